@@ -1,0 +1,42 @@
+# The entrances of the repository. `make help` lists them.
+JOBS ?= $(shell nproc)
+export TANDEM_VENV ?= $(CURDIR)/.venv
+CMAKE_BUILD := cmake --build -j $(JOBS) --preset
+
+.DEFAULT_GOAL := build
+.PHONY: build demo test check bench format lint clean help deps dev
+
+help:    ## this list
+	@grep -hE '^[a-z]+: .*##|^[a-z]+: +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+deps:    ## packages of the distribution that the build needs
+	@scripts/install-deps.sh
+
+build: deps ## the tandem command, build/bin/tandem (optimised)
+	@cmake --preset release --log-level=WARNING
+	@$(CMAKE_BUILD) release
+
+demo: deps ## a network trained and run by the compiler, no Python needed
+	@scripts/demo.sh
+
+test: ## everything: both builds, all suites, Python tests, source checks (40 minutes on 2 cores)
+	@scripts/test.sh
+
+check: build ## the fast tests on the optimised build (2 minutes)
+	@ctest --test-dir build/release -L 'fast|tools' -j $(JOBS) --output-on-failure
+
+dev: deps ## the build with assertions and sanitizers, build/dev
+	@cmake --preset dev --log-level=WARNING
+	@$(CMAKE_BUILD) dev
+
+bench: build ## beside PyTorch and XLA: build/bench.json, docs/performance.md (10 minutes)
+	@scripts/bench.sh
+
+format: ## rewrites the C++ sources in place
+	@scripts/format.sh
+
+lint: ## clang-tidy on what changed since main (ALL=1: on everything)
+	@python3 scripts/lint.py $(if $(ALL),--all)
+
+clean: ## removes build/
+	@rm -rf build

@@ -1,0 +1,174 @@
+// What compiler and runtime agree on: a compiled program as plain, serialisable structs. No logic
+// here.
+//
+// A Program is immutable. At a call the runtime binds sizes (slots), checks guards, evaluates size
+// code into slot values, places the arena and runs the instructions in order; then the epilogue:
+// write-backs to mutated inputs, outputs, regenerated views.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace tandem::abi {
+
+/// Postfix code over i64 slots. A constant is one instruction. floor_div and mod follow sym::Kind.
+struct SizeInstruction {
+  enum class Op : uint8_t { constant, slot, add, mul, floor_div, mod, min, max } op;
+  int64_t value = 0;  // the constant, or the slot's number
+  bool operator==(const SizeInstruction&) const = default;
+};
+using SizeCode = std::vector<SizeInstruction>;
+
+/// Condition checked at a call before anything runs.
+struct Guard {
+  enum class Relation : uint8_t { eq, ne, lt, le } relation;
+  SizeCode left;
+  SizeCode right;
+  std::string text;  // "s0 <= 4096", as the error prints it
+};
+
+enum class BufferKind : uint8_t {
+  input,      // the caller's memory of input `index`
+  constant,   // constants[index]
+  temporary,  // in the arena, alive from first_use to last_use
+  output,     // a block of its own, handed to the caller (saved activations too)
+};
+
+/// Memory that instructions read and write.
+struct Buffer {
+  BufferKind kind = BufferKind::temporary;
+  uint32_t index = 0;  // which input or constant
+  DType dtype = DType::f32;
+  SizeCode bytes;          // size in bytes
+  uint32_t first_use = 0;  // instruction numbers, for the arena plan
+  uint32_t last_use = 0;
+  std::string label;  // the value it holds, for reports: "%12 aten.mm"
+};
+
+/// Elements of a buffer as a strided tensor; all in elements.
+struct TensorRef {
+  uint32_t buffer = 0;
+  std::vector<SizeCode> sizes;
+  std::vector<SizeCode> strides;
+  SizeCode offset;
+};
+
+/// A compiled kernel over a range of tasks. Status 0 is success; otherwise 1 + number of the failed
+/// check, and the lowest failing range decides which one is reported.
+///   int64_t kernel(void* const* buffers, const int64_t* sizes, int64_t lo, int64_t hi, void*
+///   scratch)
+using KernelFunction = int64_t (*)(void* const* buffers, const int64_t* sizes, int64_t lo,
+                                   int64_t hi, void* scratch);
+
+struct Launch {
+  uint32_t kernel = 0;            // index into Program::kernels
+  std::vector<uint32_t> buffers;  // one per slot of the kernel
+  std::vector<SizeCode>
+      sizes;               // one per size argument; scalar inputs arrive here too (f64 as bits)
+  SizeCode tasks;          // the kernel runs over [0, tasks)
+  SizeCode work;           // about how many nanoseconds on one core: small work stays on one thread
+  SizeCode scratch_bytes;  // per thread, 64-byte aligned
+  std::string label;       // origin: "aten.softmax, aten.mul (model.cc:12)"
+  std::vector<std::string> errors;  // text of each check that can fail
+};
+
+enum class LibraryOp : uint8_t {
+  /// args: a[..., m, k], b[..., k, n], optional bias (broadcast to out), out[..., m, n]
+  matmul,
+  /// args: x[n, c, *], weight[o, c/g, *], optional bias[o], out; params: see ConvParams
+  convolution,
+  /// args: grad_out, weight, out = grad of x
+  convolution_backward_data,
+  /// args: grad_out, x, out = grad of weight
+  convolution_backward_weights,
+};
+
+struct ConvParams {
+  std::vector<int64_t> stride, padding, dilation;
+  int64_t groups = 1;
+};
+
+struct LibraryCall {
+  LibraryOp op = LibraryOp::matmul;
+  std::vector<TensorRef> args;  // inputs in the order given at LibraryOp
+  bool has_bias = false;
+  TensorRef out;
+  ConvParams conv;
+  std::string label;
+};
+
+/// dst = src, both strided, same dtype and sizes.
+struct Copy {
+  TensorRef src;
+  TensorRef dst;
+  std::string label;
+};
+
+using Instruction = std::variant<Launch, LibraryCall, Copy>;
+
+/// A tensor or scalar the caller passes.
+struct Input {
+  std::string name;
+  bool is_scalar = false;  // i64 or f64 (by dtype): its value goes to `scalar_slot`
+  uint32_t scalar_slot = 0;
+  DType dtype = DType::f32;
+  /// A size that is one slot not bound yet binds it; any other size must equal the actual one.
+  std::vector<SizeCode> sizes;
+  /// What the instructions assume; a tensor with other strides is copied into a block that has them
+  /// (and back, if mutated).
+  std::vector<SizeCode> strides;
+  bool mutated = false;
+};
+
+struct Output {
+  enum class Kind : uint8_t {
+    tensor,      // `ref` names a buffer of kind output
+    input_view,  // a view (`ref` sizes, strides, offset) of the caller's input `input`
+    scalar,      // value of `scalar`
+  } kind = Kind::tensor;
+  TensorRef ref;
+  uint32_t input = 0;
+  SizeCode scalar;
+  DType dtype = DType::f32;
+  std::string name;
+};
+
+/// After the last instruction: the caller's input `input` takes the value held in `src`.
+struct WriteBack {
+  uint32_t input = 0;
+  TensorRef src;
+};
+
+struct Constant {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<int64_t> sizes;
+  std::vector<std::byte> bytes;  // contiguous; empty when `setup` computes it
+  int32_t setup_output = -1;     // output number of Program::setup
+};
+
+struct KernelRef {
+  uint64_t identity = 0;  // hash of the mapped loop IR, target and compiler build
+  std::string symbol;     // name in the object code
+};
+
+struct Program {
+  std::string name;
+  uint32_t slots = 0;
+  std::vector<Input> inputs;
+  std::vector<Guard> guards;
+  std::vector<Buffer> buffers;
+  std::vector<KernelRef> kernels;
+  std::vector<Instruction> instructions;
+  std::vector<Output> outputs;
+  std::vector<WriteBack> write_backs;
+  std::vector<Constant> constants;
+  std::shared_ptr<Program> setup;  // computes constants, run once at load; null when there is none
+};
+
+}  // namespace tandem::abi

@@ -1,0 +1,73 @@
+// Facts about element types as one table, so that a new type is one line.
+#include "base/dtype.h"
+
+#include <array>
+
+namespace tandem {
+namespace {
+
+enum class Category : uint8_t { boolean, integer, floating };
+
+struct Facts {
+  std::string_view name;
+  int64_t size;
+  Category category;
+  bool is_signed;
+};
+
+constexpr std::array<Facts, kDTypeCount> kFacts = {{
+    {"f32", 4, Category::floating, true},
+    {"f64", 8, Category::floating, true},
+    {"bf16", 2, Category::floating, true},
+    {"f16", 2, Category::floating, true},
+    {"i8", 1, Category::integer, true},
+    {"u8", 1, Category::integer, false},
+    {"i16", 2, Category::integer, true},
+    {"i32", 4, Category::integer, true},
+    {"i64", 8, Category::integer, true},
+    {"bool", 1, Category::boolean, false},
+}};
+
+const Facts& facts(DType dtype) { return kFacts[static_cast<size_t>(dtype)]; }
+
+DType promote_floats(DType a, DType b) {
+  if (a == b) return a;
+  if (a == DType::f64 || b == DType::f64) return DType::f64;
+  return DType::f32;  // f32 with a 16-bit type, and bf16 with f16
+}
+
+DType promote_ints(DType a, DType b) {
+  if (size_of(a) == size_of(b)) return a == b ? a : DType::i16;  // u8 and i8
+  return size_of(a) > size_of(b) ? a : b;
+}
+
+}  // namespace
+
+int64_t size_of(DType dtype) { return facts(dtype).size; }
+std::string_view name_of(DType dtype) { return facts(dtype).name; }
+
+std::optional<DType> dtype_from_name(std::string_view name) {
+  for (int i = 0; i < kDTypeCount; ++i)
+    if (kFacts[i].name == name) return static_cast<DType>(i);
+  return std::nullopt;
+}
+
+bool is_float(DType dtype) { return facts(dtype).category == Category::floating; }
+bool is_int(DType dtype) { return facts(dtype).category == Category::integer; }
+bool is_signed(DType dtype) { return facts(dtype).is_signed; }
+
+DType promote(DType a, DType b) {
+  if (facts(a).category != facts(b).category) return facts(a).category > facts(b).category ? a : b;
+  if (is_float(a)) return promote_floats(a, b);
+  return is_int(a) ? promote_ints(a, b) : DType::boolean;
+}
+
+DType compute_type(DType dtype) {
+  return is_float(dtype) && size_of(dtype) == 2 ? DType::f32 : dtype;
+}
+
+DType accumulate_type(DType dtype) { return is_float(dtype) ? compute_type(dtype) : DType::i64; }
+
+std::string_view name_of(Device device) { return device == Device::cpu ? "cpu" : "cuda"; }
+
+}  // namespace tandem

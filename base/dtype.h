@@ -1,0 +1,38 @@
+// Element types, as PyTorch names them, and the facts about each that every room needs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tandem {
+
+enum class DType : uint8_t { f32, f64, bf16, f16, i8, u8, i16, i32, i64, boolean };
+inline constexpr int kDTypeCount = 10;
+
+/// Bytes of one element in memory; bool takes one byte.
+int64_t size_of(DType dtype);
+
+/// Text form used by both IRs: f32, f64, bf16, f16, i8, u8, i16, i32, i64, bool.
+std::string_view name_of(DType dtype);
+std::optional<DType> dtype_from_name(std::string_view name);
+
+bool is_float(DType dtype);
+/// Integer types proper: bool is not one.
+bool is_int(DType dtype);
+bool is_signed(DType dtype);
+
+/// PyTorch's promotion of two tensors of equal standing: i32 + f16 = f16, bf16 + f16 = f32, u8 + i8
+/// = i16.
+DType promote(DType a, DType b);
+
+/// The type arithmetic runs in: 16-bit floats compute in f32, everything else in itself.
+DType compute_type(DType dtype);
+
+/// The type sums and products accumulate in: f32 for 16-bit floats, i64 for integers and bool.
+DType accumulate_type(DType dtype);
+
+enum class Device : uint8_t { cpu, cuda };
+std::string_view name_of(Device device);
+
+}  // namespace tandem

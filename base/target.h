@@ -1,0 +1,25 @@
+// What is known of a machine. Schedule and mapping decide from it; codegen reads what they wrote.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tandem {
+
+enum class Isa : uint8_t { avx2, avx512 };
+
+struct Target {
+  std::string cpu;       // LLVM's name of the processor, "znver4"
+  std::string features;  // LLVM's feature string, "+avx512f,+fma,…"
+  Isa isa = Isa::avx2;
+  int vector_bytes = 32;  // width of one register
+  int cores = 1;
+  int64_t l1_bytes = 32 << 10;
+  int64_t l2_bytes = 1 << 20;
+  int64_t l3_bytes = 32 << 20;
+
+  /// Lanes of a loop whose widest common element is f32.
+  int lanes() const { return vector_bytes / 4; }
+};
+
+}  // namespace tandem

@@ -1,0 +1,27 @@
+# Libraries of the distribution. Each becomes a target that rooms.cmake names.
+find_package(fmt REQUIRED)
+find_package(simdjson REQUIRED)
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_path(TANDEM_BOOST_INCLUDE boost/graph/adjacency_list.hpp REQUIRED)
+find_path(TANDEM_DNNL_INCLUDE dnnl.h REQUIRED)
+find_library(TANDEM_DNNL_LIBRARY dnnl REQUIRED)
+
+# LLVM 19, through llvm-config: its CMake package would drag in every target and its own flags.
+find_program(TANDEM_LLVM_CONFIG NAMES llvm-config-19 HINTS /usr/lib/llvm-19/bin REQUIRED)
+function(llvm_config result)
+  execute_process(COMMAND ${TANDEM_LLVM_CONFIG} ${ARGN} OUTPUT_VARIABLE text
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX REPLACE "[ \n]+" ";" text "${text}")
+  set(${result} ${text} PARENT_SCOPE)
+endfunction()
+
+if(TANDEM_SHARED_LLVM)
+  set(llvm_link --link-shared)
+else()
+  set(llvm_link --link-static)
+endif()
+llvm_config(TANDEM_LLVM_INCLUDE --includedir)
+llvm_config(TANDEM_LLVM_LIBRARY_DIR --libdir)
+llvm_config(TANDEM_LLVM_LIBRARIES ${llvm_link} --libfiles orcjit x86 nvptx passes)
+llvm_config(TANDEM_LLVM_SYSTEM_LIBRARIES ${llvm_link} --system-libs)

@@ -1,0 +1,102 @@
+# The rooms, in the order of the road of the data. `tandem_room(name room...)` makes one static library from
+# name/*.cc and name/*/*.cc (an interface library while there is none) that may use the rooms named after it.
+# The same table, as a check of every #include, is test/tools/check_includes.py.
+
+# Objects and flags that all rooms share: the precompiled standard headers.
+if(TANDEM_PCH)
+  add_library(tandem_std_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/std_pch.cc)
+  target_precompile_headers(tandem_std_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/std_pch.h)
+endif()
+
+# Rooms whose own flags differ cannot share that one and compile their own.
+set(TANDEM_OWN_PCH codegen runtime)
+
+function(tandem_room_pch name)
+  set(target tandem_${name})
+  if(NOT TANDEM_PCH)
+    return()
+  endif()
+  if(EXISTS ${PROJECT_SOURCE_DIR}/${name}/llvm_headers.h)
+    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/${name}/llvm_headers.h)
+  elseif(name IN_LIST TANDEM_OWN_PCH)
+    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/std_pch.h)
+  else()
+    target_precompile_headers(${target} REUSE_FROM tandem_std_pch)
+  endif()
+endfunction()
+
+function(tandem_room name)
+  set(target tandem_${name})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.cc ${PROJECT_SOURCE_DIR}/${name}/*/*.cc)
+  list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/driver/main.cc)
+  if(sources)
+    add_library(${target} STATIC ${sources})
+    set(scope PUBLIC)
+    tandem_room_pch(${name})
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(tandem::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(${target} ${scope}
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/tandem/rooms>)
+  target_compile_features(${target} ${scope} cxx_std_20)
+  list(TRANSFORM ARGN PREPEND tandem_ OUTPUT_VARIABLE uses)
+  target_link_libraries(${target} ${scope} ${uses})
+  set_property(GLOBAL APPEND PROPERTY TANDEM_ROOMS ${name})
+endfunction()
+
+# What a room uses privately. Nothing to do while the room is empty.
+function(tandem_room_private name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "INCLUDE;OPTIONS;LINK")
+  get_target_property(kind tandem_${name} TYPE)
+  if(kind STREQUAL "INTERFACE_LIBRARY")
+    return()
+  endif()
+  target_include_directories(tandem_${name} SYSTEM PRIVATE ${arg_INCLUDE})
+  target_compile_options(tandem_${name} PRIVATE ${arg_OPTIONS})
+  target_link_libraries(tandem_${name} PRIVATE ${arg_LINK})
+endfunction()
+
+tandem_room(base)
+tandem_room(sym base)
+tandem_room(abi base)
+tandem_room(ir base sym abi)
+tandem_room(loop base sym)
+tandem_room(ops base sym ir loop)
+tandem_room(frontend base sym abi ir ops)
+tandem_room(nn base sym ir ops frontend)
+tandem_room(passes base sym abi ir ops)
+tandem_room(quant base sym ir ops)
+tandem_room(schedule base sym abi ir ops loop)
+tandem_room(codegen base sym abi loop)
+tandem_room(runtime base abi)
+tandem_room(driver base sym abi ir loop ops frontend nn passes quant schedule codegen runtime)
+set(TANDEM_ROOMS base sym abi ir loop ops frontend nn passes quant schedule codegen runtime driver)
+
+target_link_libraries(tandem_base PUBLIC fmt::fmt)
+tandem_room_private(frontend LINK simdjson::simdjson)
+tandem_room_private(passes INCLUDE ${TANDEM_BOOST_INCLUDE})
+# LLVM's classes come from another build: their vptrs and unaligned tricks are not ours to sanitize.
+set(no_vptr)
+if(TANDEM_SANITIZE)
+  set(no_vptr -fno-sanitize=vptr)
+endif()
+tandem_room_private(codegen
+  INCLUDE ${TANDEM_LLVM_INCLUDE}
+  OPTIONS ${no_vptr}
+  LINK ${TANDEM_LLVM_LIBRARIES} ${TANDEM_LLVM_SYSTEM_LIBRARIES})
+set(runtime_link ${OpenMP_gomp_LIBRARY} ${CMAKE_DL_LIBS} Threads::Threads)
+if(TANDEM_LINK_DNNL)
+  target_compile_definitions(tandem_runtime PRIVATE TANDEM_LINK_DNNL=1)
+  list(APPEND runtime_link ${TANDEM_DNNL_LIBRARY})
+endif()
+tandem_room_private(runtime INCLUDE ${TANDEM_DNNL_INCLUDE} OPTIONS ${OpenMP_CXX_FLAGS} LINK ${runtime_link})
+
+# All of it, for a C++ program that compiles; `tandem::runtime` is all that a compiled one needs.
+add_library(tandem INTERFACE)
+add_library(tandem::tandem ALIAS tandem)
+target_link_libraries(tandem INTERFACE tandem_driver)

@@ -1,0 +1,56 @@
+// Mapped kernels to machine code. No LLVM type appears here.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "abi/program.h"
+#include "base/target.h"
+#include "loop/kernel.h"
+
+namespace tandem::codegen {
+
+/// The machine this process runs on; TANDEM_ISA=avx2 lowers it. Throws Unsupported below AVX2 with
+/// FMA.
+Target host_target();
+
+struct CompileOptions {
+  int threads = 2;
+  int level = 2;  // code generator's optimisation level, 0 to 3
+  /// Folder of object code from earlier compiles; empty for none.
+  std::string cache_dir;
+};
+
+/// Relocatable object code of one kernel.
+struct ObjectCode {
+  std::string symbol;
+  std::string bytes;
+};
+ObjectCode compile_object(const loop::Kernel& kernel, const Target& target,
+                          const CompileOptions& options);
+
+/// Object code linked into this process; functions live as long as it does.
+class KernelLibrary {
+ public:
+  ~KernelLibrary();
+  KernelLibrary(const KernelLibrary&) = delete;
+  KernelLibrary& operator=(const KernelLibrary&) = delete;
+  const std::vector<abi::KernelFunction>& functions() const { return functions_; }
+
+  /// Compiles canonical kernels (named by their symbols) on several threads and links them.
+  static std::unique_ptr<KernelLibrary> compile(const std::vector<loop::Kernel>& kernels,
+                                                const Target& target,
+                                                const CompileOptions& options);
+
+ private:
+  struct Linker;
+  KernelLibrary();
+  std::unique_ptr<Linker> linker_;
+  std::vector<abi::KernelFunction> functions_;
+};
+
+/// LLVM IR of a kernel, for dumps.
+std::string llvm_text(const loop::Kernel& kernel, const Target& target);
+
+}  // namespace tandem::codegen

@@ -1,0 +1,212 @@
+// From LLVM IR to functions: a few cheap passes (the IR is explicit already; default pipelines cost
+// five times the time for no speed), code generation with loop strength reduction off, one module
+// per kernel, kernels spread over threads, all objects linked by one in-process linker.
+#include <fmt/format.h>
+#include <llvm/IR/PassManager.h>
+#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Transforms/InstCombine/InstCombine.h>
+#include <llvm/Transforms/Scalar.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Utils.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "base/check.h"
+#include "base/diagnostic.h"
+#include "base/flags.h"
+#include "codegen/codegen.h"
+#include "codegen/emit.h"
+#include "codegen/object_cache.h"
+
+namespace tandem::codegen {
+namespace {
+
+void initialize_llvm() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+    const char* const options[] = {"tandem", "-disable-lsr"};
+    llvm::cl::ParseCommandLineOptions(2, options, "", &llvm::nulls());
+  });
+}
+
+bool has_feature(const llvm::StringMap<bool>& features, const char* name) {
+  llvm::StringMap<bool>::const_iterator it = features.find(name);
+  return it != features.end() && it->second;
+}
+
+bool is_avx512(const std::string& feature) {
+  return feature.find("avx512") != std::string::npos || feature.find("avx10") != std::string::npos;
+}
+
+std::string feature_text(const llvm::StringMap<bool>& features, bool with_avx512) {
+  std::vector<std::string> words;
+  for (const llvm::StringMapEntry<bool>& entry : features) {
+    std::string name = entry.getKey().str();
+    bool on = entry.getValue() && (with_avx512 || !is_avx512(name));
+    words.push_back((on ? "+" : "-") + name);
+  }
+  std::sort(words.begin(), words.end());
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
+std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target, int level) {
+  initialize_llvm();
+  std::string triple = llvm::sys::getProcessTriple();
+  std::string error;
+  const llvm::Target* found = llvm::TargetRegistry::lookupTarget(triple, error);
+  TD_CHECK(found != nullptr) << error;
+  static constexpr llvm::CodeGenOptLevel kLevels[] = {
+      llvm::CodeGenOptLevel::None, llvm::CodeGenOptLevel::Less, llvm::CodeGenOptLevel::Default,
+      llvm::CodeGenOptLevel::Aggressive};
+  return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
+      triple, target.cpu, target.features, llvm::TargetOptions(), llvm::Reloc::PIC_, std::nullopt,
+      kLevels[std::clamp(level, 0, 3)], /*JIT=*/true));
+}
+
+std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const loop::Kernel& kernel,
+                                          const Target& target, llvm::TargetMachine& machine) {
+  std::unique_ptr<llvm::Module> module = std::make_unique<llvm::Module>(kernel.name, context);
+  module->setTargetTriple(machine.getTargetTriple().str());
+  module->setDataLayout(machine.createDataLayout());
+  Emitter(*module, kernel).emit();
+  for (llvm::Function& function : *module) {
+    if (function.isDeclaration()) continue;
+    function.addFnAttr("target-cpu", target.cpu);
+    function.addFnAttr("target-features", target.features);
+    // Registers as wide as the mapping decided, not as LLVM prefers for this processor.
+    function.addFnAttr("prefer-vector-width", std::to_string(target.vector_bytes * 8));
+    function.addFnAttr("min-legal-vector-width", std::to_string(target.vector_bytes * 8));
+  }
+  std::string error;
+  llvm::raw_string_ostream stream(error);
+  TD_CHECK(!llvm::verifyModule(*module, &stream)) << error << "\n" << loop::to_string(kernel);
+  return module;
+}
+
+void add_passes(llvm::legacy::PassManager& passes, int level) {
+  if (level > 0) {
+    passes.add(llvm::createPromoteMemoryToRegisterPass());
+    passes.add(llvm::createEarlyCSEPass());
+    passes.add(llvm::createInstructionCombiningPass());
+    passes.add(llvm::createLICMPass());
+    passes.add(llvm::createCFGSimplificationPass());
+  }
+}
+
+std::string object_bytes(const loop::Kernel& kernel, const Target& target,
+                         llvm::TargetMachine& machine, int level) {
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> module = make_module(context, kernel, target, machine);
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  passes.add(llvm::createTargetTransformInfoWrapperPass(machine.getTargetIRAnalysis()));
+  add_passes(passes, level);
+  bool failed =
+      machine.addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile);
+  TD_CHECK(!failed) << "the target emits no objects";
+  passes.run(*module);
+  return std::string(bytes.data(), bytes.size());
+}
+
+template <class T>
+T expect(llvm::Expected<T> value) {
+  TD_CHECK(static_cast<bool>(value)) << llvm::toString(value.takeError());
+  return std::move(*value);
+}
+
+void expect_success(llvm::Error error) { TD_CHECK(!error) << llvm::toString(std::move(error)); }
+
+}  // namespace
+
+Target host_target() {
+  initialize_llvm();
+  Target target;
+  target.cpu = llvm::sys::getHostCPUName().str();
+  llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
+  if (!has_feature(features, "avx2") || !has_feature(features, "fma"))
+    throw Unsupported("[codegen] this processor has no AVX2 with FMA; Tandem needs both");
+  bool wide = has_feature(features, "avx512f") && has_feature(features, "avx512vl") &&
+              has_feature(features, "avx512bw") && has_feature(features, "avx512dq");
+  std::optional<std::string> asked = flag_isa();
+  if (asked == "avx512" && !wide)
+    throw UserError("TANDEM_ISA=avx512: this processor has no AVX-512 (F, VL, BW, DQ)");
+  if (asked == "avx2") wide = false;
+  target.isa = wide ? Isa::avx512 : Isa::avx2;
+  target.vector_bytes = wide ? 64 : 32;
+  target.features = feature_text(features, wide);
+  target.cores = static_cast<int>(std::thread::hardware_concurrency());
+  return target;
+}
+
+ObjectCode compile_object(const loop::Kernel& kernel, const Target& target,
+                          const CompileOptions& options) {
+  std::unique_ptr<llvm::TargetMachine> machine = make_machine(target, options.level);
+  return {kernel.name, object_bytes(kernel, target, *machine, options.level)};
+}
+
+std::string llvm_text(const loop::Kernel& kernel, const Target& target) {
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::TargetMachine> machine = make_machine(target, 2);
+  std::unique_ptr<llvm::Module> module = make_module(context, kernel, target, *machine);
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  module->print(stream, nullptr);
+  return text;
+}
+
+struct KernelLibrary::Linker {
+  std::unique_ptr<llvm::orc::LLJIT> jit;
+};
+
+KernelLibrary::KernelLibrary() = default;
+KernelLibrary::~KernelLibrary() = default;
+
+std::unique_ptr<KernelLibrary> KernelLibrary::compile(const std::vector<loop::Kernel>& kernels,
+                                                      const Target& target,
+                                                      const CompileOptions& options) {
+  initialize_llvm();
+  std::unique_ptr<KernelLibrary> library(new KernelLibrary());
+  if (kernels.empty()) return library;
+  std::vector<std::string> objects(kernels.size());
+  ObjectCache cache(options.cache_dir, target, options.level);
+  std::atomic<size_t> next = 0;
+  auto work = [&] {
+    std::unique_ptr<llvm::TargetMachine> machine;
+    for (size_t i = next++; i < kernels.size(); i = next++) {
+      if (std::optional<std::string> known = cache.find(kernels[i])) {
+        objects[i] = std::move(*known);
+        continue;
+      }
+      if (machine == nullptr) machine = make_machine(target, options.level);
+      objects[i] = object_bytes(kernels[i], target, *machine, options.level);
+      cache.store(kernels[i], objects[i]);
+    }
+  };
+  size_t workers =
+      std::min<size_t>(kernels.size(), static_cast<size_t>(std::max(options.threads, 1)));
+  std::vector<std::thread> team;
+  for (size_t i = 1; i < workers; ++i) team.emplace_back(work);
+  work();
+  for (std::thread& thread : team) thread.join();
+
+  library->linker_ = std::make_unique<Linker>();
+  llvm::orc::LLJIT& jit = *(library->linker_->jit = expect(llvm::orc::LLJITBuilder().create()));
+  jit.getMainJITDylib().addGenerator(
+      expect(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
+          jit.getDataLayout().getGlobalPrefix())));
+  for (size_t i = 0; i < kernels.size(); ++i)
+    expect_success(
+        jit.addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(objects[i], kernels[i].name)));
+  for (const loop::Kernel& kernel : kernels)
+    library->functions_.push_back(expect(jit.lookup(kernel.name)).toPtr<abi::KernelFunction>());
+  return library;
+}
+
+}  // namespace tandem::codegen

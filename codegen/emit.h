@@ -1,0 +1,129 @@
+// Spelling one kernel as LLVM IR. Internal to this room.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "codegen/llvm_headers.h"
+#include "loop/kernel.h"
+
+namespace tandem::codegen {
+
+/// Values known at one nesting level; inner levels see outer ones.
+struct Level {
+  std::unordered_map<loop::Val, llvm::Value*> scalars;
+};
+
+/// State while a kernel's function is written: where to write, what is in scope, which lanes are
+/// active.
+class Emitter {
+ public:
+  Emitter(llvm::Module& module, const loop::Kernel& kernel);
+  void emit();  // adds the function to the module
+
+ private:
+  using IR = llvm::IRBuilder<>;
+
+  // --- kernel and stages (emit_kernel.cc) ---
+  void emit_prologue();
+  void emit_stages();
+  void emit_stage(const loop::Stage& stage);
+  void emit_points(const loop::Stage& stage, size_t axis);
+  void emit_at_point(const loop::Stage& stage);
+  void emit_reduce(const loop::Stage& stage, size_t axis);
+  void emit_written_out(const loop::Axis& axis, const std::function<void()>& body);
+  void emit_body(const loop::Stage& stage);
+  void emit_after(const loop::Stage& stage);
+  void emit_axis(const loop::Axis& axis, const loop::Stage& stage,
+                 const std::function<void()>& body);
+  void emit_vector_axis(const loop::Axis& axis, const std::function<void()>& body);
+  void emit_unrolled_axis(const loop::Axis& axis, const loop::Stage& stage,
+                          const std::function<void()>& body);
+  void emit_loop(llvm::Value* begin, llvm::Value* end, llvm::Value* step,
+                 const std::function<void(llvm::Value*)>& body);
+  void emit_stores(const std::vector<loop::Store>& stores);
+  void hoist(const loop::Stage& stage);
+  bool may_be_empty(const loop::Stage& stage, const loop::Buffer& buffer) const;
+
+  // --- reductions (emit_reduction.cc) ---
+  struct Accumulator {
+    const loop::Reduction* reduction;
+    std::vector<llvm::Value*> slots;  // allocas
+    bool lanes = false;               // one value a lane, folded at the end
+  };
+  void begin_reductions(const loop::Stage& stage);
+  void combine_reductions();
+  void finish_reductions();
+  std::vector<llvm::Value*> combine(loop::Combiner combiner, DType dtype,
+                                    const std::vector<llvm::Value*>& a,
+                                    const std::vector<llvm::Value*>& b);
+  llvm::Value* identity(loop::Combiner combiner, DType dtype, size_t part, bool lanes);
+  llvm::Value* prefer(loop::Combiner combiner, DType dtype, llvm::Value* a, llvm::Value* b);
+
+  // --- scalars (emit_scalar.cc) ---
+  llvm::Value* value(loop::Val val);      // uniform scalar or vector of lanes
+  llvm::Value* as_lanes(llvm::Value* v);  // splat when uniform and lanes are active
+  llvm::Value* compute(loop::Val val);
+  llvm::Value* unary(loop::Val val, llvm::Value* x);
+  llvm::Value* binary(loop::Val val, llvm::Value* a, llvm::Value* b);
+  llvm::Value* compare(loop::Val val, llvm::Value* a, llvm::Value* b);
+  llvm::Value* cast(llvm::Value* x, DType from, DType to);
+  llvm::Value* divide_integers(llvm::Value* a, llvm::Value* b, bool is_signed, bool floor);
+  llvm::Value* extremum(llvm::Value* a, llvm::Value* b, DType dtype, bool max);
+  llvm::Value* per_lane_call(const char* name, llvm::Value* a, llvm::Value* b);
+  llvm::Value* check(loop::Val val);
+  llvm::Value* philox(loop::Val val);
+  std::array<llvm::Value*, 4> philox_block(llvm::Value* seed, llvm::Value* stream,
+                                           llvm::Value* counter);
+  llvm::Value* constant(loop::Val val);
+  llvm::Value* splat_like(llvm::Value* scalar, llvm::Value* like);
+
+  // --- square tiles (emit_tile.cc) ---
+  std::vector<loop::Val> transposable_loads(const loop::Stage& stage, const loop::Axis& axis);
+  std::vector<llvm::Value*> load_tile(loop::Val val, const loop::Axis& axis);
+
+  // --- memory (emit_memory.cc) ---
+  struct Address {
+    llvm::Value* index =
+        nullptr;  // element number: uniform, of lane 0 (contiguous, strided), or a vector
+    enum class Shape : uint8_t { uniform, contiguous, strided, scattered } shape = Shape::uniform;
+    int stride = 1;
+  };
+  Address address(sym::Expr index, bool may_stride);
+  llvm::Value* strided_load(llvm::Type* type, llvm::Value* first, llvm::Align align, int stride,
+                            llvm::Value* enabled);
+  llvm::Value* index_value(sym::Expr e);    // i64, uniform or vector
+  llvm::Value* uniform_index(sym::Expr e);  // i64 with the vector axis at lane 0
+  bool varies(sym::Expr e) const;           // over lanes
+  bool varies(loop::Val val) const;
+  llvm::Value* load(loop::Val val);
+  void store(const loop::Store& store, llvm::Value* v);
+  llvm::Value* from_memory(llvm::Value* raw, DType dtype);
+  llvm::Value* to_memory(llvm::Value* v, DType dtype);
+  llvm::Value* active(llvm::Value* mask);  // mask and the tail's lanes; null when all are
+  llvm::Value* element_pointer(int32_t buffer, llvm::Value* index);
+
+  llvm::Type* type_of(DType dtype);
+  llvm::Type* memory_type(DType dtype);
+  llvm::Type* with_lanes(llvm::Type* type) const;
+  bool has_lanes(llvm::Value* v) const { return v->getType()->isVectorTy(); }
+
+  llvm::Module& module_;
+  const loop::Kernel& kernel_;
+  llvm::LLVMContext& context_;
+  IR ir_;
+  llvm::Function* function_ = nullptr;
+  std::vector<llvm::Value*> buffers_;
+  std::unordered_map<sym::Expr, llvm::Value*, sym::ExprHash>
+      symbols_;  // axes (lane 0 of the vector axis), sizes
+  std::vector<Level> levels_;
+  std::vector<Accumulator> accumulators_;
+  std::unordered_map<int32_t, llvm::Value*> locals_;
+  sym::Expr vector_axis_ = 0;  // symbol of the axis whose lanes are active; constant when none
+  int lanes_ = 1;
+  llvm::Value* tail_mask_ = nullptr;
+};
+
+}  // namespace tandem::codegen

@@ -1,0 +1,255 @@
+// The frame of a kernel: task loop, stages, axes. Every axis of lanes becomes an unmasked main loop
+// and at most one masked tail. A value is written at the outermost level where all it needs is
+// known, so loop invariants never sit in inner loops whatever LLVM can prove about memory.
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "codegen/emit.h"
+
+namespace tandem::codegen {
+
+using llvm::BasicBlock;
+using llvm::Value;
+using loop::Axis;
+using loop::AxisKind;
+using loop::Stage;
+using sym::Expr;
+
+Emitter::Emitter(llvm::Module& module, const loop::Kernel& kernel)
+    : module_(module), kernel_(kernel), context_(module.getContext()), ir_(module.getContext()) {}
+
+void Emitter::emit() {
+  llvm::Type* i64 = ir_.getInt64Ty();
+  llvm::Type* ptr = ir_.getPtrTy();
+  llvm::FunctionType* type = llvm::FunctionType::get(i64, {ptr, ptr, i64, i64, ptr}, false);
+  function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, kernel_.name, module_);
+  function_->addFnAttr(llvm::Attribute::NoUnwind);
+  ir_.SetInsertPoint(BasicBlock::Create(context_, "entry", function_));
+  levels_.emplace_back();
+  emit_prologue();
+  emit_loop(function_->getArg(2), function_->getArg(3), ir_.getInt64(1), [&](Value* task) {
+    // Task number to axes, last fastest.
+    for (size_t i = kernel_.outer.size(); i-- > 0;) {
+      const Axis& axis = kernel_.outer[i];
+      if (axis.kind != AxisKind::task) continue;
+      bool first = i == 0;
+      Value* extent = index_value(axis.extent);
+      symbols_[axis.index] = first ? task : ir_.CreateURem(task, extent);
+      if (!first) task = ir_.CreateUDiv(task, extent);
+    }
+    emit_stages();
+  });
+  ir_.CreateRet(ir_.getInt64(0));
+}
+
+void Emitter::emit_prologue() {
+  for (size_t i = 0; i < kernel_.sizes.size(); ++i) {
+    Value* slot = ir_.CreateConstInBoundsGEP1_64(ir_.getInt64Ty(), function_->getArg(1), i);
+    symbols_[kernel_.sizes[i]] = ir_.CreateLoad(ir_.getInt64Ty(), slot, "n");
+  }
+  uint64_t argument = 0;
+  Value* scratch = function_->getArg(4);
+  for (const loop::Buffer& buffer : kernel_.buffers) {
+    if (buffer.access != loop::Access::scratch) {
+      Value* slot =
+          ir_.CreateConstInBoundsGEP1_64(ir_.getPtrTy(), function_->getArg(0), argument++);
+      buffers_.push_back(ir_.CreateLoad(ir_.getPtrTy(), slot, "b"));
+      continue;
+    }
+    buffers_.push_back(scratch);
+    Expr bytes = sym::ceil_div(buffer.elements * size_of(buffer.dtype), 64) * 64;
+    scratch = ir_.CreateGEP(ir_.getInt8Ty(), scratch, index_value(bytes));
+  }
+}
+
+namespace {
+
+/// Bodies that are worth writing out: masks and addresses of a window's positions fold then.
+constexpr int64_t kWrittenOut = 16;
+
+/// Whether the reduction's loops from `first` on are serial and have few steps together. A scan
+/// stores at every step and stays a loop.
+bool is_short(const Stage& stage, size_t first) {
+  const std::vector<Axis>& axes = stage.reduce_axes;
+  int64_t steps = 1;
+  for (const loop::Reduction& reduction : stage.reductions)
+    if (reduction.scan) return false;
+  for (size_t i = first; i < axes.size(); ++i) {
+    std::optional<int64_t> extent = axes[i].extent.constant();
+    if (axes[i].kind != AxisKind::serial || !extent || *extent > kWrittenOut) return false;
+    steps *= *extent;
+  }
+  return steps <= kWrittenOut;
+}
+
+}  // namespace
+
+void Emitter::emit_loop(Value* begin, Value* end, Value* step,
+                        const std::function<void(Value*)>& body) {
+  BasicBlock* before = ir_.GetInsertBlock();
+  BasicBlock* loop = BasicBlock::Create(context_, "loop", function_);
+  BasicBlock* done = BasicBlock::Create(context_, "done", function_);
+  ir_.CreateCondBr(ir_.CreateICmpSLT(begin, end), loop, done);
+  ir_.SetInsertPoint(loop);
+  llvm::PHINode* at = ir_.CreatePHI(ir_.getInt64Ty(), 2, "i");
+  at->addIncoming(begin, before);
+  levels_.emplace_back();
+  body(at);
+  levels_.pop_back();
+  Value* next = ir_.CreateNSWAdd(at, step);
+  at->addIncoming(next, ir_.GetInsertBlock());
+  ir_.CreateCondBr(ir_.CreateICmpSLT(next, end), loop, done);
+  ir_.SetInsertPoint(done);
+}
+
+void Emitter::emit_stages() {
+  for (const Axis& axis : kernel_.outer)
+    TD_CHECK(axis.kind == AxisKind::task) << "outer axes are tasks";
+  for (const Stage& stage : kernel_.stages) emit_stage(stage);
+}
+
+void Emitter::emit_stage(const Stage& stage) {
+  hoist(stage);
+  emit_points(stage, 0);
+}
+
+void Emitter::emit_points(const Stage& stage, size_t axis) {
+  if (axis == stage.axes.size()) return emit_at_point(stage);
+  emit_axis(stage.axes[axis], stage, [&] {
+    hoist(stage);
+    emit_points(stage, axis + 1);
+  });
+}
+
+void Emitter::emit_at_point(const Stage& stage) {
+  begin_reductions(stage);
+  emit_reduce(stage, 0);
+  finish_reductions();
+  emit_after(stage);
+  for (const loop::Reduction& reduction : stage.reductions)
+    if (reduction.scan || !stage.axes.empty())  // known only at this point of the stage
+      for (size_t i = 0; i < reduction.inputs.size(); ++i)
+        locals_.erase(reduction.first_local + static_cast<int32_t>(i));
+}
+
+void Emitter::emit_reduce(const Stage& stage, size_t axis) {
+  if (axis == stage.reduce_axes.size()) return emit_body(stage);
+  auto body = [&] {
+    hoist(stage);
+    emit_reduce(stage, axis + 1);
+  };
+  if (is_short(stage, axis)) return emit_written_out(stage.reduce_axes[axis], body);
+  emit_axis(stage.reduce_axes[axis], stage, body);
+}
+
+/// Steps one after the other, without a loop.
+void Emitter::emit_written_out(const Axis& axis, const std::function<void()>& body) {
+  for (int64_t i = 0; i < *axis.extent.constant(); ++i) {
+    symbols_[axis.index] = ir_.getInt64(static_cast<uint64_t>(i));
+    levels_.emplace_back();
+    body();
+    levels_.pop_back();
+  }
+  symbols_.erase(axis.index);
+}
+
+void Emitter::emit_body(const Stage& stage) {
+  combine_reductions();
+  emit_stores(stage.body);
+}
+
+void Emitter::emit_after(const Stage& stage) {
+  levels_.emplace_back();  // values of locals must not outlive this point
+  emit_stores(stage.after);
+  Level level = std::move(levels_.back());
+  levels_.pop_back();
+  // Without axes of its own the stage's point is the row: later stages see what was computed.
+  if (stage.axes.empty()) levels_.back().scalars.insert(level.scalars.begin(), level.scalars.end());
+}
+
+void Emitter::emit_stores(const std::vector<loop::Store>& stores) {
+  std::vector<Value*> values;
+  for (const loop::Store& store : stores) values.push_back(value(store.value));
+  for (size_t i = 0; i < stores.size(); ++i) store(stores[i], values[i]);
+}
+
+void Emitter::emit_axis(const Axis& axis, const Stage& stage, const std::function<void()>& body) {
+  if (axis.kind == AxisKind::vector && axis.lanes > 1) return emit_vector_axis(axis, body);
+  bool full_lanes = lanes_ == axis.lanes && tail_mask_ == nullptr;
+  if (axis.kind == AxisKind::unroll && full_lanes) return emit_unrolled_axis(axis, stage, body);
+  emit_loop(ir_.getInt64(0), index_value(axis.extent), ir_.getInt64(1), [&](Value* at) {
+    symbols_[axis.index] = at;
+    body();
+    symbols_.erase(axis.index);
+  });
+}
+
+void Emitter::emit_vector_axis(const Axis& axis, const std::function<void()>& body) {
+  std::optional<int64_t> known = axis.extent.constant();
+  Value* extent = index_value(axis.extent);
+  Value* lanes = ir_.getInt64(axis.lanes);
+  Value* whole = ir_.CreateAnd(extent, ir_.getInt64(-static_cast<int64_t>(axis.lanes)));
+  auto enter = [&](Value* at) {
+    symbols_[axis.index] = at;
+    vector_axis_ = axis.index;
+    lanes_ = axis.lanes;
+    body();
+    lanes_ = 1;
+    vector_axis_ = 0;
+    symbols_.erase(axis.index);
+  };
+  if (!known || *known >= axis.lanes) emit_loop(ir_.getInt64(0), whole, lanes, enter);
+  if (known ? *known % axis.lanes == 0 : sym::known_divisible(axis.extent, axis.lanes)) return;
+  emit_loop(whole, extent, lanes, [&](Value* at) {
+    llvm::Type* type =
+        llvm::FixedVectorType::get(ir_.getInt64Ty(), static_cast<unsigned>(axis.lanes));
+    Value* left =
+        ir_.CreateVectorSplat(static_cast<unsigned>(axis.lanes), ir_.CreateSub(extent, at));
+    Value* numbers = ir_.CreateStepVector(type);
+    tail_mask_ = ir_.CreateICmpSLT(numbers, left, "tail");
+    enter(at);
+    tail_mask_ = nullptr;
+  });
+}
+
+/// Whether a loop of the stage that is not entered yet may run zero times while the buffer is
+/// empty: a load before it would read what is not there. Cut loops have extents that ranges do not
+/// bound from below, but only over tensors that have elements.
+bool Emitter::may_be_empty(const Stage& stage, const loop::Buffer& buffer) const {
+  bool has_elements = buffer.elements.range().lo > 0;
+  for (const std::vector<Axis>* list : {&stage.axes, &stage.reduce_axes})
+    for (const Axis& axis : *list) {
+      if (symbols_.count(axis.index) != 0 || axis.extent.range().lo > 0) continue;
+      if (axis.extent.is_constant() || !has_elements) return true;
+    }
+  return false;
+}
+
+/// Writes, at the current level, every value of the stage that is known here and not written yet.
+void Emitter::hoist(const Stage& stage) {
+  std::vector<loop::Val> roots;
+  for (const loop::Reduction& reduction : stage.reductions)
+    roots.insert(roots.end(), reduction.inputs.begin(), reduction.inputs.end());
+  for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
+    for (const loop::Store& store : *list) roots.push_back(store.value);
+  std::unordered_map<loop::Val, bool> ready;
+  auto in_scope = [&](Expr e) {
+    for (Expr symbol : sym::free_symbols(e))
+      if (kernel_.scalars->indirect(symbol) == nullptr && symbols_.count(symbol) == 0) return false;
+    return true;
+  };
+  for (loop::Val val : loop::reachable(roots)) {
+    bool known = in_scope(val->index);
+    for (loop::Val arg : val->args) known = known && ready.at(arg);
+    if (val->opcode == loop::Opcode::local) known = locals_.count(val->slot) != 0;
+    if (val->opcode == loop::Opcode::check) known = false;  // fails in source order
+    if (val->opcode == loop::Opcode::load)
+      known = known && kernel_.buffers[val->slot].access == loop::Access::read &&
+              !may_be_empty(stage, kernel_.buffers[val->slot]);
+    ready[val] = known;
+    bool worth = val->opcode != loop::Opcode::constant && val->opcode != loop::Opcode::index;
+    if (known && worth) value(val);
+  }
+}
+
+}  // namespace tandem::codegen

@@ -1,0 +1,234 @@
+// Indices and memory. An access whose index grows by one along the lanes is one vector load or
+// store; one that does not change is a scalar, spread; a load with a small stride is a wide one of
+// which lanes are taken; anything else gathers or scatters.
+#include "base/check.h"
+#include "codegen/emit.h"
+
+namespace tandem::codegen {
+
+/// Wider strides gather: most of a wide load would be thrown away.
+constexpr int64_t kWidestStride = 4;
+
+using llvm::Value;
+using loop::Val;
+using sym::Expr;
+
+bool Emitter::varies(Val val) const {
+  std::vector<Val> roots{val};
+  for (Val part : loop::reachable(roots)) {
+    if (part->opcode == loop::Opcode::local && locals_.count(part->slot) != 0 &&
+        locals_.at(part->slot)->getType()->isVectorTy())
+      return true;
+    for (Expr symbol : sym::free_symbols(part->index))
+      if (symbol == vector_axis_) return true;
+  }
+  return false;
+}
+
+bool Emitter::varies(Expr e) const {
+  if (lanes_ == 1) return false;
+  for (Expr symbol : sym::free_symbols(e)) {
+    if (symbol == vector_axis_) return true;
+    if (Val scalar = kernel_.scalars->indirect(symbol))
+      if (varies(scalar)) return true;
+  }
+  return false;
+}
+
+namespace {
+
+/// Folds the operands of one expression node.
+template <class Combine>
+Value* fold_args(std::span<Value* const> args, Combine combine) {
+  Value* result = args[0];
+  for (size_t i = 1; i < args.size(); ++i) result = combine(result, args[i]);
+  return result;
+}
+
+}  // namespace
+
+/// Depth here is that of an index expression, never of the user's program.
+Value* Emitter::index_value(Expr e) {
+  if (e.constant()) return ir_.getInt64(static_cast<uint64_t>(*e.constant()));
+  if (e.is_symbol()) {
+    if (Val scalar = kernel_.scalars->indirect(e)) return value(scalar);
+    Value* at = symbols_.at(e);
+    if (lanes_ == 1 || e != vector_axis_) return at;
+    llvm::Type* type = llvm::FixedVectorType::get(ir_.getInt64Ty(), static_cast<unsigned>(lanes_));
+    return ir_.CreateAdd(as_lanes(at), ir_.CreateStepVector(type));
+  }
+  std::vector<Value*> args;
+  bool lanes = false;
+  for (Expr arg : e.args()) {
+    args.push_back(index_value(arg));
+    lanes |= has_lanes(args.back());
+  }
+  if (lanes)
+    for (Value*& arg : args) arg = as_lanes(arg);
+  switch (e.kind()) {
+    case sym::Kind::add:
+      return fold_args(args, [&](Value* a, Value* b) { return ir_.CreateAdd(a, b); });
+    case sym::Kind::mul:
+      return fold_args(args, [&](Value* a, Value* b) { return ir_.CreateMul(a, b); });
+    case sym::Kind::min:
+      return fold_args(args, [&](Value* a, Value* b) {
+        return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, a, b);
+      });
+    case sym::Kind::max:
+      return fold_args(args, [&](Value* a, Value* b) {
+        return ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, a, b);
+      });
+    case sym::Kind::floor_div:
+    case sym::Kind::mod: break;
+    case sym::Kind::constant:
+    case sym::Kind::symbol: TD_CHECK(false) << "leaf";
+  }
+  bool divides = e.kind() == sym::Kind::floor_div;
+  bool never_negative = e.args()[0].range().lo >= 0;
+  if (never_negative)
+    return divides ? ir_.CreateUDiv(args[0], args[1]) : ir_.CreateURem(args[0], args[1]);
+  Value* quotient = divide_integers(args[0], args[1], true, true);
+  return divides ? quotient : ir_.CreateSub(args[0], ir_.CreateMul(quotient, args[1]));
+}
+
+Value* Emitter::uniform_index(Expr e) {
+  int lanes = std::exchange(lanes_, 1);
+  Value* result = index_value(e);
+  lanes_ = lanes;
+  return result;
+}
+
+Emitter::Address Emitter::address(Expr index, bool may_stride) {
+  if (!varies(index)) return {index_value(index), Address::Shape::uniform};
+  std::optional<sym::Affine> affine = sym::affine_in(index, vector_axis_);
+  if (affine && affine->coefficient == Expr(1) && !varies(affine->rest))
+    return {uniform_index(index), Address::Shape::contiguous};
+  std::optional<int64_t> stride = affine ? affine->coefficient.constant() : std::nullopt;
+  bool small = stride && *stride >= 2 && *stride <= kWidestStride;
+  if (may_stride && small && !varies(affine->rest))
+    return {uniform_index(index), Address::Shape::strided, static_cast<int>(*stride)};
+  return {index_value(index), Address::Shape::scattered};
+}
+
+/// Lane i of the result is element i * stride from `first` on. What lies between is masked off, so
+/// nothing outside of what the lanes read is touched.
+Value* Emitter::strided_load(llvm::Type* type, Value* first, llvm::Align align, int stride,
+                             Value* enabled) {
+  int wide = lanes_ * stride;
+  llvm::SmallVector<int, 256> spread(static_cast<size_t>(wide), lanes_);
+  llvm::SmallVector<int, 64> taken;
+  for (int i = 0; i < lanes_; ++i) {
+    spread[static_cast<size_t>(i * stride)] = i;
+    taken.push_back(i * stride);
+  }
+  Value* none = llvm::Constant::getNullValue(enabled->getType());
+  llvm::Type* lanes = llvm::FixedVectorType::get(type, static_cast<unsigned>(wide));
+  Value* raw =
+      ir_.CreateMaskedLoad(lanes, first, align, ir_.CreateShuffleVector(enabled, none, spread),
+                           llvm::Constant::getNullValue(lanes));
+  return ir_.CreateShuffleVector(raw, taken);
+}
+
+llvm::Type* Emitter::memory_type(DType dtype) {
+  return dtype == DType::boolean ? ir_.getInt8Ty() : type_of(dtype);
+}
+
+Value* Emitter::from_memory(Value* raw, DType dtype) {
+  if (dtype != DType::boolean) return raw;
+  return ir_.CreateICmpNE(raw, llvm::Constant::getNullValue(raw->getType()));
+}
+
+Value* Emitter::to_memory(Value* v, DType dtype) {
+  if (dtype != DType::boolean) return v;
+  llvm::Type* type = ir_.getInt8Ty();
+  if (llvm::FixedVectorType* lanes = llvm::dyn_cast<llvm::FixedVectorType>(v->getType()))
+    type = llvm::FixedVectorType::get(type, lanes->getNumElements());
+  return ir_.CreateZExt(v, type);
+}
+
+Value* Emitter::element_pointer(int32_t buffer, Value* index) {
+  llvm::Type* type = memory_type(kernel_.buffers[buffer].dtype);
+  return ir_.CreateGEP(type, buffers_[buffer], index);
+}
+
+Value* Emitter::active(Value* mask) {
+  if (lanes_ == 1) return mask;
+  if (mask == nullptr) return tail_mask_;
+  mask = as_lanes(mask);
+  return tail_mask_ == nullptr ? mask : ir_.CreateAnd(mask, tail_mask_);
+}
+
+Value* Emitter::load(Val val) {
+  llvm::Type* type = memory_type(val->dtype);
+  llvm::Align align(static_cast<uint64_t>(size_of(val->dtype)));
+  Value* mask = val->masked ? value(val->args[0]) : nullptr;
+  Address at = address(val->index, true);
+  if (at.shape == Address::Shape::uniform && (mask == nullptr || !has_lanes(mask))) {
+    Value* pointer = element_pointer(val->slot, at.index);
+    if (mask == nullptr)
+      return from_memory(ir_.CreateAlignedLoad(type, pointer, align), val->dtype);
+    // Where the mask is false the address may be anything: read a zero of our own instead.
+    llvm::GlobalVariable* zero = module_.getNamedGlobal("tandem_zero");
+    if (zero == nullptr)
+      zero = new llvm::GlobalVariable(module_, ir_.getInt64Ty(), true,
+                                      llvm::GlobalValue::PrivateLinkage, ir_.getInt64(0),
+                                      "tandem_zero");
+    return from_memory(ir_.CreateAlignedLoad(type, ir_.CreateSelect(mask, pointer, zero), align),
+                       val->dtype);
+  }
+  llvm::Type* lanes = with_lanes(type);
+  Value* enabled = active(mask);
+  Value* none = llvm::Constant::getNullValue(lanes);
+  if (at.shape == Address::Shape::contiguous) {
+    Value* pointer = element_pointer(val->slot, at.index);
+    Value* raw = enabled == nullptr
+                     ? static_cast<Value*>(ir_.CreateAlignedLoad(lanes, pointer, align))
+                     : ir_.CreateMaskedLoad(lanes, pointer, align, enabled, none);
+    return from_memory(raw, val->dtype);
+  }
+  if (enabled == nullptr) enabled = llvm::Constant::getAllOnesValue(with_lanes(ir_.getInt1Ty()));
+  if (at.shape == Address::Shape::strided) {
+    Value* first = element_pointer(val->slot, at.index);
+    return from_memory(strided_load(type, first, align, at.stride, enabled), val->dtype);
+  }
+  Value* pointers = element_pointer(val->slot, as_lanes(at.index));
+  return from_memory(ir_.CreateMaskedGather(lanes, pointers, align, enabled, none), val->dtype);
+}
+
+void Emitter::store(const loop::Store& store, Value* v) {
+  DType dtype = kernel_.buffers[store.buffer].dtype;
+  llvm::Type* type = memory_type(dtype);
+  llvm::Align align(static_cast<uint64_t>(size_of(dtype)));
+  Address at = address(store.index, false);
+  bool lanes = at.shape != Address::Shape::uniform;
+  Value* pointer = element_pointer(
+      store.buffer, at.shape == Address::Shape::scattered ? as_lanes(at.index) : at.index);
+  TD_CHECK(lanes || !has_lanes(v)) << "lanes stored to one place";
+  Value* raw = to_memory(lanes ? as_lanes(v) : v, dtype);
+  Value* enabled = lanes ? active(nullptr) : nullptr;
+  Value* all = llvm::Constant::getAllOnesValue(with_lanes(ir_.getInt1Ty()));
+  Value* none = llvm::Constant::getNullValue(lanes ? with_lanes(type) : type);
+  auto read = [&]() -> Value* {
+    if (at.shape == Address::Shape::scattered)
+      return ir_.CreateMaskedGather(with_lanes(type), pointer, align, enabled ? enabled : all,
+                                    none);
+    if (enabled != nullptr)
+      return ir_.CreateMaskedLoad(with_lanes(type), pointer, align, enabled, none);
+    return ir_.CreateAlignedLoad(lanes ? with_lanes(type) : type, pointer, align);
+  };
+  if (store.accumulate) {
+    DType wide = compute_type(dtype);
+    Value* old = cast(read(), dtype, wide);
+    Value* added = cast(raw, dtype, wide);
+    raw =
+        cast(is_float(wide) ? ir_.CreateFAdd(old, added) : ir_.CreateAdd(old, added), wide, dtype);
+  }
+  if (at.shape == Address::Shape::scattered)
+    ir_.CreateMaskedScatter(raw, pointer, align, enabled ? enabled : all);
+  else if (enabled != nullptr)
+    ir_.CreateMaskedStore(raw, pointer, align, enabled);
+  else
+    ir_.CreateAlignedStore(raw, pointer, align);
+}
+
+}  // namespace tandem::codegen

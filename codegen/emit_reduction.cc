@@ -1,0 +1,141 @@
+// Reductions: accumulators live in stack slots (promoted to registers), one value a lane when the
+// reduced axis is the vector axis; then lanes fold as a tree, i with i + lanes/2, which the
+// interpreter repeats.
+#include "codegen/emit.h"
+
+namespace tandem::codegen {
+
+using llvm::Value;
+using loop::Combiner;
+using loop::Stage;
+
+namespace {
+
+bool is_arg(Combiner combiner) {
+  return combiner == Combiner::argmin || combiner == Combiner::argmax;
+}
+bool is_max(Combiner combiner) { return combiner == Combiner::max || combiner == Combiner::argmax; }
+
+}  // namespace
+
+Value* Emitter::identity(Combiner combiner, DType dtype, size_t part, bool lanes) {
+  loop::ScalarPool& pool = *kernel_.scalars;
+  Value* scalar = is_arg(combiner) && part == 1
+                      ? ir_.getInt64(INT64_MAX)
+                      : constant(loop::identity_of(pool, combiner, dtype));
+  return lanes ? ir_.CreateVectorSplat(static_cast<unsigned>(lanes_), scalar) : scalar;
+}
+
+void Emitter::begin_reductions(const Stage& stage) {
+  accumulators_.clear();
+  bool folds = !stage.reduce_axes.empty() &&
+               stage.reduce_axes.back().kind == loop::AxisKind::vector &&
+               stage.reduce_axes.back().lanes > 1;
+  int outer_lanes = lanes_;
+  if (folds) lanes_ = stage.reduce_axes.back().lanes;
+  llvm::IRBuilder<>::InsertPoint here = ir_.saveIP();
+  for (const loop::Reduction& reduction : stage.reductions) {
+    Accumulator& accumulator = accumulators_.emplace_back();
+    accumulator.reduction = &reduction;
+    accumulator.lanes = folds;
+    for (size_t part = 0; part < reduction.inputs.size(); ++part) {
+      llvm::BasicBlock& entry = function_->getEntryBlock();
+      ir_.SetInsertPoint(&entry, entry.begin());
+      llvm::Type* type = with_lanes(type_of(reduction.inputs[part]->dtype));
+      accumulator.slots.push_back(ir_.CreateAlloca(type, nullptr, "acc"));
+      ir_.restoreIP(here);
+      ir_.CreateStore(identity(reduction.combiner, reduction.inputs[part]->dtype, part, lanes_ > 1),
+                      accumulator.slots.back());
+      here = ir_.saveIP();
+    }
+  }
+  lanes_ = outer_lanes;
+}
+
+void Emitter::combine_reductions() {
+  for (Accumulator& accumulator : accumulators_) {
+    const loop::Reduction& reduction = *accumulator.reduction;
+    std::vector<Value*> inputs;
+    std::vector<Value*> old;
+    for (size_t i = 0; i < reduction.inputs.size(); ++i) {
+      inputs.push_back(as_lanes(value(reduction.inputs[i])));
+      old.push_back(ir_.CreateLoad(inputs[i]->getType(), accumulator.slots[i]));
+    }
+    std::vector<Value*> combined =
+        combine(reduction.combiner, reduction.inputs[0]->dtype, old, inputs);
+    for (size_t i = 0; i < combined.size(); ++i) {
+      if (tail_mask_ != nullptr) combined[i] = ir_.CreateSelect(tail_mask_, combined[i], old[i]);
+      ir_.CreateStore(combined[i], accumulator.slots[i]);
+      if (reduction.scan) locals_[reduction.first_local + static_cast<int32_t>(i)] = combined[i];
+    }
+  }
+}
+
+void Emitter::finish_reductions() {
+  for (Accumulator& accumulator : accumulators_) {
+    const loop::Reduction& reduction = *accumulator.reduction;
+    std::vector<Value*> result;
+    for (size_t i = 0; i < accumulator.slots.size(); ++i) {
+      llvm::AllocaInst* slot = llvm::cast<llvm::AllocaInst>(accumulator.slots[i]);
+      result.push_back(ir_.CreateLoad(slot->getAllocatedType(), slot));
+    }
+    unsigned width = accumulator.lanes
+                         ? llvm::cast<llvm::FixedVectorType>(result[0]->getType())->getNumElements()
+                         : 1;
+    for (width /= 2; width >= 1; width /= 2) {
+      std::vector<Value*> low;
+      std::vector<Value*> high;
+      for (Value* part : result) {
+        std::vector<int> first(width);
+        std::vector<int> second(width);
+        for (unsigned i = 0; i < width; ++i)
+          first[i] = static_cast<int>(i), second[i] = static_cast<int>(i + width);
+        low.push_back(ir_.CreateShuffleVector(part, first));
+        high.push_back(ir_.CreateShuffleVector(part, second));
+      }
+      result = combine(reduction.combiner, reduction.inputs[0]->dtype, low, high);
+    }
+    for (size_t i = 0; i < result.size(); ++i) {
+      if (accumulator.lanes) result[i] = ir_.CreateExtractElement(result[i], uint64_t{0});
+      locals_[reduction.first_local + static_cast<int32_t>(i)] = result[i];
+    }
+  }
+  accumulators_.clear();
+}
+
+/// Condition under which candidate b replaces a, values only.
+Value* Emitter::prefer(Combiner combiner, DType dtype, Value* a, Value* b) {
+  bool max = is_max(combiner);
+  if (is_float(dtype)) {
+    Value* better = max ? ir_.CreateFCmpOGT(b, a) : ir_.CreateFCmpOLT(b, a);
+    Value* only_b_is_nan = ir_.CreateAnd(ir_.CreateFCmpUNO(b, b), ir_.CreateFCmpORD(a, a));
+    return ir_.CreateOr(better, only_b_is_nan);
+  }
+  bool is_signed_type = is_signed(dtype);
+  if (max) return is_signed_type ? ir_.CreateICmpSGT(b, a) : ir_.CreateICmpUGT(b, a);
+  return is_signed_type ? ir_.CreateICmpSLT(b, a) : ir_.CreateICmpULT(b, a);
+}
+
+std::vector<Value*> Emitter::combine(Combiner combiner, DType dtype, const std::vector<Value*>& a,
+                                     const std::vector<Value*>& b) {
+  bool floats = is_float(dtype);
+  switch (combiner) {
+    case Combiner::sum: return {floats ? ir_.CreateFAdd(a[0], b[0]) : ir_.CreateAdd(a[0], b[0])};
+    case Combiner::prod: return {floats ? ir_.CreateFMul(a[0], b[0]) : ir_.CreateMul(a[0], b[0])};
+    case Combiner::min: return {extremum(a[0], b[0], dtype, false)};
+    case Combiner::max: return {extremum(a[0], b[0], dtype, true)};
+    case Combiner::any: return {ir_.CreateOr(a[0], b[0])};
+    case Combiner::all: return {ir_.CreateAnd(a[0], b[0])};
+    case Combiner::argmin:
+    case Combiner::argmax: break;
+  }
+  Value* equal = floats ? ir_.CreateOr(ir_.CreateFCmpOEQ(a[0], b[0]),
+                                       ir_.CreateAnd(ir_.CreateFCmpUNO(a[0], a[0]),
+                                                     ir_.CreateFCmpUNO(b[0], b[0])))
+                        : ir_.CreateICmpEQ(a[0], b[0]);
+  Value* earlier = ir_.CreateAnd(equal, ir_.CreateICmpSLT(b[1], a[1]));
+  Value* take = ir_.CreateOr(prefer(combiner, dtype, a[0], b[0]), earlier);
+  return {ir_.CreateSelect(take, b[0], a[0]), ir_.CreateSelect(take, b[1], a[1])};
+}
+
+}  // namespace tandem::codegen

@@ -1,0 +1,94 @@
+// Transposed operands. A load that walks memory along an unrolled serial axis while the lanes run
+// across it would gather one element a line. Instead a square tile is read row by row and
+// transposed in registers: log2(n) rounds of interleaving, n/2 pairs each.
+#include "codegen/emit.h"
+
+namespace tandem::codegen {
+
+using llvm::Value;
+using loop::Val;
+using sym::Expr;
+
+/// Unmasked loads with stride 1 along the axis and one constant step along the lanes.
+std::vector<Val> Emitter::transposable_loads(const loop::Stage& stage, const loop::Axis& axis) {
+  std::vector<Val> roots;
+  for (const loop::Store& store : stage.body) roots.push_back(store.value);
+  std::vector<Val> found;
+  for (Val val : loop::reachable(roots)) {
+    if (val->opcode != loop::Opcode::load || !val->args.empty()) continue;
+    std::optional<sym::Affine> along = sym::affine_in(val->index, axis.index);
+    std::optional<sym::Affine> across = sym::affine_in(val->index, vector_axis_);
+    bool fits = along && along->coefficient == Expr(1) && across &&
+                !sym::depends_on(across->coefficient, axis.index) &&
+                across->coefficient != Expr(0) && across->coefficient != Expr(1);
+    if (fits) found.push_back(val);
+  }
+  return found;
+}
+
+/// Element k of the result: the lanes' values at position k of the axis (the axis stands at the
+/// tile's start).
+std::vector<Value*> Emitter::load_tile(Val val, const loop::Axis& axis) {
+  int n = axis.lanes;
+  llvm::Type* type = memory_type(val->dtype);
+  llvm::Type* row_type = llvm::FixedVectorType::get(type, static_cast<unsigned>(n));
+  llvm::Align align(static_cast<uint64_t>(size_of(val->dtype)));
+  Value* start = uniform_index(val->index);
+  Value* step = uniform_index(sym::affine_in(val->index, vector_axis_)->coefficient);
+  std::vector<Value*> rows;
+  for (int i = 0; i < n; ++i) {
+    Value* index =
+        ir_.CreateAdd(start, ir_.CreateMul(step, ir_.getInt64(static_cast<uint64_t>(i))));
+    rows.push_back(ir_.CreateAlignedLoad(row_type, element_pointer(val->slot, index), align));
+  }
+  // Swapping blocks of half: after the round for size h, rows i and i + h hold each other's
+  // off-diagonal h x h blocks.
+  for (int half = n / 2; half >= 1; half /= 2) {
+    std::vector<int> low;
+    std::vector<int> high;
+    for (int i = 0; i < n; ++i) {
+      bool first = (i / half) % 2 == 0;
+      low.push_back(first ? i : n + i - half);
+      high.push_back(first ? i + half : n + i);
+    }
+    for (int i = 0; i < n; ++i) {
+      if ((i / half) % 2 != 0) continue;
+      Value* a = rows[static_cast<size_t>(i)];
+      Value* b = rows[static_cast<size_t>(i + half)];
+      rows[static_cast<size_t>(i)] = ir_.CreateShuffleVector(a, b, low);
+      rows[static_cast<size_t>(i + half)] = ir_.CreateShuffleVector(a, b, high);
+    }
+  }
+  for (Value*& row : rows) row = from_memory(row, val->dtype);
+  return rows;
+}
+
+void Emitter::emit_unrolled_axis(const loop::Axis& axis, const loop::Stage& stage,
+                                 const std::function<void()>& body) {
+  Value* extent = index_value(axis.extent);
+  Value* whole =
+      ir_.CreateAnd(extent, ir_.getInt64(static_cast<uint64_t>(-static_cast<int64_t>(axis.lanes))));
+  std::vector<Val> tiles = transposable_loads(stage, axis);
+  emit_loop(ir_.getInt64(0), whole, ir_.getInt64(static_cast<uint64_t>(axis.lanes)),
+            [&](Value* at) {
+              symbols_[axis.index] = at;
+              std::vector<std::vector<Value*>> loaded;
+              for (Val val : tiles) loaded.push_back(load_tile(val, axis));
+              for (int k = 0; k < axis.lanes; ++k) {
+                levels_.emplace_back();
+                symbols_[axis.index] = ir_.CreateAdd(at, ir_.getInt64(static_cast<uint64_t>(k)));
+                for (size_t i = 0; i < tiles.size(); ++i)
+                  levels_.back().scalars[tiles[i]] = loaded[i][static_cast<size_t>(k)];
+                body();
+                levels_.pop_back();
+              }
+              symbols_.erase(axis.index);
+            });
+  emit_loop(whole, extent, ir_.getInt64(1), [&](Value* at) {
+    symbols_[axis.index] = at;
+    body();
+    symbols_.erase(axis.index);
+  });
+}
+
+}  // namespace tandem::codegen

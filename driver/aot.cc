@@ -1,0 +1,134 @@
+// A function compiled as two programs. What joins them is positions: forward gives outputs, saved
+// values, then saved sizes; backward takes sizes, saved values, then tangents, and gives the
+// gradients that exist.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "driver/api.h"
+#include "ops/opdef.h"
+
+namespace tandem {
+namespace {
+
+sym::Expr size_in(ir::Graph& graph, const Size& size) {
+  if (const int64_t* number = std::get_if<int64_t>(&size.value)) return *number;
+  return graph.pool().symbol(std::get<std::string>(size.value), {2, sym::Range::kMax});
+}
+
+void trace_function(ir::Graph& graph, const ModelFunction& function,
+                    const std::vector<AotInput>& inputs) {
+  nn::Trace trace(graph, true);
+  nn::Tensors data;
+  for (const AotInput& input : inputs) {
+    ir::Sizes sizes;
+    for (const Size& size : input.sizes) sizes.push_back(size_in(graph, size));
+    nn::Tensor& tensor = data.emplace_back(trace.input(input.name, input.dtype, sizes));
+    if (input.requires_grad && !is_float(input.dtype))
+      throw UserError(fmt::format("input '{}' is {}: only floats have gradients", input.name,
+                                  name_of(input.dtype)));
+    tensor.value()->requires_grad = input.requires_grad;
+  }
+  for (const nn::Tensor& result : function(trace, data)) graph.add_output(result.value());
+  if (!trace.used().empty())
+    throw UserError(fmt::format("parameter '{}' must be an input: an aot_function has no state",
+                                trace.used()[0]->qualified_name()));
+}
+
+size_t count(const ir::Graph& graph, ir::Role role, bool scalar) {
+  return static_cast<size_t>(
+      std::count_if(graph.inputs().begin(), graph.inputs().end(), [&](const ir::Value* input) {
+        return input->role == role && input->type.is_tensor() != scalar;
+      }));
+}
+
+}  // namespace
+
+int64_t SavedActivations::bytes() const {
+  int64_t total = 0;
+  if (!alive()) return 0;
+  for (const runtime::Result& value : *values_)
+    if (const runtime::Array* array = std::get_if<runtime::Array>(&value)) total += array->nbytes();
+  return total;
+}
+
+AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInput>& inputs,
+                         const AotOptions& options)
+    : seed_(std::make_unique<std::atomic<int64_t>>(0)), data_inputs_(inputs.size()) {
+  ir::Module module(ops::op_table());
+  ir::Graph& graph = module.add_graph("forward");
+  trace_function(graph, function, inputs);
+  driver::Options compile = options.compile;
+  compile.gradients = "tangents";
+  compile.partition = options.partition;
+  PassCtx ctx;
+  driver::run_passes(graph, compile, ctx);
+  const ir::Graph& backward = *module.find("forward_backward");
+  find_shape(graph, backward);
+  forward_ = driver::finish(graph, compile);
+  backward_ = driver::finish(backward, compile);
+}
+
+void AotFunction::find_shape(const ir::Graph& forward, const ir::Graph& backward) {
+  takes_seed_ = count(forward, ir::Role::seed, true) > 0;
+  for (const ir::Output& output : forward.outputs()) {
+    bool is_saved = output.kind == ir::OutputKind::saved;
+    saved_ += is_saved;
+    outputs_ += !is_saved && output.kind != ir::OutputKind::saved_size;
+  }
+  tangents_ = count(backward, ir::Role::tangent, false);
+  for (const ir::Output& gradient : backward.outputs())
+    has_gradient_.push_back(gradient.value != nullptr);
+}
+
+AotFunction::Forward AotFunction::forward(std::span<const runtime::Array> inputs) {
+  if (inputs.size() != data_inputs_)
+    throw UserError(
+        fmt::format("forward takes {} inputs, {} were given", data_inputs_, inputs.size()));
+  std::vector<runtime::Argument> arguments(inputs.begin(), inputs.end());
+  if (takes_seed_) arguments.emplace_back(seed_->fetch_add(1));
+  std::vector<runtime::Result> results = forward_->run(arguments);
+  Forward made;
+  std::vector<runtime::Result>::iterator saved =
+      results.begin() + static_cast<std::ptrdiff_t>(outputs_);
+  made.outputs.assign(results.begin(), saved);
+  made.saved.values_ = std::make_unique<std::vector<runtime::Result>>(saved, results.end());
+  made.saved.owner_ = forward_.get();
+  return made;
+}
+
+std::vector<std::optional<runtime::Array>> AotFunction::backward(
+    SavedActivations& saved, std::span<const runtime::Array> tangents, bool retain) {
+  if (!saved.alive())
+    throw UserError(
+        "backward ran before on this forward and freed what it saved; pass retain to the first one "
+        "to run it again");
+  if (saved.owner_ != forward_.get())
+    throw UserError("backward was given what another function's forward saved");
+  if (tangents.size() != tangents_)
+    throw UserError(
+        fmt::format("backward takes {} tangents, {} were given", tangents_, tangents.size()));
+  // Sizes come last out of forward and first into backward.
+  const std::vector<runtime::Result>& values = *saved.values_;
+  std::vector<runtime::Result>::const_iterator sizes =
+      values.begin() + static_cast<std::ptrdiff_t>(saved_);
+  std::vector<runtime::Argument> arguments(sizes, values.end());
+  arguments.insert(arguments.end(), values.begin(), sizes);
+  arguments.insert(arguments.end(), tangents.begin(), tangents.end());
+  std::vector<runtime::Result> results = backward_->run(arguments);
+  if (!retain) saved.values_.reset();
+  std::vector<std::optional<runtime::Array>> gradients;
+  std::vector<runtime::Result>::iterator next = results.begin();
+  for (char has : has_gradient_) {
+    gradients.emplace_back();
+    if (has) gradients.back() = std::get<runtime::Array>(std::move(*next++));
+  }
+  return gradients;
+}
+
+AotFunction aot_function(const ModelFunction& function, const std::vector<AotInput>& inputs,
+                         const AotOptions& options) {
+  return {function, inputs, options};
+}
+
+}  // namespace tandem

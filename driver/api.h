@@ -1,0 +1,131 @@
+// The C++ API over modules: compiled forward functions and compiled training steps.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "driver/compiler.h"
+#include "driver/state.h"
+#include "nn/optimizer.h"
+
+namespace tandem {
+
+/// Type of a data input: name, dtype, sizes (a symbolic size is a name: see Size).
+struct InputSpec {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<int64_t> sizes;
+};
+
+/// Writes the graph: data inputs in, results out. Of a training step the first result is the loss.
+using ModelFunction = std::function<nn::Tensors(nn::Trace&, const nn::Tensors& inputs)>;
+
+/// A compiled graph whose parameter, buffer and state inputs are taken from a State.
+class BoundProgram {
+ public:
+  BoundProgram(std::unique_ptr<driver::Executable> executable, State& state, size_t data_inputs);
+  /// Data inputs in order; results of the model function in order. Where the program is random the
+  /// seed counts up with every call that succeeds; others may be called from several threads.
+  std::vector<runtime::Result> run(std::span<const runtime::Array> inputs);
+  const driver::Executable& executable() const { return *executable_; }
+  driver::Executable& executable() { return *executable_; }
+  int64_t seed = 0;
+  double learning_rate = 0;
+
+ private:
+  std::unique_ptr<driver::Executable> executable_;
+  State* state_;
+  size_t data_inputs_;
+};
+
+/// Forward only, in evaluation mode. The State must outlive the program.
+BoundProgram compile_forward(const ModelFunction& model, State& state,
+                             const std::vector<InputSpec>& inputs);
+
+/// Forward, backward, clipping and update as one program; parameters, buffers and optimizer state
+/// (made in `state` as "<parameter>:exp_avg") are updated in place.
+BoundProgram train_step(const ModelFunction& model, State& state,
+                        const std::vector<InputSpec>& inputs, const nn::Optimizer& optimizer);
+
+/// A size of an input: a number, or a name for any number from 2 on. Equal names are equal sizes.
+struct Size {
+  Size(int64_t number) : value(number) {}               // NOLINT(google-explicit-constructor)
+  Size(int number) : value(int64_t{number}) {}          // NOLINT(google-explicit-constructor)
+  Size(const char* name) : value(std::string(name)) {}  // NOLINT(google-explicit-constructor)
+  std::variant<int64_t, std::string> value;
+};
+
+struct AotInput {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<Size> sizes;
+  bool requires_grad = false;
+};
+
+struct AotOptions {
+  std::string partition = "default";  // what forward saves: "default" | "min_cut"
+  driver::Options compile;
+};
+
+/// What one forward saved for its backward; freed by it, or with the handle. Shares memory with
+/// that call's inputs where those are saved: they must not change before backward.
+class SavedActivations {
+ public:
+  /// Still good for a backward.
+  bool alive() const { return values_ != nullptr; }
+  int64_t bytes() const;
+
+ private:
+  friend class AotFunction;
+  std::unique_ptr<std::vector<runtime::Result>> values_;
+  const driver::Executable* owner_ = nullptr;
+};
+
+/// A function compiled ahead of time, forward and backward apart. Any number of forwards may be
+/// waiting for their backward, and calls may come from several threads (a handle is used by one at
+/// a time).
+class AotFunction {
+ public:
+  AotFunction(const ModelFunction& function, const std::vector<AotInput>& inputs,
+              const AotOptions& options = {});
+
+  struct Forward {
+    std::vector<runtime::Result> outputs;
+    SavedActivations saved;
+  };
+  Forward forward(std::span<const runtime::Array> inputs);
+  /// One tangent for each output that depends on an input with requires_grad, in order. One
+  /// gradient for each input of forward, or none. Frees what was saved, unless `retain`; UserError
+  /// when that happened before.
+  std::vector<std::optional<runtime::Array>> backward(SavedActivations& saved,
+                                                      std::span<const runtime::Array> tangents,
+                                                      bool retain = false);
+
+  const driver::Executable& forward_executable() const { return *forward_; }
+  const driver::Executable& backward_executable() const { return *backward_; }
+
+ private:
+  void find_shape(const ir::Graph& forward, const ir::Graph& backward);
+
+  std::unique_ptr<driver::Executable> forward_;
+  std::unique_ptr<driver::Executable> backward_;
+  std::unique_ptr<std::atomic<int64_t>> seed_;  // one number a call
+  size_t data_inputs_ = 0;
+  bool takes_seed_ = false;
+  size_t outputs_ = 0;
+  size_t saved_ = 0;  // tensors and scalars
+  size_t tangents_ = 0;
+  std::vector<char> has_gradient_;  // by input
+};
+
+/// Traces `function` over plain inputs, differentiates and compiles it.
+AotFunction aot_function(const ModelFunction& function, const std::vector<AotInput>& inputs,
+                         const AotOptions& options = {});
+
+}  // namespace tandem

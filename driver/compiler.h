@@ -1,0 +1,77 @@
+// The whole road: a graph in, something that runs out.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/pass.h"
+#include "base/target.h"
+#include "codegen/codegen.h"
+#include "ir/graph.h"
+#include "runtime/executor.h"
+#include "schedule/schedule.h"
+
+namespace tandem::driver {
+
+struct Options {
+  /// Gradients of the inputs that require them become outputs: "" (none), "tangents", "ones" (the
+  /// first output is a scalar loss).
+  std::string gradients;
+  /// Writes behind the joint graph (an optimizer's updates) before it is lowered.
+  std::function<void(ir::Graph&)> after_joint;
+  /// Cuts the joint graph in two: "" (no), "default", "min_cut". The graph becomes forward, and the
+  /// module gets a graph `<name>_backward`; see passes::split.
+  std::string partition;
+  int compile_threads = 2;
+  int level = -1;                // code generator's level; -1: TANDEM_OPT
+  bool interpret = false;        // kernels run in the loop interpreter instead of as machine code
+  bool always_parallel = false;  // every launch uses the team, however small: for tests
+  bool report = false;           // keep Executable::report
+};
+
+/// Milliseconds by stage.
+struct Times {
+  double passes = 0;
+  double schedule = 0;
+  double codegen = 0;
+};
+
+/// A compiled graph in this process.
+class Executable {
+ public:
+  Executable(schedule::Scheduled scheduled, const Target& target, const Options& options);
+  std::vector<runtime::Result> run(std::span<const runtime::Argument> arguments) {
+    return loaded_->run(arguments);
+  }
+  const abi::Program& program() const { return loaded_->program(); }
+  runtime::LoadedProgram& loaded() { return *loaded_; }
+  const std::vector<schedule::Note>& notes() const { return notes_; }
+  Times times;
+  std::string report;  // what was decided and every kernel, where options asked for it
+
+ private:
+  void interpret(schedule::Scheduled scheduled);
+
+  std::vector<loop::Kernel> interpreted_;
+  std::unique_ptr<codegen::KernelLibrary> kernels_;
+  std::unique_ptr<runtime::LoadedProgram> loaded_;
+  std::vector<schedule::Note> notes_;
+};
+
+/// The pipeline on one page: pipeline.cc. Runs over `graph` in place.
+void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx);
+/// One pass by name, for `tandem opt` and tests; null when unknown.
+const Pass<ir::Graph>* find_pass(std::string_view name);
+std::vector<std::string_view> pass_names();
+/// Runs one pass with facts checked, dumps and times as the flags ask.
+void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx);
+
+/// Schedule, code generation, load, for a graph that the passes have seen.
+std::unique_ptr<Executable> finish(const ir::Graph& graph, const Options& options);
+/// Passes, schedule, code generation, load. Changes `graph`. Throws UserError.
+std::unique_ptr<Executable> compile(ir::Graph& graph, const Options& options);
+
+}  // namespace tandem::driver

@@ -1,0 +1,67 @@
+// The vocabulary and the text form behind one door, so that python/ needs no other room.
+#include "driver/face.h"
+
+#include "ir/text.h"
+#include "ops/opdef.h"
+#include "runtime/parallel_for.h"
+
+namespace tandem::driver {
+namespace {
+
+std::string name_of(ops::DTypes dtypes) {
+  switch (dtypes) {
+    case ops::DTypes::floats: return "floats";
+    case ops::DTypes::numbers: return "numbers";
+    case ops::DTypes::integers: return "integers";
+    case ops::DTypes::all: return "all";
+    case ops::DTypes::f32_only: return "f32_only";
+    case ops::DTypes::booleans: return "booleans";
+  }
+  return "";
+}
+
+bool has_tensor(const ir::Schema& schema) {
+  for (const ir::Param& param : schema.params)
+    if (param.type == ir::ParamType::tensor || param.type == ir::ParamType::tensor_list)
+      return true;
+  return false;
+}
+
+OpInfo info_of(const ir::Op& op) {
+  const ops::OpDef& def = ops::def_of(op);
+  OpInfo info;
+  info.name = op.name();
+  info.schema = std::string(def.schema);
+  for (std::string_view sample : def.samples) info.samples.emplace_back(sample);
+  info.sample_dtypes = name_of(def.sample_dtypes);
+  info.no_grad = std::string(def.no_grad);
+  info.differentiable = def.no_grad.empty() && !op.mutates() && has_tensor(op.schema);
+  info.random = def.random;
+  info.is_view = op.is_view();
+  info.mutates = op.mutates();
+  return info;
+}
+
+}  // namespace
+
+std::vector<OpInfo> vocabulary() {
+  std::vector<OpInfo> infos;
+  for (const ir::Op& op : ops::op_table().ops()) {
+    if (op.functional != nullptr) continue;
+    OpInfo& info = infos.emplace_back(info_of(op));
+    for (const ir::Op& derived : ops::op_table().ops())
+      if (derived.functional == &op) info.variants.push_back(derived.name());
+  }
+  return infos;
+}
+
+std::unique_ptr<Executable> compile_text(std::string_view text, const Options& options) {
+  std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
+  if (module->graphs().empty()) throw UserError("the text holds no graph");
+  return compile(*module->graphs()[0], options);
+}
+
+void set_threads(int count) { runtime::set_threads(count); }
+int threads() { return runtime::threads(); }
+
+}  // namespace tandem::driver

@@ -1,0 +1,39 @@
+// What a binding needs: text in, something that runs out, and the vocabulary as plain data.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "driver/compiler.h"
+
+namespace tandem::driver {
+
+/// One operator and how to test it.
+struct OpInfo {
+  std::string name;                  // "aten.add.Tensor"
+  std::string schema;                // exact ATen text
+  std::vector<std::string> samples;  // argument lists, ops/opdef.h
+  std::string
+      sample_dtypes;  // name of the enumerator: floats, numbers, integers, all, f32_only, booleans
+  bool differentiable = false;
+  std::string no_grad;  // the reason why it is not
+  bool random = false;
+  bool is_view = false;
+  bool mutates = false;
+  std::vector<std::string> variants;  // in-place and out= forms derived from it
+};
+
+/// Every op that is not derived from another one, in order of registration.
+std::vector<OpInfo> vocabulary();
+
+/// Compiles the first graph of a module in text form.
+std::unique_ptr<Executable> compile_text(std::string_view text, const Options& options);
+
+/// Threads of the team that programs run on. Not while one runs.
+void set_threads(int count);
+int threads();
+
+}  // namespace tandem::driver

@@ -1,0 +1,187 @@
+// The tandem command. Sub-commands: opt (passes on text), run (a graph on generated inputs), help.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "base/diagnostic.h"
+#include "base/flags.h"
+#include "driver/compiler.h"
+#include "ir/text.h"
+#include "ops/opdef.h"
+
+namespace tandem::driver {
+namespace {
+
+constexpr const char* kUsage =
+    "usage: tandem opt [--pass NAME]... [FILE]    passes on text IR, result on standard output\n"
+    "       tandem schedule [FILE]                kernels and decisions of a graph\n"
+    "       tandem objects FILE [FOLDER]          object code of the kernels\n"
+    "       tandem run [--grad] [--repeat N] [FILE]   compiles and runs a graph on generated "
+    "inputs\n"
+    "       tandem help [flags|passes]\n";
+
+std::string read_input(const std::string& path) {
+  std::ostringstream text;
+  if (path.empty() || path == "-") {
+    text << std::cin.rdbuf();
+  } else {
+    std::ifstream file(path);
+    if (!file) throw UserError("cannot read " + path);
+    text << file.rdbuf();
+  }
+  return text.str();
+}
+
+const Pass<ir::Graph>& pass_named(const std::string& name) {
+  const Pass<ir::Graph>* pass = find_pass(name);
+  if (pass != nullptr) return *pass;
+  std::string known;
+  for (std::string_view each : pass_names()) known += " " + std::string(each);
+  throw UserError(fmt::format("no pass '{}'; there are:{}", name, known));
+}
+
+int opt(const std::vector<std::string>& args) {
+  std::vector<std::string> names;
+  std::string path;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--pass" && i + 1 < args.size())
+      names.push_back(args[++i]);
+    else
+      path = args[i];
+  }
+  std::unique_ptr<ir::Module> module = ir::parse_module(read_input(path), ops::op_table());
+  for (const std::unique_ptr<ir::Graph>& graph : module->graphs()) {
+    PassCtx ctx;
+    for (const std::string& name : names) run_pass(*graph, pass_named(name), ctx);
+  }
+  std::fputs(ir::to_string(*module).c_str(), stdout);
+  return 0;
+}
+
+int schedule_command(const std::vector<std::string>& args) {
+  std::unique_ptr<ir::Module> module =
+      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+  for (const std::unique_ptr<ir::Graph>& graph : module->graphs()) {
+    PassCtx ctx;
+    run_passes(*graph, {}, ctx);
+    schedule::Scheduled scheduled = schedule::schedule(*graph, codegen::host_target());
+    std::fputs(schedule::report(scheduled).c_str(), stdout);
+  }
+  return 0;
+}
+
+/// Deterministic test data: floats in [-1, 1), small integers, sizes that are symbols take their
+/// lower bound.
+runtime::Argument generated_input(const abi::Input& input) {
+  if (input.is_scalar) return int64_t{1};
+  std::vector<int64_t> sizes;
+  for (const abi::SizeCode& code : input.sizes)
+    sizes.push_back(
+        code.size() == 1 && code[0].op == abi::SizeInstruction::Op::constant ? code[0].value : 8);
+  runtime::Array array = runtime::Array::zeros(input.dtype, sizes);
+  uint32_t state = 12345;
+  for (int64_t i = 0; input.dtype == DType::f32 && i < array.numel(); ++i) {
+    state = state * 1664525 + 1013904223;
+    array.data<float>()[i] = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+  }
+  return array;
+}
+
+void print_output(const runtime::Result& result, const std::string& name) {
+  const runtime::Array* array = std::get_if<runtime::Array>(&result);
+  if (array == nullptr) return;
+  std::string head;
+  for (int64_t i = 0; array->dtype() == DType::f32 && i < std::min<int64_t>(array->numel(), 8); ++i)
+    head += fmt::format(" {:.6g}", array->contiguous().data<float>()[i]);
+  std::printf("%s %s:%s\n", name.c_str(), array->describe().c_str(), head.c_str());
+}
+
+int run_graph(const std::vector<std::string>& args) {
+  Options options;
+  std::string path;
+  int repeat = 1;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--grad")
+      options.gradients = "tangents";
+    else if (args[i] == "--repeat" && i + 1 < args.size())
+      repeat = std::stoi(args[++i]);
+    else
+      path = args[i];
+  }
+  std::unique_ptr<ir::Module> module = ir::parse_module(read_input(path), ops::op_table());
+  for (const std::unique_ptr<ir::Graph>& graph : module->graphs()) {
+    std::unique_ptr<Executable> executable = compile(*graph, options);
+    std::vector<runtime::Argument> inputs;
+    for (const abi::Input& input : executable->program().inputs)
+      inputs.push_back(generated_input(input));
+    std::vector<runtime::Result> results = executable->run(inputs);
+    for (size_t i = 0; i < results.size(); ++i)
+      print_output(results[i], executable->program().outputs[i].name);
+    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+    for (int i = 0; i < repeat; ++i) results = executable->run(inputs);
+    double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
+                    .count() /
+                repeat;
+    std::printf("passes %.2f ms, schedule %.2f ms, code %.2f ms; a run %.2f us\n",
+                executable->times.passes, executable->times.schedule, executable->times.codegen,
+                us);
+  }
+  return 0;
+}
+
+/// Object files of a graph's kernels, for objdump.
+int objects(const std::vector<std::string>& args) {
+  std::unique_ptr<ir::Module> module =
+      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+  std::string folder = args.size() > 1 ? args[1] : ".";
+  Target target = codegen::host_target();
+  for (const std::unique_ptr<ir::Graph>& graph : module->graphs()) {
+    PassCtx ctx;
+    run_passes(*graph, {}, ctx);
+    for (const loop::Kernel& kernel : schedule::schedule(*graph, target).kernels) {
+      codegen::ObjectCode object = codegen::compile_object(kernel, target, {});
+      std::string path = fmt::format("{}/{}_{}.o", folder, graph->name(), object.symbol);
+      std::ofstream(path, std::ios::binary) << object.bytes;
+      std::printf("%s\n", path.c_str());
+    }
+  }
+  return 0;
+}
+
+int help(const std::vector<std::string>& args) {
+  if (!args.empty() && args[0] == "flags") {
+    std::fputs(flags_help().c_str(), stdout);
+  } else if (!args.empty() && args[0] == "passes") {
+    for (std::string_view name : pass_names()) std::printf("%s\n", std::string(name).c_str());
+  } else {
+    std::fputs(kUsage, stdout);
+  }
+  return 0;
+}
+
+int run_command(const std::vector<std::string>& args) {
+  if (args.empty() || args[0] == "--help" || args[0] == "-h") return help({});
+  std::vector<std::string> rest(args.begin() + 1, args.end());
+  if (args[0] == "opt") return opt(rest);
+  if (args[0] == "schedule") return schedule_command(rest);
+  if (args[0] == "objects") return objects(rest);
+  if (args[0] == "run") return run_graph(rest);
+  if (args[0] == "help") return help(rest);
+  throw UserError(fmt::format("no command '{}'\n{}", args[0], kUsage));
+}
+
+}  // namespace
+}  // namespace tandem::driver
+
+int main(int argc, char** argv) {
+  try {
+    return tandem::driver::run_command({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tandem: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,112 @@
+// Around every pass: facts checked, the graph verified, dumps when it changed, time taken.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+
+#include "base/check.h"
+#include "base/flags.h"
+#include "base/log.h"
+#include "driver/compiler.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "passes/passes.h"
+
+namespace tandem::driver {
+namespace {
+
+const ir::Graph* g_graph = nullptr;
+std::string_view g_pass;
+
+/// What a failed check prints: the pass, the graph before it, and the command that runs it again.
+std::string reproducer() {
+  if (g_graph == nullptr) return "";
+  return fmt::format("in pass {0} on\n{1}\nrun again: tandem opt --pass {0} <the graph above>",
+                     g_pass, ir::to_string(*g_graph));
+}
+
+/// What `reproducer` tells of, while a pass runs; gone when it throws, too.
+class CurrentPass {
+ public:
+  CurrentPass(const ir::Graph& graph, std::string_view pass) : old_(set_check_context(reproducer)) {
+    g_graph = &graph;
+    g_pass = pass;
+  }
+  CurrentPass(const CurrentPass&) = delete;
+  CurrentPass& operator=(const CurrentPass&) = delete;
+  ~CurrentPass() {
+    set_check_context(old_);
+    g_graph = nullptr;
+  }
+
+ private:
+  CheckContext old_;
+};
+
+void dump(const ir::Graph& graph, std::string_view pass, bool changed) {
+  static int number = 0;
+  DumpFlag flag = flag_dump();
+  bool wanted = (flag.when == DumpFlag::When::changed && changed) ||
+                (flag.when == DumpFlag::When::after && flag.argument == pass);
+  if (wanted)
+    std::fprintf(stderr, "; after %s\n%s\n", std::string(pass).c_str(),
+                 ir::to_string(graph).c_str());
+  if (flag.when != DumpFlag::When::all) return;
+  std::ofstream file(fmt::format("{}/{:03}_{}.tir", flag.argument, number++, pass));
+  file << ir::to_string(graph);
+}
+
+void verify_after(const ir::Graph& graph, const Pass<ir::Graph>& pass) {
+  std::vector<Diagnostic> problems = ir::verify(graph);
+  std::vector<Diagnostic> facts = passes::check_facts(graph, pass.gives);
+  problems.insert(problems.end(), facts.begin(), facts.end());
+  TD_CHECK(problems.empty()) << "after " << pass.name << ": " << problems[0].render();
+}
+
+bool is_disabled(std::string_view name) {
+  std::vector<std::string> disabled = flag_disable();
+  return std::find(disabled.begin(), disabled.end(), name) != disabled.end();
+}
+
+}  // namespace
+
+namespace {
+
+/// A pass that is asked for by name may meet a graph that is not ready for it: the user's problem.
+void check_needs(const ir::Graph& graph, const Pass<ir::Graph>& pass, const PassCtx& ctx) {
+  std::vector<Diagnostic> problems = passes::check_facts(graph, pass.needs & ~ctx.facts);
+  if (problems.empty()) return;
+  for (Diagnostic& problem : problems)
+    problem.text = fmt::format("pass {} needs more: {}", pass.name, problem.text);
+  throw UserError(std::move(problems));
+}
+
+bool ends_here(const PassCtx& ctx) {
+  std::optional<int64_t> bisect = flag_bisect();
+  return ctx.stopped || (bisect && ctx.applications >= *bisect);
+}
+
+}  // namespace
+
+void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx) {
+  if (is_disabled(pass.name) || ends_here(ctx)) return;
+  check_needs(graph, pass, ctx);
+  CurrentPass current(graph, pass.name);
+  uint64_t epoch = graph.epoch();
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  pass.run(graph, ctx);
+  double ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  ctx.diagnostics.finish();
+  ctx.facts = (ctx.facts | pass.gives) & ~pass.breaks;
+  ++ctx.applications;
+  ctx.stopped = flag_stop_after() == pass.name;
+  if (flag_time()) std::fprintf(stderr, "%-22s %8.3f ms\n", std::string(pass.name).c_str(), ms);
+  log("passes", 1, fmt::format("{}: {:.3f} ms", pass.name, ms));
+  dump(graph, pass.name, graph.epoch() != epoch);
+  if (flag_verify()) verify_after(graph, pass);
+}
+
+}  // namespace tandem::driver

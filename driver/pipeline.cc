@@ -1,0 +1,89 @@
+// The road of the data, top to bottom. Each line says why it stands where it stands.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "driver/compiler.h"
+#include "passes/passes.h"
+
+namespace tandem::driver {
+namespace {
+
+using passes::kChosen;
+using passes::kCore;
+using passes::kDifferentiable;
+using passes::kFunctional;
+using passes::kJoint;
+using passes::kPure;
+using passes::kSeparate;
+using GraphPass = Pass<ir::Graph>;
+
+// Views and in-place ops first: everything later may take a value for its elements.
+constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kFunctional, 0};
+// Beyond this point nothing mutates but write-backs at the end.
+
+// Composites go before reverse mode, which needs a rule for every op. Dropout becomes a random
+// primitive here.
+constexpr GraphPass kDecomposeComposite{"decompose_composite", passes::decompose_composite,
+                                        kFunctional, kDifferentiable, 0};
+// Streams are numbered before anything copies or removes a random op.
+constexpr GraphPass kRng{"rng", passes::rng, kFunctional, kPure, 0};
+constexpr GraphPass kCse{"cse", passes::cse, kFunctional | kPure, 0, 0};
+constexpr GraphPass kDce{"dce", passes::dce, kFunctional, 0, 0};
+constexpr GraphPass kJointPass{"joint", passes::joint, kFunctional | kPure | kDifferentiable,
+                               kJoint, 0};
+// Gradient rules may use ops that have no loops of their own, so this comes after them.
+constexpr GraphPass kDecomposeCore{"decompose_core", passes::decompose_core, kFunctional, kCore, 0};
+// Rules look through decompositions, and what they leave equal is for cse and dce, which follow.
+constexpr GraphPass kConstantFold{"constant_fold", passes::constant_fold, kFunctional, 0, 0};
+// The partition weighs single kernels' work, so it looks at core ops; cse before it, because what
+// both halves compute is one value to it.
+constexpr GraphPass kChoose{"choose", passes::choose, kJoint | kCore, kChosen, 0};
+constexpr GraphPass kMinCut{"min_cut", passes::min_cut, kJoint | kCore, kChosen, 0};
+// No cse from here to split: it would merge the copies with what they are copies of.
+constexpr GraphPass kRemat{"remat", passes::remat, kChosen, kSeparate, 0};
+constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
+
+constexpr std::array kAllPasses = {
+    kFunctionalize, kDecomposeComposite, kRng,    kCse,    kDce,   kJointPass,
+    kDecomposeCore, kConstantFold,       kChoose, kMinCut, kRemat, kSplit};
+
+}  // namespace
+
+const GraphPass* find_pass(std::string_view name) {
+  const GraphPass* found = std::find_if(kAllPasses.begin(), kAllPasses.end(),
+                                        [&](const GraphPass& pass) { return pass.name == name; });
+  return found == kAllPasses.end() ? nullptr : found;
+}
+
+std::vector<std::string_view> pass_names() {
+  std::vector<std::string_view> names;
+  for (const GraphPass& pass : kAllPasses) names.push_back(pass.name);
+  return names;
+}
+
+void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx) {
+  run_pass(graph, kFunctionalize, ctx);
+  run_pass(graph, kDecomposeComposite, ctx);
+  run_pass(graph, kRng, ctx);
+  run_pass(graph, kCse, ctx);
+  run_pass(graph, kDce, ctx);
+  if (!options.gradients.empty()) {
+    ctx.options["seed"] = options.gradients;
+    run_pass(graph, kJointPass, ctx);
+    if (options.after_joint) options.after_joint(graph);
+  }
+  run_pass(graph, kDecomposeCore, ctx);
+  run_pass(graph, kConstantFold, ctx);
+  run_pass(graph, kCse, ctx);
+  run_pass(graph, kDce, ctx);
+  // One program that owns the whole step needs no cut: its memory plan sees both halves.
+  if (options.partition.empty()) return;
+  ctx.options["partition"] = options.partition;
+  run_pass(graph, kChoose, ctx);
+  run_pass(graph, kRemat, ctx);
+  run_pass(graph, kSplit, ctx);
+}
+
+}  // namespace tandem::driver

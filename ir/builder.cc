@@ -1,0 +1,190 @@
+// The only door through which nodes enter a graph. Arguments are checked here once, so that type
+// rules, gradients and lowerings may rely on the schema.
+#include "ir/builder.h"
+
+#include <fmt/format.h>
+
+#include "base/diagnostic.h"
+
+namespace tandem::ir {
+namespace {
+
+[[noreturn]] void misfit(const Op& op, const Param& param, const Arg& arg, std::string_view want) {
+  throw UserError(fmt::format("[{}] {} must be {}, not {}", op.schema.full_name(), param.name, want,
+                              to_string(arg)));
+}
+
+bool is_number(const Arg& arg) {
+  return std::holds_alternative<sym::Expr>(arg) || std::holds_alternative<double>(arg) ||
+         std::holds_alternative<bool>(arg);
+}
+
+bool is_scalar_value(const Arg& arg) {
+  Value* const* value = std::get_if<Value*>(&arg);
+  return value != nullptr && *value != nullptr && (*value)->type.kind == Type::Kind::scalar;
+}
+
+Arg to_float(const Op& op, const Param& param, const Arg& arg) {
+  if (std::holds_alternative<double>(arg)) return arg;
+  if (const sym::Expr* expr = std::get_if<sym::Expr>(&arg); expr && expr->constant())
+    return static_cast<double>(*expr->constant());
+  misfit(op, param, arg, "a float");
+}
+
+Arg to_ints(const Op& op, const Param& param, const Arg& arg) {
+  if (std::holds_alternative<Ints>(arg)) {
+    const Ints& ints = std::get<Ints>(arg);
+    if (ints.size() == 1 && param.list_size > 1) return Ints(param.list_size, ints[0]);
+    return arg;
+  }
+  if (const sym::Expr* expr = std::get_if<sym::Expr>(&arg))
+    return Ints(param.list_size > 0 ? param.list_size : 1, *expr);
+  if (const Floats* floats = std::get_if<Floats>(&arg); floats && floats->empty()) return Ints{};
+  if (const Values* values = std::get_if<Values>(&arg); values && values->empty()) return Ints{};
+  misfit(op, param, arg, "a list of integers");
+}
+
+Arg to_floats(const Op& op, const Param& param, const Arg& arg) {
+  if (std::holds_alternative<Floats>(arg)) return arg;
+  if (const Ints* ints = std::get_if<Ints>(&arg)) {
+    Floats floats;
+    for (const sym::Expr& expr : *ints)
+      floats.push_back(std::get<double>(to_float(op, param, expr)));
+    return floats;
+  }
+  misfit(op, param, arg, "a list of floats");
+}
+
+Arg to_values(const Op& op, const Param& param, const Arg& arg) {
+  if (const Ints* ints = std::get_if<Ints>(&arg); ints && ints->empty()) return Values{};
+  const Values* values = std::get_if<Values>(&arg);
+  if (values == nullptr) misfit(op, param, arg, "a list of tensors");
+  for (Value* value : *values)
+    if (value == nullptr ? !param.element_optional : !value->type.is_tensor())
+      misfit(op, param, arg, "a list of tensors");
+  return arg;
+}
+
+Arg convert_typed(const Op& op, const Param& param, Arg arg) {
+  switch (param.type) {
+    case ParamType::tensor: {
+      Value* const* value = std::get_if<Value*>(&arg);
+      if (value == nullptr || *value == nullptr || !(*value)->type.is_tensor())
+        misfit(op, param, arg, "a tensor");
+      return arg;
+    }
+    case ParamType::tensor_list: return to_values(op, param, arg);
+    case ParamType::integer:
+      if (std::holds_alternative<sym::Expr>(arg) || is_scalar_value(arg)) return arg;
+      if (const bool* flag = std::get_if<bool>(&arg)) return sym::Expr(*flag ? 1 : 0);
+      misfit(op, param, arg, "an integer");
+    case ParamType::int_list: return to_ints(op, param, arg);
+    case ParamType::floating: return is_scalar_value(arg) ? arg : to_float(op, param, arg);
+    case ParamType::float_list: return to_floats(op, param, arg);
+    case ParamType::boolean:
+      if (const sym::Expr* expr = std::get_if<sym::Expr>(&arg)) return *expr != sym::Expr(0);
+      if (!std::holds_alternative<bool>(arg)) misfit(op, param, arg, "true or false");
+      return arg;
+    case ParamType::scalar:
+      if (!is_number(arg) && !is_scalar_value(arg)) misfit(op, param, arg, "a number");
+      return arg;
+    case ParamType::string:
+    case ParamType::graph:
+      if (!std::holds_alternative<std::string>(arg)) misfit(op, param, arg, "a string");
+      return arg;
+    case ParamType::dtype:
+      if (!std::holds_alternative<DType>(arg)) misfit(op, param, arg, "a dtype");
+      return arg;
+    case ParamType::layout:
+    case ParamType::device:
+    case ParamType::memory_format:
+    case ParamType::generator:
+    case ParamType::unknown: return arg;
+  }
+  return arg;
+}
+
+Arg convert(const Op& op, const Param& param, Arg arg) {
+  if (!std::holds_alternative<None>(arg)) return convert_typed(op, param, std::move(arg));
+  bool defaults_to_none = param.default_value && std::holds_alternative<None>(*param.default_value);
+  if (!param.optional && !defaults_to_none) misfit(op, param, arg, "given");
+  return arg;
+}
+
+/// x + 2.0 spelled as add.Tensor(x, 2.0) means add.Scalar.
+const Op& overload_for_numbers(const Op& op, const std::vector<Arg>& positional,
+                               const OpTable& table) {
+  for (size_t i = 0; i < positional.size() && i < op.schema.params.size(); ++i) {
+    bool wants_tensor = op.schema.params[i].type == ParamType::tensor;
+    if (!wants_tensor || !(is_number(positional[i]) || is_scalar_value(positional[i]))) continue;
+    const Op* scalar = table.find(op.schema.name + ".Scalar");
+    if (scalar != nullptr) return *scalar;
+  }
+  return op;
+}
+
+}  // namespace
+
+std::vector<Arg> complete_args(const Op& op, std::vector<Arg> positional,
+                               std::vector<Keyword> keywords) {
+  const std::vector<Param>& params = op.schema.params;
+  if (positional.size() > params.size())
+    throw UserError(fmt::format("[{}] takes {} arguments, {} were given", op.schema.full_name(),
+                                params.size(), positional.size()));
+  std::vector<std::optional<Arg>> given(params.size());
+  for (size_t i = 0; i < positional.size(); ++i) given[i] = std::move(positional[i]);
+  for (Keyword& keyword : keywords) {
+    int number = op.schema.find(keyword.first);
+    if (number < 0 || given[number])
+      throw UserError(fmt::format("[{}] {} argument '{}'", op.schema.full_name(),
+                                  number < 0 ? "has no" : "got twice the", keyword.first));
+    given[number] = std::move(keyword.second);
+  }
+  std::vector<Arg> args;
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (!given[i]) given[i] = params[i].default_value;
+    if (!given[i] && params[i].optional) given[i] = None{};
+    if (!given[i])
+      throw UserError(
+          fmt::format("[{}] argument '{}' is missing", op.schema.full_name(), params[i].name));
+    args.push_back(convert(op, params[i], *given[i]));
+  }
+  return args;
+}
+
+Node* Builder::call(const Op& op, std::vector<Arg> positional, std::vector<Keyword> keywords) {
+  const Op& chosen = overload_for_numbers(op, positional, graph_->ops());
+  std::vector<Arg> args = complete_args(chosen, std::move(positional), std::move(keywords));
+  Node* node = graph_->insert(chosen, std::move(args), before_);
+  node->origin = stamp_.origin;
+  node->no_grad = stamp_.no_grad;
+  node->backward = stamp_.backward;
+  node->region = stamp_.region;
+  node->policy = stamp_.policy;
+  return node;
+}
+
+Node* Builder::call(std::string_view op, std::vector<Arg> positional,
+                    std::vector<Keyword> keywords) {
+  const Op* found = graph_->ops().find(op);
+  if (found == nullptr) throw Unsupported(fmt::format("[{}] is not an operator Tandem knows", op));
+  return call(*found, std::move(positional), std::move(keywords));
+}
+
+Builder::Stamp Builder::stamp_of(const Node& node) {
+  return {node.origin, node.no_grad, node.backward, node.region, node.policy};
+}
+
+Node* clone_node_with_args(Graph& graph, const Node& node, std::vector<Arg> args, Node* before) {
+  Node* copy = graph.insert(*node.op, std::move(args), before);
+  copy->origin = node.origin;
+  copy->no_grad = node.no_grad;
+  copy->backward = node.backward;
+  copy->region = node.region;
+  copy->policy = node.policy;
+  for (size_t i = 0; i < node.results.size() && i < copy->results.size(); ++i)
+    copy->results[i]->name = node.results[i]->name;
+  return copy;
+}
+
+}  // namespace tandem::ir

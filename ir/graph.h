@@ -1,0 +1,195 @@
+// The tensor graph: mutable, arena-owned, ordered nodes with use-lists.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/arena.h"
+#include "ir/op.h"
+
+namespace tandem::ir {
+
+class Graph;
+class Module;
+struct Node;
+
+enum class Role : uint8_t { none, input, parameter, buffer, tangent, saved, seed, token };
+std::string_view name_of(Role role);
+
+/// Whether the partitioner may recompute a node. Merged values keep the stronger: must_save wins.
+enum class RecomputePolicy : uint8_t {
+  none,
+  must_recompute,
+  prefer_recompute,
+  prefer_save,
+  must_save
+};
+
+struct Use {
+  Node* node = nullptr;  // null: a graph output
+  uint32_t arg = 0;      // argument number, or output number
+  uint32_t element = 0;  // within a list argument
+};
+
+struct Value {
+  uint32_t id = 0;  // dense in its graph
+  Type type;
+  Node* node = nullptr;  // null for a graph input
+  uint32_t index = 0;    // result number, or input number
+  std::string name;      // inputs always; results when the front end gave one
+  Role role = Role::none;
+  std::string target;          // of a parameter or buffer: its qualified name, "fc.weight"
+  bool requires_grad = false;  // inputs only: the joint graph computes its gradient
+  std::vector<Use> uses;
+};
+
+/// Where a node came from. A backward node points at its forward node by id.
+struct Origin {
+  std::string place;     // "model.py:41"
+  std::string module;    // "blocks.0.attention", when known
+  int64_t forward = -1;  // id of the forward node
+};
+
+struct Node {
+  uint32_t id = 0;
+  const Op* op = nullptr;
+  std::vector<Arg> args;  // in schema order, defaults filled in
+  Values results;
+  Origin origin;
+  bool no_grad = false;   // runs under torch.no_grad
+  bool backward = false;  // made by reverse mode
+  int32_t region = 0;     // checkpoint region, 0 for none
+  RecomputePolicy policy = RecomputePolicy::none;
+  Node* prev = nullptr;
+  Node* next = nullptr;
+
+  Call call() const { return {*op, args, results}; }
+};
+
+enum class OutputKind : uint8_t {
+  output,
+  mutated_input,
+  intermediate_base,
+  gradient,
+  saved,
+  saved_size
+};
+std::string_view name_of(OutputKind kind);
+
+struct Output {
+  Value* value = nullptr;  // null: none (no gradient for that input)
+  OutputKind kind = OutputKind::output;
+  std::string name;  // of a gradient: the input's name
+};
+
+/// Nodes in program order. `for (Node* n = g.first(); n; n = n->next)`; erase keeps `next`
+/// readable.
+class Graph {
+ public:
+  Graph(Module& module, std::string name) : module_(&module), name_(std::move(name)) {}
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+
+  Module& module() const { return *module_; }
+  const std::string& name() const { return name_; }
+  sym::Pool& pool() const;
+  const OpTable& ops() const;
+
+  Value* add_input(std::string name, Type type, Role role = Role::input, std::string target = "");
+  /// `name`, or with a number behind it where an input has that name already.
+  std::string free_input_name(const std::string& name) const;
+  const Values& inputs() const { return inputs_; }
+  void erase_input(Value* input);
+
+  Node* first() const { return first_; }
+  Node* last() const { return last_; }
+  /// Inserts before `before`, or at the end when null. Args must be complete; types come from the
+  /// op.
+  Node* insert(const Op& op, std::vector<Arg> args, Node* before);
+  /// As insert, with result types given: only for clones of nodes that exist (and host nodes).
+  Node* insert_typed(const Op& op, std::vector<Arg> args, std::vector<Type> types, Node* before);
+  void erase(Node* node);
+  void move_before(Node* node, Node* before);
+  void set_arg(Node* node, size_t number, Arg arg);
+  void replace_all_uses(Value* old, Value* replacement);
+
+  const std::vector<Output>& outputs() const { return outputs_; }
+  void add_output(Value* value, OutputKind kind = OutputKind::output, std::string name = "");
+  void set_output(size_t number, Value* value);
+  void clear_outputs();
+
+  size_t node_ids() const { return next_node_; }  // for DenseMap sizes
+  size_t value_ids() const { return next_value_; }
+  /// Changes with every edit; the pass runner dumps by it.
+  uint64_t epoch() const { return epoch_; }
+
+ private:
+  friend class Module;
+  Value* new_value(Type type);
+  void link(Node* node, Node* before);
+  void unlink(Node* node);
+  void add_uses(Node* node, uint32_t number);
+  void remove_uses(Node* node, uint32_t number);
+
+  Module* module_;
+  std::string name_;
+  Arena<Node> nodes_;
+  Arena<Value> values_;
+  Values inputs_;
+  std::vector<Output> outputs_;
+  Node* first_ = nullptr;
+  Node* last_ = nullptr;
+  uint32_t next_node_ = 0;
+  uint32_t next_value_ = 0;
+  uint64_t epoch_ = 0;
+};
+
+/// Named graphs over one pool of sizes and one table of operators.
+class Module {
+ public:
+  explicit Module(const OpTable& ops) : ops_(&ops), pool_(std::make_unique<sym::Pool>()) {}
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  Graph& add_graph(std::string name);
+  Graph* find(std::string_view name) const;
+  void erase(std::string_view name);
+  const std::vector<std::unique_ptr<Graph>>& graphs() const { return graphs_; }
+  sym::Pool& pool() const { return *pool_; }
+  const OpTable& ops() const { return *ops_; }
+
+ private:
+  const OpTable* ops_;
+  std::unique_ptr<sym::Pool> pool_;
+  std::vector<std::unique_ptr<Graph>> graphs_;
+};
+
+/// Calls f on every value an argument list reads, in order (nulls of Tensor?[] lists left out).
+template <class F>
+void for_each_operand(const std::vector<Arg>& args, F f) {
+  for (const Arg& arg : args) {
+    if (Value* const* one = std::get_if<Value*>(&arg)) {
+      f(*one);
+    } else if (const Values* many = std::get_if<Values>(&arg)) {
+      for (Value* value : *many)
+        if (value != nullptr) f(value);
+    }
+  }
+}
+
+/// The same argument with every value replaced by map(value).
+template <class F>
+Arg map_operands(const Arg& arg, F map) {
+  if (Value* const* one = std::get_if<Value*>(&arg)) return map(*one);
+  if (const Values* many = std::get_if<Values>(&arg)) {
+    Values mapped;
+    for (Value* value : *many) mapped.push_back(value == nullptr ? nullptr : map(value));
+    return mapped;
+  }
+  return arg;
+}
+
+}  // namespace tandem::ir

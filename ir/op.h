@@ -1,0 +1,99 @@
+// What the tensor graph knows of an operator: schema and type rule. The rest lives in ops/ behind
+// `def`.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/schema.h"
+#include "ir/type.h"
+
+namespace tandem::ops {
+struct OpDef;
+}
+
+namespace tandem::ir {
+
+class Call;
+/// Types of the results of a call; throws UserError on arguments that the op does not accept.
+using TypeRule = std::vector<Type> (*)(const Call&);
+
+struct Op {
+  Schema schema;
+  TypeRule types = nullptr;
+  const ops::OpDef* def = nullptr;
+  /// For in-place and out= variants: the op they derive from, and the parameter that receives the
+  /// result.
+  const Op* functional = nullptr;
+
+  std::string name() const { return schema.dotted_name(); }
+  bool is_view() const { return schema.is_view(); }
+  bool mutates() const { return schema.mutates_anything(); }
+};
+
+/// All operators by dotted name. Filled once by ops/; read-only afterwards.
+class OpTable {
+ public:
+  Op& add(Op op);
+  /// By "aten.add.Tensor" or "aten::add.Tensor"; null when unknown.
+  const Op* find(std::string_view name) const;
+  /// In order of registration.
+  const std::deque<Op>& ops() const { return ops_; }
+
+ private:
+  std::deque<Op> ops_;
+  std::map<std::string, const Op*, std::less<>> by_name_;
+};
+
+/// A call's arguments by parameter name, for type rules, decompositions, gradients and lowerings.
+class Call {
+ public:
+  Call(const Op& op, const std::vector<Arg>& args) : op_(&op), args_(&args) {}
+  Call(const Op& op, const std::vector<Arg>& args, const Values& results)
+      : op_(&op), args_(&args), results_(&results) {}
+
+  const Op& op() const { return *op_; }
+  const std::vector<Arg>& args() const { return *args_; }
+  const Arg& arg(std::string_view name) const;
+  bool has(std::string_view name) const;  // present in the schema and not none
+
+  Value* value(std::string_view name) const;  // null when none
+  const Type& type(std::string_view name) const;
+  const Values& values(std::string_view name) const;
+  sym::Expr integer(std::string_view name) const;
+  /// An integer that must be known at compile time (a dimension number, a stride of a convolution).
+  int64_t constant(std::string_view name) const;
+  const Ints& ints(std::string_view name) const;
+  std::vector<int64_t> constants(std::string_view name) const;
+  bool boolean(std::string_view name) const;
+  double floating(std::string_view name) const;  // from float or Scalar arguments
+  std::string string(std::string_view name) const;
+  DType dtype(std::string_view name, DType otherwise) const;
+  /// A dimension number wrapped into [0, rank); UserError when out of range. 0-d accepts -1 and 0.
+  int64_t dim(std::string_view name, int64_t rank) const;
+  /// Dimension list wrapped; empty or none means all. UserError on repeats.
+  std::vector<int64_t> dims(std::string_view name, int64_t rank) const;
+
+  Value* result(size_t i = 0) const;
+  size_t result_count() const { return results_ == nullptr ? 0 : results_->size(); }
+
+  /// Throws UserError `[aten::mm] text`.
+  [[noreturn]] void fail(const std::string& text) const;
+  /// `self f32[3, 4]`, for messages.
+  std::string describe(std::string_view name) const;
+
+ private:
+  int64_t wrap(int64_t dim, int64_t rank) const;
+  const Op* op_;
+  const std::vector<Arg>* args_;
+  const Values* results_ = nullptr;
+};
+
+/// `5`, `0.5`, `[2, 3]`, `true`, `"mean"`, `f32`, `none`, `%x`: the form the parser reads.
+std::string to_string(const Arg& arg);
+std::string to_string(double number);
+
+}  // namespace tandem::ir

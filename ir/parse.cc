@@ -1,0 +1,450 @@
+// Reads the text form through the builder, so that types are inferred and every argument is
+// checked; a written type must agree with the inferred one. A line with an error is skipped and the
+// rest is read on, so that all problems are reported at once.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "base/diagnostic.h"
+#include "ir/builder.h"
+#include "ir/lexer.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+
+namespace tandem::ir {
+namespace {
+
+class Parser {
+ public:
+  Parser(std::string_view text, const OpTable& ops) : text_(text), tokens_(tokenize(text)) {
+    module_ = std::make_unique<Module>(ops);
+  }
+
+  std::unique_ptr<Module> parse() {
+    try {
+      while (peek().kind != Token::Kind::end) parse_graph();
+    } catch (const UserError& error) {
+      problems_.add(error);  // behind what earlier lines had
+    }
+    problems_.finish();
+    return std::move(module_);
+  }
+
+ private:
+  using Kind = Token::Kind;
+
+  const Token& peek(size_t ahead = 0) const {
+    return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
+  }
+  const Token& next() {
+    const Token& token = peek();
+    if (token.kind != Kind::end) ++at_;
+    return token;
+  }
+  bool at(std::string_view text) const {
+    return (peek().kind == Kind::symbol || peek().kind == Kind::name) && peek().text == text;
+  }
+  bool accept(std::string_view text) {
+    if (!at(text)) return false;
+    ++at_;
+    return true;
+  }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UserError(what, fmt::format("line {}", peek().line));
+  }
+  void expect(std::string_view text) {
+    if (!accept(text)) fail(fmt::format("expected '{}', found '{}'", text, peek().text));
+  }
+  std::string_view expect(Kind kind, std::string_view what) {
+    if (peek().kind != kind) fail(fmt::format("expected {}, found '{}'", what, peek().text));
+    return next().text;
+  }
+
+  // --- graphs ---------------------------------------------------------------------------------
+
+  void parse_graph() {
+    expect("graph");
+    expect("@");
+    std::string name(expect(Kind::name, "a graph name"));
+    if (module_->find(name) != nullptr) fail("graph @" + name + " is defined twice");
+    graph_ = &module_->add_graph(name);
+    values_.clear();
+    parse_where_ahead();
+    expect("(");
+    while (!accept(")")) {
+      parse_input();
+      if (!at(")")) expect(",");
+    }
+    skip_where();
+    expect("{");
+    while (!at("return")) parse_line();
+    parse_return();
+    expect("}");
+  }
+
+  /// Ranges of symbols stand after the inputs that use them: read them first.
+  void parse_where_ahead() {
+    size_t back = at_;
+    while (!at("{") || (peek(1).kind == Kind::name && (at_ == 0 || peek(1).text != "return") &&
+                        is_role(peek(1).text))) {
+      if (peek().kind == Kind::end || at("where")) break;
+      ++at_;
+    }
+    if (accept("where")) parse_ranges();
+    at_ = back;
+  }
+
+  static bool is_role(std::string_view word) {
+    return word == "param" || word == "buffer" || word == "tangent" || word == "saved" ||
+           word == "seed" || word == "token" || word == "input";
+  }
+
+  void parse_ranges() {
+    do {
+      std::string_view name = expect(Kind::name, "a symbol");
+      expect("in");
+      expect("[");
+      sym::Range range;
+      range.lo = integer();
+      expect(",");
+      range.hi = accept("inf") ? sym::Range::kMax : integer();
+      expect("]");
+      if (range.lo > range.hi) fail(fmt::format("range of {} is empty", name));
+      module_->pool().symbol(name, range);
+    } while (accept(","));
+  }
+
+  void skip_where() {
+    if (accept("where")) parse_ranges();
+  }
+
+  int64_t integer() {
+    bool negative = accept("-");
+    std::string word(expect(Kind::number, "a number"));
+    int64_t value = std::strtoll(word.c_str(), nullptr, 10);
+    return negative ? -value : value;
+  }
+
+  void parse_input() {
+    std::string name(expect(Kind::value, "an input"));
+    expect(":");
+    Type type = parse_type();
+    Role role = Role::input;
+    std::string target;
+    bool requires_grad = false;
+    if (accept("{")) {
+      role = parse_role();
+      if (peek().kind == Kind::string) target = std::string(next().text);
+      requires_grad = accept("grad");
+      expect("}");
+    }
+    Value* input = graph_->add_input(name, std::move(type), role, target);
+    input->requires_grad = requires_grad;
+    define(name, input);
+  }
+
+  Role parse_role() {
+    std::string_view word = expect(Kind::name, "a role");
+    for (int i = 0; i <= static_cast<int>(Role::token); ++i)
+      if (name_of(static_cast<Role>(i)) == word) return static_cast<Role>(i);
+    fail(fmt::format("unknown role '{}'", word));
+  }
+
+  void define(const std::string& name, Value* value) {
+    if (!values_.emplace(name, value).second) fail("%" + name + " is defined twice");
+  }
+
+  Type parse_type() {
+    std::string_view word = expect(Kind::name, "a type");
+    if (word == "token") return {Type::Kind::token, DType::i64, Device::cpu, {}, {}};
+    if (word == "handle") return {Type::Kind::handle, DType::i64, Device::cpu, {}, {}};
+    std::optional<DType> dtype = dtype_from_name(word);
+    if (!dtype) fail(fmt::format("unknown type '{}'", word));
+    if (!at("[")) return Type::scalar(*dtype);
+    Type type = Type::tensor(*dtype, parse_sizes("[", "]"));
+    for (const sym::Expr& size : type.sizes)
+      if (size.range().hi < 0) fail("a size is negative: " + to_string(type));
+    if (at("{") && !is_role(peek(1).text)) type.strides = parse_sizes("{", "}");
+    if (!type.strides.empty() && type.strides.size() != type.sizes.size())
+      fail("as many strides as sizes are needed: " + to_string(type));
+    return type;
+  }
+
+  Ints parse_sizes(std::string_view open, std::string_view close) {
+    expect(open);
+    Ints sizes;
+    while (!accept(close)) {
+      sizes.push_back(parse_expr());
+      if (!at(close)) expect(",");
+    }
+    return sizes;
+  }
+
+  /// An integer expression up to the next `,` or closing bracket at this depth, read by sym::parse.
+  sym::Expr parse_expr() {
+    size_t start = peek().offset;
+    size_t end = start;
+    int depth = 0;
+    while (peek().kind != Kind::end) {
+      bool closing = at(")") || at("]") || at("}");
+      if (depth == 0 && (closing || at(","))) break;
+      depth += at("(") ? 1 : closing ? -1 : 0;
+      end = peek().offset + peek().text.size() + (peek().kind == Kind::value ? 1 : 0);
+      ++at_;
+    }
+    std::string error;
+    std::string_view text = text_.substr(start, end - start);
+    std::optional<sym::Expr> expr = sym::parse(module_->pool(), text, &error);
+    if (!expr) fail(fmt::format("'{}' is no integer expression: {}", text, error));
+    return *expr;
+  }
+
+  // --- nodes ----------------------------------------------------------------------------------
+
+  struct Written {
+    std::string name;
+    std::optional<Type> type;
+  };
+
+  void parse_line() {
+    if (peek().kind == Kind::end) fail("graph without a return");
+    int line = peek().line;
+    size_t start = at_;
+    try {
+      parse_node(line);
+    } catch (const UserError& error) {
+      for (const Diagnostic& problem : error.problems())
+        problems_.add(problem.text, fmt::format("line {}", line));
+      skip_line(start, line);
+    }
+  }
+
+  /// Goes on after a bad line; its results get unusable names, which later lines then report too.
+  void skip_line(size_t start, int line) {
+    at_ = start;
+    bool is_result = true;
+    while (peek().kind != Kind::end && peek().line == line) {
+      if (at("=")) is_result = false;
+      if (peek().kind == Kind::value && is_result) broken_.insert(std::string(peek().text));
+      ++at_;
+    }
+  }
+
+  void parse_node(int line) {
+    std::vector<Written> written;
+    while (peek().kind == Kind::value) {
+      Written& result = written.emplace_back();
+      result.name = std::string(next().text);
+      if (accept(":")) result.type = parse_type();
+      if (!accept(",")) break;
+    }
+    if (!written.empty()) expect("=");
+    std::string op(expect(Kind::name, "an operator"));
+    expect("(");
+    std::vector<Arg> positional;
+    std::vector<std::pair<std::string, Arg>> named;
+    while (!accept(")")) {
+      if (peek().kind == Kind::name && peek(1).text == "=") {
+        std::string name(next().text);
+        next();
+        named.emplace_back(name, parse_arg());
+      } else {
+        positional.push_back(parse_arg());
+      }
+      if (!at(")")) expect(",");
+    }
+    Node* node = build(op, std::move(positional), named);
+    parse_attributes(*node);
+    if (node->origin.place.empty()) node->origin.place = "";
+    bind_results(*node, written, line);
+  }
+
+  Node* build(const std::string& op, std::vector<Arg> positional,
+              const std::vector<std::pair<std::string, Arg>>& named) {
+    std::vector<Keyword> keywords;
+    for (const std::pair<std::string, Arg>& entry : named)
+      keywords.emplace_back(entry.first, entry.second);
+    return Builder(*graph_).call(op, std::move(positional), std::move(keywords));
+  }
+
+  void bind_results(Node& node, const std::vector<Written>& written, int line) {
+    if (written.size() != node.results.size())
+      fail(fmt::format("{} has {} results, {} are named", node.op->name(), node.results.size(),
+                       written.size()));
+    for (size_t i = 0; i < written.size(); ++i) {
+      Value* value = node.results[i];
+      if (written[i].type && *written[i].type != value->type)
+        problems_.add(fmt::format("[{}] result is {}, not {}", node.op->schema.full_name(),
+                                  to_string(value->type), to_string(*written[i].type)),
+                      fmt::format("line {}", line));
+      bool is_number = std::isdigit(static_cast<unsigned char>(written[i].name[0]));
+      if (!is_number) value->name = written[i].name;
+      define(written[i].name, value);
+    }
+  }
+
+  Arg parse_arg() {
+    const Token& token = peek();
+    if (token.kind == Kind::value) return read_value();
+    if (token.kind == Kind::string) return std::string(next().text);
+    if (at("[")) return parse_list();
+    if (token.kind == Kind::name) {
+      if (accept("none")) return None{};
+      if (accept("true")) return true;
+      if (accept("false")) return false;
+      if (accept("inf")) return HUGE_VAL;
+      if (accept("nan")) return std::nan("");
+      if (std::optional<DType> dtype = dtype_from_name(token.text)) return ++at_, *dtype;
+    }
+    if (at("-") && peek(1).text == "inf") return at_ += 2, -HUGE_VAL;
+    bool negative = at("-");
+    const Token& number = peek(negative ? 1 : 0);
+    bool is_float =
+        number.kind == Kind::number && number.text.find_first_of(".eE") != std::string_view::npos;
+    if (!is_float) return parse_expr();
+    at_ += negative ? 2 : 1;
+    double value = std::strtod(std::string(number.text).c_str(), nullptr);
+    return negative ? -value : value;
+  }
+
+  Value* read_value() {
+    std::string_view name = peek().text;
+    std::map<std::string, Value*, std::less<>>::iterator it = values_.find(name);
+    if (it != values_.end()) return ++at_, it->second;
+    if (broken_.count(std::string(name))) fail(fmt::format("%{} has an error itself", name));
+    fail(fmt::format("%{} is not defined", name));
+  }
+
+  Arg parse_list() {
+    expect("[");
+    std::vector<Arg> items;
+    while (!accept("]")) {
+      items.push_back(parse_arg());
+      if (!at("]")) expect(",");
+    }
+    return list_of(items);
+  }
+
+  Arg list_of(const std::vector<Arg>& items) const {
+    bool values = false;
+    bool floats = false;
+    for (const Arg& item : items) {
+      values |= std::holds_alternative<Value*>(item);
+      floats |= std::holds_alternative<double>(item);
+    }
+    if (values) return list_of_values(items);
+    if (floats) return list_of_floats(items);
+    Ints ints;
+    for (const Arg& item : items) {
+      const bool* flag = std::get_if<bool>(&item);
+      if (flag == nullptr && !std::holds_alternative<sym::Expr>(item))
+        fail("a list mixes kinds of elements");
+      ints.push_back(flag != nullptr ? sym::Expr(*flag ? 1 : 0) : std::get<sym::Expr>(item));
+    }
+    return ints;
+  }
+
+  Arg list_of_values(const std::vector<Arg>& items) const {
+    Values list;
+    for (const Arg& item : items) {
+      Value* const* value = std::get_if<Value*>(&item);
+      if (value == nullptr && !std::holds_alternative<None>(item))
+        fail("a list mixes kinds of elements");
+      list.push_back(value == nullptr ? nullptr : *value);
+    }
+    return list;
+  }
+
+  Arg list_of_floats(const std::vector<Arg>& items) const {
+    Floats list;
+    for (const Arg& item : items) {
+      const sym::Expr* expr = std::get_if<sym::Expr>(&item);
+      if (expr != nullptr && expr->constant()) {
+        list.push_back(static_cast<double>(*expr->constant()));
+      } else if (std::holds_alternative<double>(item)) {
+        list.push_back(std::get<double>(item));
+      } else {
+        fail("a list mixes kinds of elements");
+      }
+    }
+    return list;
+  }
+
+  void parse_attributes(Node& node) {
+    if (accept("{")) {
+      while (!accept("}")) {
+        parse_attribute(node, expect(Kind::name, "an attribute"));
+        if (!at("}")) expect(",");
+      }
+    }
+    if (accept("loc")) {
+      expect("(");
+      node.origin.place = std::string(expect(Kind::string, "a place"));
+      expect(")");
+    }
+  }
+
+  void parse_attribute(Node& node, std::string_view word) {
+    if (word == "no_grad") {
+      node.no_grad = true;
+    } else if (word == "backward") {
+      node.backward = true;
+    } else if (word == "region") {
+      node.region = static_cast<int32_t>(integer());
+    } else if (word == "must_recompute") {
+      node.policy = RecomputePolicy::must_recompute;
+    } else if (word == "prefer_recompute") {
+      node.policy = RecomputePolicy::prefer_recompute;
+    } else if (word == "prefer_save") {
+      node.policy = RecomputePolicy::prefer_save;
+    } else if (word == "must_save") {
+      node.policy = RecomputePolicy::must_save;
+    } else {
+      fail(fmt::format("unknown attribute '{}'", word));
+    }
+  }
+
+  void parse_return() {
+    int line = peek().line;
+    expect("return");
+    while (!at("}")) {
+      OutputKind kind = OutputKind::output;
+      for (int i = 1; i <= static_cast<int>(OutputKind::saved_size); ++i)
+        if (accept(name_of(static_cast<OutputKind>(i)))) kind = static_cast<OutputKind>(i);
+      std::string name;
+      if (peek().kind == Kind::string) name = std::string(next().text);
+      if (accept("none")) {
+        graph_->add_output(nullptr, kind, name);
+      } else {
+        if (peek().kind != Kind::value) expect(Kind::value, "a value");
+        bool is_broken = broken_.count(std::string(peek().text)) != 0;
+        if (is_broken)
+          next();
+        else
+          graph_->add_output(read_value(), kind, name);
+      }
+      if (!at("}")) expect(",");
+    }
+    for (const Diagnostic& problem : verify(*graph_))
+      problems_.add(problem.text, fmt::format("line {}", line));
+  }
+
+  std::string_view text_;
+  std::vector<Token> tokens_;
+  size_t at_ = 0;
+  std::unique_ptr<Module> module_;
+  Graph* graph_ = nullptr;
+  std::map<std::string, Value*, std::less<>> values_;
+  std::set<std::string> broken_;
+  Diagnostics problems_;
+};
+
+}  // namespace
+
+std::unique_ptr<Module> parse_module(std::string_view text, const OpTable& ops) {
+  return Parser(text, ops).parse();
+}
+
+}  // namespace tandem::ir

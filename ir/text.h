@@ -1,0 +1,27 @@
+// The text form of graphs. What prints parses back to an equal graph.
+//
+//   graph @mlp(%x: f32[s0, 784], %w: f32[10, 784] {param "fc.weight"}) where s0 in [2, 4096] {
+//     %0: f32[784, 10] = aten.t(%w)
+//     %1: f32[s0, 10] = aten.mm(%x, %0) {no_grad} loc("model.py:41")
+//     return %1, grad "w" %0, none
+//   }
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ir/graph.h"
+
+namespace tandem::ir {
+
+std::string to_string(const Graph& graph);
+std::string to_string(const Module& module);
+/// `aten.mm(f32[3, 4], f32[4, 5])`: op and operand types, for messages.
+std::string to_string(const Node& node);
+
+/// Parses one or more graphs. Types of results are inferred; where the text gives them they must
+/// agree. Throws UserError with every problem found, each at its line (`line 4`).
+std::unique_ptr<Module> parse_module(std::string_view text, const OpTable& ops);
+
+}  // namespace tandem::ir

@@ -1,0 +1,82 @@
+// One walk in program order. Facts that passes establish are checked in passes/facts.cc.
+#include "ir/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/dense_map.h"
+#include "ir/text.h"
+
+namespace tandem::ir {
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const Graph& graph) : graph_(graph) {}
+
+  std::vector<Diagnostic> run() {
+    check_inputs();
+    for (const Node* node = graph_.first(); node != nullptr; node = node->next) check_node(*node);
+    for (const Output& output : graph_.outputs())
+      if (output.value != nullptr && !defined_.at(output.value))
+        add("a returned value is not defined", "");
+    return std::move(problems_);
+  }
+
+ private:
+  void add(const std::string& text, const std::string& place) {
+    problems_.push_back({text, place});
+  }
+
+  void check_inputs() {
+    std::set<std::string> names;
+    for (const Value* input : graph_.inputs()) {
+      if (!names.insert(input->name).second) add("input %" + input->name + " is defined twice", "");
+      defined_[input] = true;
+    }
+  }
+
+  void check_node(const Node& node) {
+    if (node.args.size() != node.op->schema.params.size())
+      add(fmt::format("[{}] has {} arguments, {} are needed", node.op->schema.full_name(),
+                      node.args.size(), node.op->schema.params.size()),
+          node.origin.place);
+    for_each_operand(node.args, [&](const Value* value) { check_operand(node, *value); });
+    check_types(node);
+    for (const Value* result : node.results) defined_[result] = true;
+  }
+
+  void check_operand(const Node& node, const Value& value) {
+    if (!defined_.at(&value))
+      add(fmt::format("[{}] uses a value before its definition", node.op->schema.full_name()),
+          node.origin.place);
+    bool listed = std::any_of(value.uses.begin(), value.uses.end(),
+                              [&](const Use& use) { return use.node == &node; });
+    if (!listed)
+      add(fmt::format("[{}] is missing in a use-list", node.op->schema.full_name()),
+          node.origin.place);
+  }
+
+  void check_types(const Node& node) {
+    if (node.op->types == nullptr) return;
+    std::vector<Type> types = node.op->types(node.call());
+    for (size_t i = 0; i < node.results.size(); ++i)
+      if (i >= types.size() || types[i] != node.results[i]->type)
+        add(fmt::format("[{}] result {} is {}, the op gives {}", node.op->schema.full_name(), i,
+                        to_string(node.results[i]->type),
+                        i < types.size() ? to_string(types[i]) : "nothing"),
+            node.origin.place);
+  }
+
+  const Graph& graph_;
+  DenseMap<Value, char> defined_;
+  std::vector<Diagnostic> problems_;
+};
+
+}  // namespace
+
+std::vector<Diagnostic> verify(const Graph& graph) { return Verifier(graph).run(); }
+
+}  // namespace tandem::ir

@@ -1,0 +1,63 @@
+// Facts about combiners.
+#include "loop/kernel.h"
+
+#include <limits>
+
+namespace tandem::loop {
+
+std::string_view name_of(Combiner combiner) {
+  switch (combiner) {
+    case Combiner::sum: return "sum";
+    case Combiner::prod: return "prod";
+    case Combiner::min: return "min";
+    case Combiner::max: return "max";
+    case Combiner::argmin: return "argmin";
+    case Combiner::argmax: return "argmax";
+    case Combiner::any: return "any";
+    case Combiner::all: return "all";
+  }
+  return "sum";
+}
+
+int arity(Combiner combiner) {
+  return combiner == Combiner::argmin || combiner == Combiner::argmax ? 2 : 1;
+}
+
+namespace {
+
+/// Lowest (or highest) value of a type: infinities for floats.
+Val extreme(ScalarPool& pool, DType dtype, bool lowest) {
+  if (is_float(dtype))
+    return pool.constant(dtype, lowest ? -std::numeric_limits<double>::infinity()
+                                       : std::numeric_limits<double>::infinity());
+  if (dtype == DType::boolean) return pool.integer(dtype, lowest ? 0 : 1);
+  int bits = static_cast<int>(size_of(dtype)) * 8;
+  if (!is_signed(dtype)) return pool.integer(dtype, lowest ? 0 : (int64_t{1} << bits) - 1);
+  int64_t low = bits == 64 ? std::numeric_limits<int64_t>::min() : -(int64_t{1} << (bits - 1));
+  return pool.integer(dtype, lowest ? low : -(low + 1));
+}
+
+}  // namespace
+
+Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype) {
+  switch (combiner) {
+    case Combiner::sum: return pool.constant(dtype, 0);
+    case Combiner::prod: return pool.constant(dtype, 1);
+    case Combiner::min:
+    case Combiner::argmin: return extreme(pool, dtype, false);
+    case Combiner::max:
+    case Combiner::argmax: return extreme(pool, dtype, true);
+    case Combiner::any: return pool.integer(DType::boolean, 0);
+    case Combiner::all: return pool.integer(DType::boolean, 1);
+  }
+  return nullptr;
+}
+
+sym::Expr Kernel::tasks() const {
+  sym::Expr count = 1;
+  for (const Axis& axis : outer)
+    if (axis.kind == AxisKind::task) count = count * axis.extent;
+  return count;
+}
+
+}  // namespace tandem::loop

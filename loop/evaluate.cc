@@ -1,0 +1,305 @@
+// Problem: one place that says what every opcode computes, bit for bit, including wrap-around, NaN,
+// zero divisors and out-of-range conversions. Approach: floats are unpacked to float or double
+// (16-bit types compute in float and round), operated on by one library call, and packed again, so
+// nothing can be contracted or kept in higher precision. Integers are computed modulo 2^64 and
+// wrapped to their width.
+#include "loop/evaluate.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "loop/half.h"
+
+namespace tandem::loop {
+namespace {
+
+constexpr int64_t kMinI64 = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMaxI64 = std::numeric_limits<int64_t>::max();
+
+Bits wrap(DType dtype, int64_t value) {
+  switch (dtype) {
+    case DType::boolean: return value != 0;
+    case DType::i8: return static_cast<int8_t>(value);
+    case DType::u8: return static_cast<uint8_t>(value);
+    case DType::i16: return static_cast<int16_t>(value);
+    case DType::i32: return static_cast<int32_t>(value);
+    default: return value;
+  }
+}
+
+float to_float(DType dtype, Bits x) {
+  if (dtype == DType::f32) return std::bit_cast<float>(static_cast<uint32_t>(x));
+  uint16_t half = static_cast<uint16_t>(x);
+  return dtype == DType::bf16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
+Bits from_float(DType dtype, float x) {
+  if (dtype == DType::f32) return std::bit_cast<uint32_t>(x);
+  return dtype == DType::bf16 ? f32_to_bf16(x) : f32_to_f16(x);
+}
+
+double to_double(Bits x) { return std::bit_cast<double>(x); }
+Bits from_double(double x) { return std::bit_cast<Bits>(x); }
+
+template <class T>
+T float_unary(Opcode opcode, T x) {
+  switch (opcode) {
+    case Opcode::neg: return -x;
+    case Opcode::abs: return std::fabs(x);
+    case Opcode::sqrt: return std::sqrt(x);
+    case Opcode::exp: return std::exp(x);
+    case Opcode::expm1: return std::expm1(x);
+    case Opcode::log: return std::log(x);
+    case Opcode::log1p: return std::log1p(x);
+    case Opcode::log2: return std::log2(x);
+    case Opcode::sin: return std::sin(x);
+    case Opcode::cos: return std::cos(x);
+    case Opcode::tanh: return std::tanh(x);
+    case Opcode::erf: return std::erf(x);
+    case Opcode::ceil: return std::ceil(x);
+    case Opcode::floor: return std::floor(x);
+    case Opcode::round: return std::nearbyint(x);
+    case Opcode::trunc: return std::trunc(x);
+    default: TD_CHECK(false) << name_of(opcode) << " of a float";
+  }
+  return x;
+}
+
+/// Of equal operands (also +0 and -0) min and max give the first.
+template <class T>
+T float_binary(Opcode opcode, T a, T b) {
+  switch (opcode) {
+    case Opcode::add: return a + b;
+    case Opcode::sub: return a - b;
+    case Opcode::mul: return a * b;
+    case Opcode::div: return a / b;
+    case Opcode::fmod: return std::fmod(a, b);
+    case Opcode::pow: return std::pow(a, b);
+    case Opcode::min: return std::isnan(a) ? a : std::isnan(b) ? b : b < a ? b : a;
+    case Opcode::max: return std::isnan(a) ? a : std::isnan(b) ? b : a < b ? b : a;
+    default: TD_CHECK(false) << name_of(opcode) << " of floats";
+  }
+  return a;
+}
+
+template <class T>
+bool compare(Opcode opcode, T a, T b) {
+  switch (opcode) {
+    case Opcode::eq: return a == b;
+    case Opcode::ne: return a != b;
+    case Opcode::lt: return a < b;
+    case Opcode::le: return a <= b;
+    case Opcode::gt: return a > b;
+    default: return a >= b;
+  }
+}
+
+int64_t wrapping(Opcode opcode, int64_t a, int64_t b) {
+  uint64_t x = static_cast<uint64_t>(a);
+  uint64_t y = static_cast<uint64_t>(b);
+  uint64_t result = opcode == Opcode::add ? x + y : opcode == Opcode::sub ? x - y : x * y;
+  return static_cast<int64_t>(result);
+}
+
+/// Divisor 0 gives 0; the smallest number over -1 wraps.
+int64_t divide(Opcode opcode, int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  if (b == -1) return opcode == Opcode::fmod ? 0 : wrapping(Opcode::sub, 0, a);
+  int64_t rest = a % b;
+  if (opcode == Opcode::fmod) return rest;
+  bool below = opcode == Opcode::floor_div && rest != 0 && (rest < 0) != (b < 0);
+  return a / b - (below ? 1 : 0);
+}
+
+/// Negative exponents: the true power truncated, so 0 unless the base is 1 or -1.
+int64_t int_pow(int64_t base, int64_t exponent) {
+  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 != 0 ? -1 : 1) : 0;
+  int64_t result = 1;
+  for (; exponent != 0; exponent >>= 1) {
+    if ((exponent & 1) != 0) result = wrapping(Opcode::mul, result, base);
+    base = wrapping(Opcode::mul, base, base);
+  }
+  return result;
+}
+
+/// A distance outside [0, width) shifts everything out.
+int64_t shift(Opcode opcode, DType dtype, int64_t a, int64_t distance) {
+  int64_t width = size_of(dtype) * 8;
+  bool all = distance < 0 || distance >= width;
+  if (opcode == Opcode::shift_right) return all ? (a < 0 ? -1 : 0) : a >> distance;
+  return all ? 0 : static_cast<int64_t>(static_cast<uint64_t>(a) << distance);
+}
+
+int64_t int_binary(Opcode opcode, DType dtype, int64_t a, int64_t b) {
+  switch (opcode) {
+    case Opcode::add:
+    case Opcode::sub:
+    case Opcode::mul: return wrapping(opcode, a, b);
+    case Opcode::div:
+    case Opcode::floor_div:
+    case Opcode::fmod: return divide(opcode, a, b);
+    case Opcode::pow: return int_pow(a, b);
+    case Opcode::min: return b < a ? b : a;
+    case Opcode::max: return a < b ? b : a;
+    case Opcode::bit_and: return a & b;
+    case Opcode::bit_or: return a | b;
+    case Opcode::bit_xor: return a ^ b;
+    case Opcode::shift_left:
+    case Opcode::shift_right: return shift(opcode, dtype, a, b);
+    default: TD_CHECK(false) << name_of(opcode) << " of integers";
+  }
+  return 0;
+}
+
+int64_t int_unary(Opcode opcode, DType dtype, int64_t x) {
+  switch (opcode) {
+    case Opcode::neg: return wrapping(Opcode::sub, 0, x);
+    case Opcode::abs: return x < 0 ? wrapping(Opcode::sub, 0, x) : x;
+    case Opcode::logical_not: return x == 0;
+    case Opcode::bit_not: return dtype == DType::boolean ? x == 0 : ~x;
+    default: TD_CHECK(false) << name_of(opcode) << " of an integer";
+  }
+  return 0;
+}
+
+/// As cvttsd2si: the smallest integer where it does not fit. Types below 32 bits take the low bits
+/// of i32.
+Bits truncate(double x, DType to) {
+  if (to == DType::boolean) return x != 0;
+  double limit = to == DType::i64 ? 0x1p63 : 0x1p31;
+  double whole = std::trunc(x);
+  bool fits = whole >= -limit && whole < limit;
+  if (!fits) return wrap(to, to == DType::i64 ? kMinI64 : std::numeric_limits<int32_t>::min());
+  return wrap(to, static_cast<int64_t>(whole));
+}
+
+bool is_nan(DType dtype, Bits x) {
+  if (!is_float(dtype)) return false;
+  return dtype == DType::f64 ? std::isnan(to_double(x)) : std::isnan(to_float(dtype, x));
+}
+
+Bits extreme(DType dtype, bool largest) {
+  if (is_float(dtype)) {
+    double infinity = std::numeric_limits<double>::infinity();
+    return cast_bits(from_double(largest ? infinity : -infinity), DType::f64, dtype);
+  }
+  if (dtype == DType::boolean) return largest;
+  if (dtype == DType::u8) return largest ? 255 : 0;
+  int64_t shift_by = 64 - size_of(dtype) * 8;
+  return (largest ? kMaxI64 : kMinI64) >> shift_by;
+}
+
+bool is_argument(Combiner combiner) {
+  return combiner == Combiner::argmin || combiner == Combiner::argmax;
+}
+
+/// True when b replaces a: NaN before numbers, the better number, the lower index among equals.
+bool replaces(Combiner combiner, DType dtype, const std::vector<Bits>& a,
+              const std::vector<Bits>& b) {
+  bool a_nan = is_nan(dtype, a[0]);
+  bool b_nan = is_nan(dtype, b[0]);
+  if (a_nan != b_nan) return b_nan;
+  if (a_nan || binary_bits(Opcode::eq, dtype, a[0], b[0]) != 0) return b[1] < a[1];
+  Opcode better = combiner == Combiner::argmin ? Opcode::lt : Opcode::gt;
+  return binary_bits(better, dtype, b[0], a[0]) != 0;
+}
+
+Opcode opcode_of(Combiner combiner) {
+  switch (combiner) {
+    case Combiner::sum: return Opcode::add;
+    case Combiner::prod: return Opcode::mul;
+    case Combiner::min:
+    case Combiner::argmin: return Opcode::min;
+    case Combiner::max:
+    case Combiner::argmax: return Opcode::max;
+    case Combiner::any: return Opcode::bit_or;
+    case Combiner::all: return Opcode::bit_and;
+  }
+  return Opcode::add;
+}
+
+}  // namespace
+
+Bits constant_bits(Val constant) {
+  if (!is_float(constant->dtype)) return constant->integer;
+  return cast_bits(from_double(constant->number), DType::f64, constant->dtype);
+}
+
+Bits read_element(const void* base, DType dtype, int64_t index) {
+  uint64_t raw = 0;
+  int64_t size = size_of(dtype);
+  std::memcpy(&raw, static_cast<const char*>(base) + index * size, static_cast<size_t>(size));
+  return is_float(dtype) ? static_cast<Bits>(raw) : wrap(dtype, static_cast<int64_t>(raw));
+}
+
+void write_element(void* base, DType dtype, int64_t index, Bits value) {
+  int64_t size = size_of(dtype);
+  std::memcpy(static_cast<char*>(base) + index * size, &value, static_cast<size_t>(size));
+}
+
+Bits unary_bits(Opcode opcode, DType dtype, Bits x) {
+  if (dtype == DType::f64) return from_double(float_unary(opcode, to_double(x)));
+  if (is_float(dtype)) return from_float(dtype, float_unary(opcode, to_float(dtype, x)));
+  return wrap(dtype, int_unary(opcode, dtype, x));
+}
+
+Bits binary_bits(Opcode opcode, DType dtype, Bits a, Bits b) {
+  bool compares = opcode >= Opcode::eq && opcode <= Opcode::ge;
+  if (dtype == DType::f64) {
+    if (compares) return compare(opcode, to_double(a), to_double(b));
+    return from_double(float_binary(opcode, to_double(a), to_double(b)));
+  }
+  if (is_float(dtype)) {
+    float x = to_float(dtype, a);
+    float y = to_float(dtype, b);
+    return compares ? compare(opcode, x, y) : from_float(dtype, float_binary(opcode, x, y));
+  }
+  return compares ? compare(opcode, a, b) : wrap(dtype, int_binary(opcode, dtype, a, b));
+}
+
+/// To and from 16-bit floats everything goes through f32 (f64 rounds twice, as in PyTorch).
+Bits cast_bits(Bits x, DType from, DType to) {
+  if (from == to) return x;
+  if (!is_float(from)) {
+    if (!is_float(to)) return wrap(to, x);
+    if (to == DType::f64) return from_double(static_cast<double>(x));
+    return from_float(to, static_cast<float>(x));
+  }
+  double value = from == DType::f64 ? to_double(x) : static_cast<double>(to_float(from, x));
+  if (to == DType::f64) return from_double(value);
+  return is_float(to) ? from_float(to, static_cast<float>(value)) : truncate(value, to);
+}
+
+Bits bitcast_bits(Bits x, DType to) {
+  if (!is_float(to)) return wrap(to, x);
+  int64_t unused = 64 - size_of(to) * 8;
+  return static_cast<Bits>((static_cast<uint64_t>(x) << unused) >> unused);
+}
+
+std::vector<Bits> identity_of(Combiner combiner, DType dtype) {
+  switch (combiner) {
+    case Combiner::sum: return {0};
+    case Combiner::prod: return {cast_bits(1, DType::i64, dtype)};
+    case Combiner::min: return {extreme(dtype, true)};
+    case Combiner::max: return {extreme(dtype, false)};
+    case Combiner::argmin: return {extreme(dtype, true), kMaxI64};
+    case Combiner::argmax: return {extreme(dtype, false), kMaxI64};
+    case Combiner::any: return {0};
+    case Combiner::all: return {1};
+  }
+  return {0};
+}
+
+void combine_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
+                  const std::vector<Bits>& from) {
+  if (!is_argument(combiner)) {
+    into[0] = binary_bits(opcode_of(combiner), dtype, into[0], from[0]);
+  } else if (replaces(combiner, dtype, into, from)) {
+    into = from;
+  }
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,272 @@
+// Runs a kernel as its meaning is written in kernel.h. Problem: an engine whose only virtue is that
+// it is right, to hold compiled code against: every loop in source order, every value computed
+// where its line stands, nothing hoisted, reductions in the documented tree. Approach: the lines of
+// each statement are listed once (walk.h); a point evaluates them in order into a table by scalar
+// id. Scratch starts as all ones (NaN) so that a read before a write shows.
+#include "base/check.h"
+#include "loop/evaluate.h"
+#include "loop/kernel.h"
+#include "loop/random.h"
+#include "loop/walk.h"
+
+namespace tandem::loop {
+namespace {
+
+/// A statement's lines, those of earlier statements of the same point left out.
+using Lines = std::vector<Val>;
+
+struct StageLines {
+  std::vector<Lines> reductions;
+  std::vector<Lines> body;
+  std::vector<Lines> after;
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Kernel& kernel, void* const* buffers, const int64_t* sizes);
+  int64_t run(int64_t lo, int64_t hi);
+
+ private:
+  /// The accumulators of one reduction, one a lane.
+  using Lanes = std::vector<std::vector<Bits>>;
+
+  void plan(const Stage& stage);
+  void run_task(int64_t task);
+  void run_outer();
+  void make_scratch();
+  void run_stage(size_t number);
+  void run_point(const Stage& stage, const StageLines& lines);
+  void run_reduce_point(const Stage& stage, const StageLines& lines, std::vector<Lanes>& lanes);
+  void finish(const Reduction& reduction, Lanes& lanes);
+  void set_locals(const Reduction& reduction, const std::vector<Bits>& values);
+  void store(const Store& store);
+  /// Calls `body` for every point of a nest, row-major; extents may depend on axes further out.
+  template <class Body>
+  void loop(std::span<const Axis> axes, Body&& body);
+
+  void evaluate_lines(const Lines& lines);
+  Bits compute(Val value);
+  Bits load(Val value);
+  /// The value of an operand: inline ones are computed here.
+  Bits value_of(Val value);
+  int64_t at(sym::Expr e);
+  int64_t& axis(const Axis& axis) { return symbols_[axis.index.node()->id]; }
+  bool failed() const { return status_ != 0; }
+
+  const Kernel& kernel_;
+  std::vector<void*> buffers_;
+  std::vector<std::vector<unsigned char>> scratch_;
+  std::vector<StageLines> stages_;
+  std::unordered_map<uint32_t, int64_t> symbols_;  // axes and sizes by id
+  std::vector<Bits> values_;                       // by scalar id
+  std::vector<Bits> locals_;
+  sym::Assignment assignment_;
+  int64_t status_ = 0;
+};
+
+Interpreter::Interpreter(const Kernel& kernel, void* const* buffers, const int64_t* sizes)
+    : kernel_(kernel),
+      buffers_(buffers, buffers + kernel.buffers.size()),
+      scratch_(kernel.buffers.size()),
+      values_(kernel.scalars->size()),
+      locals_(static_cast<size_t>(kernel.locals)) {
+  for (size_t i = 0; i < kernel.sizes.size(); ++i) symbols_[kernel.sizes[i].node()->id] = sizes[i];
+  for (const Stage& stage : kernel.stages) plan(stage);
+  assignment_ = [this](const sym::Node* symbol) -> std::optional<int64_t> {
+    std::unordered_map<uint32_t, int64_t>::iterator known = symbols_.find(symbol->id);
+    if (known != symbols_.end()) return known->second;
+    Val indirect = kernel_.scalars->indirect(sym::Expr(symbol));
+    return indirect != nullptr ? std::optional<int64_t>(value_of(indirect)) : std::nullopt;
+  };
+}
+
+void Interpreter::plan(const Stage& stage) {
+  LineOrder order(*kernel_.scalars);
+  StageLines& lines = stages_.emplace_back();
+  for (const Reduction& reduction : stage.reductions) {
+    Lines& needed = lines.reductions.emplace_back();
+    for (Val input : reduction.inputs) order.visit(input, needed);
+  }
+  for (const Store& each : stage.body) {
+    order.visit(each.value, lines.body.emplace_back());
+    order.visit_index(each.index, lines.body.back());
+  }
+  // `after` is another point of execution: it computes what it needs again.
+  order.clear();
+  for (const Store& each : stage.after) {
+    order.visit(each.value, lines.after.emplace_back());
+    order.visit_index(each.index, lines.after.back());
+  }
+}
+
+int64_t Interpreter::run(int64_t lo, int64_t hi) {
+  for (int64_t task = lo; task < hi && !failed(); ++task) run_task(task);
+  return status_;
+}
+
+/// Task axes enumerate the range row-major: the last varies fastest.
+void Interpreter::run_task(int64_t task) {
+  for (size_t i = kernel_.outer.size(); i-- > 0;) {
+    const Axis& outer = kernel_.outer[i];
+    if (outer.kind != AxisKind::task) continue;
+    int64_t extent = at(outer.extent);
+    axis(outer) = task % extent;
+    task /= extent;
+  }
+  std::vector<Axis> inside;
+  for (const Axis& outer : kernel_.outer)
+    if (outer.kind != AxisKind::task) inside.push_back(outer);
+  loop(inside, [&] { run_outer(); });
+}
+
+void Interpreter::run_outer() {
+  make_scratch();
+  for (size_t i = 0; i < kernel_.stages.size() && !failed(); ++i) run_stage(i);
+}
+
+void Interpreter::make_scratch() {
+  for (size_t i = 0; i < kernel_.buffers.size(); ++i) {
+    const Buffer& buffer = kernel_.buffers[i];
+    if (buffer.access != Access::scratch) continue;
+    int64_t bytes = std::max<int64_t>(at(buffer.elements), 0) * size_of(buffer.dtype);
+    scratch_[i].assign(static_cast<size_t>(bytes), 0xFF);
+    buffers_[i] = scratch_[i].data();
+  }
+}
+
+template <class Body>
+void Interpreter::loop(std::span<const Axis> axes, Body&& body) {
+  if (axes.empty()) return body();
+  // Depth is the number of axes of a nest.
+  int64_t extent = at(axes[0].extent);
+  for (int64_t i = 0; i < extent && !failed(); ++i) {
+    axis(axes[0]) = i;
+    loop(axes.subspan(1), body);
+  }
+}
+
+void Interpreter::run_stage(size_t number) {
+  const Stage& stage = kernel_.stages[number];
+  loop(stage.axes, [&] { run_point(stage, stages_[number]); });
+}
+
+int lane_count(const Stage& stage) {
+  for (const Axis& axis : stage.reduce_axes)
+    if (axis.kind == AxisKind::vector) return axis.lanes;
+  return 1;
+}
+
+void Interpreter::run_point(const Stage& stage, const StageLines& lines) {
+  std::vector<Lanes> lanes;
+  for (const Reduction& reduction : stage.reductions)
+    lanes.emplace_back(static_cast<size_t>(lane_count(stage)),
+                       identity_of(reduction.combiner, reduction.inputs[0]->dtype));
+  loop(stage.reduce_axes, [&] { run_reduce_point(stage, lines, lanes); });
+  if (failed()) return;
+  for (size_t i = 0; i < stage.reductions.size(); ++i) finish(stage.reductions[i], lanes[i]);
+  for (size_t i = 0; i < stage.after.size() && !failed(); ++i) {
+    evaluate_lines(lines.after[i]);
+    if (!failed()) store(stage.after[i]);
+  }
+}
+
+void Interpreter::run_reduce_point(const Stage& stage, const StageLines& lines,
+                                   std::vector<Lanes>& lanes) {
+  size_t lane = 0;
+  for (const Axis& reduce : stage.reduce_axes)
+    if (reduce.kind == AxisKind::vector) lane = static_cast<size_t>(axis(reduce) % reduce.lanes);
+  for (size_t i = 0; i < stage.reductions.size(); ++i) {
+    const Reduction& reduction = stage.reductions[i];
+    evaluate_lines(lines.reductions[i]);
+    if (failed()) return;
+    std::vector<Bits> inputs;
+    for (Val input : reduction.inputs) inputs.push_back(value_of(input));
+    combine_bits(reduction.combiner, reduction.inputs[0]->dtype, lanes[i][lane], inputs);
+    if (reduction.scan) set_locals(reduction, lanes[i][lane]);
+  }
+  for (size_t i = 0; i < stage.body.size() && !failed(); ++i) {
+    evaluate_lines(lines.body[i]);
+    if (!failed()) store(stage.body[i]);
+  }
+}
+
+/// Lanes fold as a tree: i with i + lanes/2, then i + lanes/4, …
+void Interpreter::finish(const Reduction& reduction, Lanes& lanes) {
+  DType dtype = reduction.inputs[0]->dtype;
+  for (size_t half = lanes.size() / 2; half > 0; half /= 2)
+    for (size_t i = 0; i < half; ++i)
+      combine_bits(reduction.combiner, dtype, lanes[i], lanes[i + half]);
+  set_locals(reduction, lanes[0]);
+}
+
+void Interpreter::set_locals(const Reduction& reduction, const std::vector<Bits>& values) {
+  for (size_t i = 0; i < values.size(); ++i)
+    locals_[static_cast<size_t>(reduction.first_local) + i] = values[i];
+}
+
+void Interpreter::store(const Store& store) {
+  size_t buffer = static_cast<size_t>(store.buffer);
+  DType dtype = kernel_.buffers[buffer].dtype;
+  int64_t index = at(store.index);
+  Bits value = value_of(store.value);
+  if (store.accumulate) {
+    Bits old = read_element(buffers_[buffer], dtype, index);
+    value = binary_bits(Opcode::add, dtype, old, value);
+  }
+  write_element(buffers_[buffer], dtype, index, value);
+}
+
+void Interpreter::evaluate_lines(const Lines& lines) {
+  for (Val value : lines) {
+    values_[value->id] = compute(value);
+    if (failed()) return;
+  }
+}
+
+Bits Interpreter::compute(Val value) {
+  const std::vector<Val>& args = value->args;
+  switch (value->opcode) {
+    case Opcode::load: return load(value);
+    case Opcode::local: return locals_[static_cast<size_t>(value->slot)];
+    case Opcode::select: return value_of(value_of(args[0]) != 0 ? args[1] : args[2]);
+    case Opcode::cast: return cast_bits(value_of(args[0]), args[0]->dtype, value->dtype);
+    case Opcode::bitcast: return bitcast_bits(value_of(args[0]), value->dtype);
+    case Opcode::philox:
+      return static_cast<int32_t>(philox(static_cast<uint64_t>(value_of(args[0])),
+                                         static_cast<uint64_t>(value_of(args[1])),
+                                         static_cast<uint64_t>(value_of(args[2]))));
+    case Opcode::check:
+      if (value_of(args[0]) == 0) status_ = 1 + value->slot;
+      return value_of(args[1]);
+    default: break;
+  }
+  if (args.size() == 1) return unary_bits(value->opcode, args[0]->dtype, value_of(args[0]));
+  return binary_bits(value->opcode, args[0]->dtype, value_of(args[0]), value_of(args[1]));
+}
+
+Bits Interpreter::load(Val value) {
+  if (value->masked && value_of(value->args[0]) == 0) return 0;
+  return read_element(buffers_[static_cast<size_t>(value->slot)], value->dtype, at(value->index));
+}
+
+Bits Interpreter::value_of(Val value) {
+  if (value->opcode == Opcode::constant) return constant_bits(value);
+  if (value->opcode == Opcode::index) return at(value->index);
+  return values_[value->id];
+}
+
+int64_t Interpreter::at(sym::Expr e) {
+  if (e.constant()) return *e.constant();
+  std::optional<int64_t> value = sym::evaluate(e, assignment_);
+  TD_CHECK(value.has_value()) << "no value for " << sym::to_string(e);
+  return *value;
+}
+
+}  // namespace
+
+int64_t interpret(const Kernel& kernel, void* const* buffers, const int64_t* sizes, int64_t lo,
+                  int64_t hi) {
+  return Interpreter(kernel, buffers, sizes).run(lo, hi);
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,125 @@
+// Kernels: an ordered list of stages under shared outer axes. The only thing code generators read.
+//
+// Meaning of a mapped kernel: for every point of `outer` (task axes enumerate the range [lo, hi)
+// row-major, the rest are loops inside), stages run in order. A stage loops over its own `axes`; at
+// each point its reductions start at their identity, `reduce_axes` run, every point of them first
+// combines the reductions' inputs, then does the `body` stores; after the loops, the `after` stores
+// run. Stores of one point happen after all its values were computed. A reduction's results are
+// locals: readable in `after` and, when the stage has no axes of its own, in later stages; in
+// `body` only when the reduction is a scan (its running value, this point included).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loop/scalar.h"
+
+namespace tandem::loop {
+
+enum class AxisKind : uint8_t {
+  serial,
+  task,    // outer axes only: spread over threads
+  vector,  // lanes of one loop; at most one axis of a stage. The tail is masked.
+  unroll,  // serial, `lanes` points written out at a time: what lets square tiles be transposed in
+           // registers
+};
+
+struct Axis {
+  sym::Expr index;   // a symbol in [0, extent)
+  sym::Expr extent;  // may depend on outer axes (min(64, n - 64*x0))
+  AxisKind kind = AxisKind::serial;
+  int lanes = 1;  // of a vector axis: a power of two, at least the register's and up to 4 registers
+};
+
+enum class Access : uint8_t { read, write, read_write, scratch };
+
+struct Buffer {
+  DType dtype = DType::f32;
+  Access access = Access::read;
+  sym::Expr elements;  // of a scratch buffer: its extent, private to one outer iteration
+  /// No other buffer of the kernel overlaps it.
+  bool no_alias = true;
+  std::string label;  // origin; not part of the identity
+};
+
+enum class Combiner : uint8_t {
+  sum,
+  prod,
+  min,
+  max,  // NaN wins
+  argmin,
+  argmax,  // (value, i64 index): the first NaN, else the lowest index among equals
+  any,
+  all,  // bool
+};
+std::string_view name_of(Combiner combiner);
+int arity(Combiner combiner);
+/// What an empty reduction gives (of an arg-reduction: its value part; the index part is the
+/// largest i64).
+Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype);
+
+/// Combines inputs over the reduce axes. A vectorised reduce axis keeps one accumulator a lane;
+/// lanes fold at the end as a tree: i with i + lanes/2, then i + lanes/4, …
+struct Reduction {
+  Combiner combiner = Combiner::sum;
+  std::vector<Val> inputs;  // arity(combiner)
+  int32_t first_local = 0;  // results are locals first_local, first_local + 1, …
+  bool scan = false;
+};
+
+struct Store {
+  int32_t buffer = 0;
+  sym::Expr index;  // may hold indirect symbols
+  Val value = nullptr;
+  bool accumulate =
+      false;  // buffer[index] += value, in source order (never vectorised over equal indices)
+};
+
+struct Stage {
+  std::vector<Axis> axes;
+  std::vector<Axis> reduce_axes;
+  std::vector<Reduction> reductions;
+  std::vector<Store> body;
+  std::vector<Store> after;
+};
+
+struct Kernel {
+  std::string name;  // for reports; not part of the identity
+  std::shared_ptr<sym::Pool>
+      symbols;  // owned once canonical; null while it shares the module's pool
+  std::shared_ptr<ScalarPool> scalars;
+  std::vector<Buffer> buffers;
+  std::vector<sym::Expr> sizes;  // size arguments: symbols (of the graph) in argument order
+  std::vector<Axis> outer;
+  std::vector<Stage> stages;
+  int32_t locals = 0;
+  std::vector<std::string> errors;  // text of check number i; not part of the identity
+  std::string target;               // features it was mapped for
+  bool parallel = true;             // false: the task range must run in one piece, in order
+
+  /// Number of tasks: product of the task axes' extents.
+  sym::Expr tasks() const;
+};
+
+/// A copy with a pool of its own and canonical names (x0 … outer axes, y0 … stage axes, r0 … reduce
+/// axes, n0 … sizes), so that equal kernels of different graphs have equal text. `sizes` stays
+/// parallel.
+Kernel canonical(const Kernel& kernel);
+
+/// Text form that parses back; see loop/README.md for the grammar.
+std::string to_string(const Kernel& kernel);
+std::string to_string(Val value);
+Kernel parse_kernel(std::string_view text);
+
+/// Violated invariants, empty when well formed.
+std::vector<std::string> verify(const Kernel& kernel);
+
+/// Hash of the text without names, plus nothing else: target and build are added by the cache.
+uint64_t identity(const Kernel& kernel);
+
+/// Slow and obvious: runs tasks [lo, hi). Same contract and same reduction tree as compiled code.
+int64_t interpret(const Kernel& kernel, void* const* buffers, const int64_t* sizes, int64_t lo,
+                  int64_t hi);
+
+}  // namespace tandem::loop

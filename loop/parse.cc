@@ -1,0 +1,571 @@
+// Reads the text form of kernels. Problem: tests and bug reports are written by hand, so what is
+// wrong must be said with its line, and no text may reach a failing check of a pool. Approach: one
+// line is one statement; its first word decides what it is. Operand types are compared here before
+// a scalar is built. Symbols must be in scope: sizes, axes of the stage, bound indirect symbols.
+#include <bit>
+#include <cctype>
+#include <charconv>
+#include <unordered_set>
+
+#include "base/diagnostic.h"
+#include "loop/kernel.h"
+
+namespace tandem::loop {
+namespace {
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+/// One line and a place in it.
+class Cursor {
+ public:
+  Cursor(std::string_view text, int line) : text_(text), line_(line) {}
+
+  bool done() {
+    skip();
+    return at_ == text_.size();
+  }
+  bool looks_at(std::string_view token) {
+    skip();
+    return text_.substr(at_).starts_with(token);
+  }
+  bool eat(std::string_view token) {
+    if (!looks_at(token)) return false;
+    size_t end = at_ + token.size();
+    bool splits_word = is_word(token.back()) && end < text_.size() && is_word(text_[end]);
+    if (splits_word) return false;
+    at_ = end;
+    return true;
+  }
+  void expect(std::string_view token) {
+    if (!eat(token)) fail("expected `" + std::string(token) + "`");
+  }
+  void expect_end() {
+    if (!done()) fail("unexpected text");
+  }
+  std::string_view word() {
+    skip();
+    size_t begin = at_;
+    while (at_ < text_.size() && is_word(text_[at_])) ++at_;
+    if (at_ == begin) fail("expected a name");
+    return text_.substr(begin, at_ - begin);
+  }
+  int64_t integer() {
+    skip();
+    int64_t value = 0;
+    std::from_chars_result end = std::from_chars(begin(), text_.data() + text_.size(), value);
+    if (end.ec != std::errc()) fail("expected a number");
+    at_ += static_cast<size_t>(end.ptr - begin());
+    return value;
+  }
+  /// A number of a buffer, local, value or error: `letter` directly before it.
+  int32_t numbered(char letter);
+  bool at_numbered(char letter);
+  /// Text up to the `]` that closes an open `[`.
+  std::string_view bracketed();
+  std::string_view until(std::string_view token);
+  std::string_view rest();
+  std::string quoted();
+  [[noreturn]] void fail(std::string_view what) const {
+    throw UserError("[kernel] line " + std::to_string(line_) + ": " + std::string(what) + " at `" +
+                    std::string(text_.substr(at_)) + "`");
+  }
+
+ private:
+  void skip() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+  }
+  const char* begin() const { return text_.data() + at_; }
+
+  std::string_view text_;
+  int line_;
+  size_t at_ = 0;
+};
+
+bool Cursor::at_numbered(char letter) {
+  skip();
+  if (at_ + 1 >= text_.size() || text_[at_] != letter) return false;
+  size_t end = at_ + 1;
+  while (end < text_.size() && std::isdigit(static_cast<unsigned char>(text_[end])) != 0) ++end;
+  return end > at_ + 1 && (end == text_.size() || !is_word(text_[end]));
+}
+
+int32_t Cursor::numbered(char letter) {
+  if (!at_numbered(letter)) fail(std::string("expected `") + letter + "` and a number");
+  ++at_;
+  int64_t number = integer();
+  if (number > 1'000'000'000) fail("number too large");
+  return static_cast<int32_t>(number);
+}
+
+std::string_view Cursor::bracketed() {
+  expect("[");
+  size_t end = text_.find(']', at_);
+  if (end == std::string_view::npos) fail("expected `]`");
+  std::string_view inside = text_.substr(at_, end - at_);
+  at_ = end + 1;
+  return inside;
+}
+
+std::string_view Cursor::until(std::string_view token) {
+  size_t end = text_.find(token, at_);
+  if (end == std::string_view::npos) fail("expected `" + std::string(token) + "`");
+  std::string_view before = text_.substr(at_, end - at_);
+  at_ = end;
+  return before;
+}
+
+std::string_view Cursor::rest() {
+  std::string_view all = text_.substr(at_);
+  at_ = text_.size();
+  return all;
+}
+
+std::string Cursor::quoted() {
+  expect("\"");
+  std::string value;
+  for (; at_ < text_.size() && text_[at_] != '"'; ++at_) {
+    bool escaped = text_[at_] == '\\' && at_ + 1 < text_.size();
+    if (escaped) ++at_;
+    value += escaped && text_[at_] == 'n' ? '\n' : text_[at_];
+  }
+  expect("\"");
+  return value;
+}
+
+/// The line without its comment: from the first `;` outside quotes.
+std::string_view without_comment(std::string_view line) {
+  bool quotes = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (quotes && line[i] == '\\') {
+      ++i;
+    } else if (line[i] == '"') {
+      quotes = !quotes;
+    } else if (line[i] == ';' && !quotes) {
+      return line.substr(0, i);
+    }
+  }
+  return line;
+}
+
+std::optional<Combiner> combiner_from_name(std::string_view name) {
+  for (int i = 0; i <= static_cast<int>(Combiner::all); ++i)
+    if (name_of(static_cast<Combiner>(i)) == name) return static_cast<Combiner>(i);
+  return std::nullopt;
+}
+
+std::optional<Access> access_from_name(std::string_view name) {
+  if (name == "read") return Access::read;
+  if (name == "write") return Access::write;
+  if (name == "read_write") return Access::read_write;
+  if (name == "scratch") return Access::scratch;
+  return std::nullopt;
+}
+
+class Parser {
+ public:
+  Parser();
+  Kernel run(std::string_view text);
+
+ private:
+  enum class Where : uint8_t { before, kernel, stage, after_kernel };
+
+  void statement(Cursor& line);
+  void header(Cursor& line);
+  void kernel_item(Cursor& line);
+  void size(Cursor& line);
+  void buffer(Cursor& line);
+  void error_text(Cursor& line);
+  void open_stage(Cursor& line);
+  void stage_item(Cursor& line);
+  Axis axis(Cursor& line);
+  void value(Cursor& line);
+  void reduction(Cursor& line);
+  void store(Cursor& line);
+  void binding(Cursor& line);
+
+  Val expression(Cursor& line, DType dtype);
+  Val load(Cursor& line, DType dtype);
+  Val operation(Cursor& line, Opcode opcode, DType dtype);
+  Val check(Cursor& line);
+  Val local(Cursor& line, DType dtype);
+  Val operand(Cursor& line);
+  Val constant(Cursor& line);
+  Val number(Cursor& line, DType dtype, std::string_view text);
+  std::vector<Val> operands(Cursor& line, size_t count);
+  DType dtype(Cursor& line);
+  sym::Expr index(Cursor& line, std::string_view text);
+  std::string_view new_symbol(Cursor& line);
+  void use_local(int32_t number) { kernel_.locals = std::max(kernel_.locals, number + 1); }
+
+  Kernel kernel_;
+  ScalarPool& pool_;
+  Where where_ = Where::before;
+  bool in_after_ = false;
+  std::unordered_map<int32_t, Val> values_;  // of the stage
+  std::unordered_set<sym::Expr, sym::ExprHash> scope_;
+  std::vector<sym::Expr> stage_scope_;
+  /// Indirect symbols whose value turned out to have another name or none.
+  sym::Substitution aliases_;
+};
+
+Kernel empty_kernel() {
+  Kernel kernel;
+  kernel.symbols = std::make_shared<sym::Pool>();
+  kernel.scalars = std::make_shared<ScalarPool>(*kernel.symbols);
+  return kernel;
+}
+
+Parser::Parser() : kernel_(empty_kernel()), pool_(*kernel_.scalars) {}
+
+Kernel Parser::run(std::string_view text) {
+  int number = 1;
+  for (; !text.empty(); ++number) {
+    size_t end = std::min(text.find('\n'), text.size());
+    Cursor line(without_comment(text.substr(0, end)), number);
+    if (!line.done()) statement(line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  if (where_ != Where::after_kernel)
+    throw UserError("[kernel] line " + std::to_string(number) +
+                    ": the text ends inside the kernel");
+  return std::move(kernel_);
+}
+
+void Parser::statement(Cursor& line) {
+  switch (where_) {
+    case Where::before: header(line); break;
+    case Where::kernel: kernel_item(line); break;
+    case Where::stage: stage_item(line); break;
+    case Where::after_kernel: line.fail("text after the kernel"); break;
+  }
+  line.expect_end();
+}
+
+void Parser::header(Cursor& line) {
+  line.expect("kernel");
+  if (line.looks_at("\"")) kernel_.name = line.quoted();
+  if (line.eat("target")) kernel_.target = line.quoted();
+  if (line.eat("ordered")) kernel_.parallel = false;
+  line.expect("{");
+  where_ = Where::kernel;
+}
+
+void Parser::kernel_item(Cursor& line) {
+  if (line.eat("size")) return size(line);
+  if (line.eat("buffer")) return buffer(line);
+  if (line.eat("error")) return error_text(line);
+  if (line.eat("locals")) {
+    kernel_.locals = static_cast<int32_t>(std::min<int64_t>(line.integer(), 1'000'000));
+  } else if (line.eat("outer")) {
+    kernel_.outer.push_back(axis(line));
+  } else if (line.eat("stage")) {
+    open_stage(line);
+  } else if (line.eat("}")) {
+    where_ = Where::after_kernel;
+  } else {
+    line.fail("expected size, buffer, error, locals, outer, stage or `}`");
+  }
+}
+
+std::string_view Parser::new_symbol(Cursor& line) {
+  std::string_view name = line.word();
+  if (std::isdigit(static_cast<unsigned char>(name[0])) != 0)
+    line.fail("a symbol starts with a letter");
+  if (pool_.symbols().find_symbol(name))
+    line.fail("symbol " + std::string(name) + " is used twice");
+  return name;
+}
+
+int64_t range_end(Cursor& line) {
+  if (line.eat("-inf")) return sym::Range::kMin;
+  return line.eat("inf") ? sym::Range::kMax : line.integer();
+}
+
+void Parser::size(Cursor& line) {
+  std::string_view name = new_symbol(line);
+  sym::Range range;
+  if (line.eat("in")) {
+    line.expect("[");
+    range.lo = range_end(line);
+    line.expect(",");
+    range.hi = range_end(line);
+    line.expect("]");
+  }
+  if (range.lo > range.hi) line.fail("an empty range");
+  sym::Expr symbol = pool_.symbols().symbol(name, range);
+  scope_.insert(symbol);
+  kernel_.sizes.push_back(symbol);
+}
+
+void Parser::buffer(Cursor& line) {
+  int32_t number = line.numbered('b');
+  if (static_cast<size_t>(number) != kernel_.buffers.size()) line.fail("buffers count from b0");
+  line.expect(":");
+  Buffer result;
+  result.dtype = dtype(line);
+  if (line.looks_at("[")) result.elements = index(line, line.bracketed());
+  std::optional<Access> access = access_from_name(line.word());
+  if (!access) line.fail("expected read, write, read_write or scratch");
+  result.access = *access;
+  result.no_alias = !line.eat("aliased");
+  if (line.looks_at("\"")) result.label = line.quoted();
+  kernel_.buffers.push_back(std::move(result));
+}
+
+void Parser::error_text(Cursor& line) {
+  int64_t number = line.integer();
+  if (number != static_cast<int64_t>(kernel_.errors.size())) line.fail("errors count from 0");
+  kernel_.errors.push_back(line.quoted());
+}
+
+void Parser::open_stage(Cursor& line) {
+  line.expect("{");
+  where_ = Where::stage;
+  in_after_ = false;
+  values_.clear();
+  aliases_.clear();
+  for (sym::Expr symbol : stage_scope_) scope_.erase(symbol);
+  stage_scope_.clear();
+  kernel_.stages.emplace_back();
+}
+
+void Parser::stage_item(Cursor& line) {
+  Stage& stage = kernel_.stages.back();
+  if (line.eat("axis")) {
+    stage.axes.push_back(axis(line));
+  } else if (line.eat("reduce")) {
+    stage.reduce_axes.push_back(axis(line));
+  } else if (line.eat("after")) {
+    in_after_ = true;
+  } else if (line.eat("}")) {
+    where_ = Where::kernel;
+  } else if (line.looks_at("%")) {
+    value(line);
+  } else if (line.at_numbered('l')) {
+    reduction(line);
+  } else if (line.at_numbered('b')) {
+    store(line);
+  } else {
+    binding(line);
+  }
+}
+
+/// `x0 < n0*4 task`: the annotation is at the end, after an expression.
+Axis Parser::axis(Cursor& line) {
+  std::string_view name = new_symbol(line);
+  line.expect("<");
+  std::string_view text = line.rest();
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  Axis result;
+  bool unrolls = text.rfind(" unroll(") != std::string_view::npos;
+  size_t vector = text.rfind(unrolls ? " unroll(" : " vector(");
+  if (text.ends_with(" task")) {
+    result.kind = AxisKind::task;
+    text.remove_suffix(5);
+  } else if (vector != std::string_view::npos) {
+    Cursor lanes(text.substr(vector + 8), 0);
+    int64_t count = lanes.integer();
+    if (count < 1 || count > 4096 || !lanes.eat(")") || !lanes.done())
+      line.fail("bad vector(lanes)");
+    result.kind = unrolls ? AxisKind::unroll : AxisKind::vector;
+    result.lanes = static_cast<int>(count);
+    text = text.substr(0, vector);
+  }
+  result.extent = index(line, text);
+  result.index = pool_.symbols().index(name, result.extent);
+  scope_.insert(result.index);
+  if (where_ == Where::stage) stage_scope_.push_back(result.index);
+  return result;
+}
+
+DType Parser::dtype(Cursor& line) {
+  std::optional<DType> found = dtype_from_name(line.word());
+  if (!found) line.fail("expected a dtype before");
+  return *found;
+}
+
+sym::Expr Parser::index(Cursor& line, std::string_view text) {
+  std::string error;
+  std::optional<sym::Expr> parsed = sym::parse(pool_.symbols(), text, &error);
+  if (!parsed) line.fail(error);
+  for (sym::Expr symbol : sym::free_symbols(*parsed))
+    if (!scope_.contains(symbol)) line.fail("no symbol " + symbol.name() + " in scope");
+  return aliases_.empty() ? *parsed : sym::substitute(*parsed, aliases_);
+}
+
+void Parser::value(Cursor& line) {
+  int32_t number = line.numbered('%');
+  line.expect(":");
+  DType type = dtype(line);
+  line.expect("=");
+  Val result = expression(line, type);
+  if (result->dtype != type)
+    line.fail("the value is " + std::string(name_of(result->dtype)) + ", not " +
+              std::string(name_of(type)));
+  if (!values_.emplace(number, result).second)
+    line.fail("value %" + std::to_string(number) + " is defined twice");
+}
+
+void Parser::reduction(Cursor& line) {
+  Reduction result;
+  result.first_local = line.numbered('l');
+  int count = 1;
+  for (; line.eat(","); ++count)
+    if (line.numbered('l') != result.first_local + count)
+      line.fail("results are successive locals");
+  line.expect("=");
+  result.scan = line.eat("scan");
+  std::optional<Combiner> combiner = combiner_from_name(line.word());
+  if (!combiner) line.fail("expected a combiner before");
+  if (arity(*combiner) != count) line.fail("wrong number of results");
+  result.combiner = *combiner;
+  result.inputs = operands(line, static_cast<size_t>(count));
+  if (in_after_) line.fail("a reduction stands before `after`");
+  use_local(result.first_local + count - 1);
+  kernel_.stages.back().reductions.push_back(std::move(result));
+}
+
+void Parser::store(Cursor& line) {
+  Store result;
+  result.buffer = line.numbered('b');
+  result.index = index(line, line.bracketed());
+  result.accumulate = line.eat("+=");
+  if (!result.accumulate) line.expect("=");
+  result.value = operand(line);
+  Stage& stage = kernel_.stages.back();
+  (in_after_ ? stage.after : stage.body).push_back(result);
+}
+
+/// `t0 < n0 = %2`: the scalar as part of an index, in [0, n0).
+void Parser::binding(Cursor& line) {
+  std::string_view name = line.word();
+  line.expect("<");
+  sym::Expr extent = index(line, line.until("="));
+  line.expect("=");
+  Val bound = operand(line);
+  if (bound->dtype != DType::i64) line.fail("an index must be i64");
+  sym::Expr result = pool_.as_index(bound, extent, name);
+  sym::Expr written = pool_.symbols().symbol(name);
+  if (!scope_.insert(written).second) line.fail("symbol " + std::string(name) + " is used twice");
+  stage_scope_.push_back(written);
+  if (!(result == written)) aliases_.emplace_back(written, result);
+}
+
+Val Parser::expression(Cursor& line, DType type) {
+  if (line.at_numbered('l')) return local(line, type);
+  if (line.eat("load")) return load(line, type);
+  if (line.eat("check")) return check(line);
+  Cursor before = line;
+  bool starts_word = !line.looks_at("%") && !line.looks_at("[");
+  std::optional<Opcode> opcode = starts_word ? opcode_from_name(line.word()) : std::nullopt;
+  if (opcode && *opcode > Opcode::local) return operation(line, *opcode, type);
+  line = before;
+  return operand(line);
+}
+
+Val Parser::local(Cursor& line, DType type) {
+  int32_t number = line.numbered('l');
+  use_local(number);
+  return pool_.local(number, type);
+}
+
+Val Parser::load(Cursor& line, DType type) {
+  int32_t buffer = line.numbered('b');
+  sym::Expr place = index(line, line.bracketed());
+  Val mask = line.eat("if") ? operand(line) : nullptr;
+  if (mask != nullptr && mask->dtype != DType::boolean) line.fail("a mask is bool");
+  return pool_.load(buffer, type, place, mask);
+}
+
+Val Parser::check(Cursor& line) {
+  std::vector<Val> args = operands(line, 2);
+  line.expect(",");
+  line.expect("error");
+  int64_t number = line.integer();
+  if (number < 0 || number > 1'000'000) line.fail("error number out of range");
+  return pool_.check(args[0], args[1], static_cast<int32_t>(number));
+}
+
+Val Parser::operation(Cursor& line, Opcode opcode, DType type) {
+  if (opcode == Opcode::cast) return pool_.cast(operand(line), type);
+  if (opcode == Opcode::bitcast) {
+    Val value = operand(line);
+    if (size_of(value->dtype) != size_of(type)) line.fail("bitcast to another size");
+    return pool_.bitcast(value, type);
+  }
+  if (opcode == Opcode::philox) {
+    std::vector<Val> args = operands(line, 3);
+    return pool_.philox(args[0], args[1], args[2]);
+  }
+  if (opcode == Opcode::select) {
+    std::vector<Val> args = operands(line, 3);
+    if (args[0]->dtype != DType::boolean) line.fail("the condition of a select is bool");
+    if (args[1]->dtype != args[2]->dtype) line.fail("the arms of a select have one type");
+    return pool_.select(args[0], args[1], args[2]);
+  }
+  if (opcode < Opcode::add) return pool_.unary(opcode, operand(line));
+  std::vector<Val> args = operands(line, 2);
+  if (args[0]->dtype != args[1]->dtype)
+    line.fail(std::string(name_of(opcode)) + " of " + std::string(name_of(args[0]->dtype)) +
+              " and " + std::string(name_of(args[1]->dtype)));
+  return pool_.binary(opcode, args[0], args[1]);
+}
+
+std::vector<Val> Parser::operands(Cursor& line, size_t count) {
+  std::vector<Val> result;
+  for (size_t i = 0; i < count; ++i) {
+    if (i != 0) line.expect(",");
+    result.push_back(operand(line));
+  }
+  return result;
+}
+
+Val Parser::operand(Cursor& line) {
+  if (line.looks_at("[")) return pool_.index(index(line, line.bracketed()));
+  if (!line.looks_at("%")) return constant(line);
+  std::unordered_map<int32_t, Val>::iterator found = values_.find(line.numbered('%'));
+  if (found == values_.end()) line.fail("an undefined value before");
+  return found->second;
+}
+
+Val Parser::constant(Cursor& line) {
+  DType type = dtype(line);
+  line.expect("(");
+  std::string_view text = line.until(")");
+  line.expect(")");
+  if (type == DType::boolean) {
+    if (text != "true" && text != "false") line.fail("expected true or false before");
+    return pool_.integer(type, text == "true");
+  }
+  return number(line, type, text);
+}
+
+template <class T>
+T read_number(Cursor& line, std::string_view text) {
+  T value = 0;
+  std::from_chars_result end = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (end.ec != std::errc() || end.ptr != text.data() + text.size())
+    line.fail("`" + std::string(text) + "` is no number of that type, before");
+  return value;
+}
+
+Val Parser::number(Cursor& line, DType type, std::string_view text) {
+  if (!is_float(type)) {
+    int64_t integer = read_number<int64_t>(line, text);
+    Val result = pool_.integer(type, integer);
+    if (result->integer != integer) line.fail("number out of range before");
+    return result;
+  }
+  if (text.starts_with("nan.")) {
+    uint64_t bits = read_number<uint64_t>(line, text.substr(4));
+    return pool_.constant(type, std::bit_cast<double>(bits));
+  }
+  if (type == DType::f64) return pool_.constant(type, read_number<double>(line, text));
+  return pool_.constant(type, static_cast<double>(read_number<float>(line, text)));
+}
+
+}  // namespace
+
+Kernel parse_kernel(std::string_view text) { return Parser().run(text); }
+
+}  // namespace tandem::loop

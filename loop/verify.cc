@@ -1,0 +1,277 @@
+// Problem: a kernel that breaks a rule of kernel.h is compiled to something, so the rules are
+// checked where kernels are made, not where they crash. Approach: one walk in text order. Scope
+// grows and shrinks with the nest: outer axes, stage axes, reduce axes; locals become readable as
+// reductions end. Hazards between loads and stores are judged per stage: inside one, a buffer that
+// is stored may be loaded only at the very index of every such store.
+#include <bit>
+
+#include "loop/kernel.h"
+#include "loop/types.h"
+#include "loop/walk.h"
+
+namespace tandem::loop {
+namespace {
+
+using SymbolSet = std::unordered_set<sym::Expr, sym::ExprHash>;
+
+class Verifier {
+ public:
+  explicit Verifier(const Kernel& kernel) : kernel_(kernel), order_(*kernel.scalars) {}
+  std::vector<std::string> run();
+
+ private:
+  void sizes_and_buffers();
+  void outer_axes();
+  void axis(const Axis& axis, std::string_view what);
+  void stage(const Stage& stage);
+  void vector_axes(const Stage& stage);
+  void reduction(const Stage& stage, const Reduction& reduction);
+  void define_locals(const Reduction& reduction);
+  void store(const Stage& stage, const Store& store);
+  void accumulate(const Stage& stage, const Store& store);
+  void lines();
+  void line(Val value);
+  void load(Val value);
+  void hazards(const Stage& stage);
+  void index(sym::Expr e, std::string_view what);
+  bool has_buffer(int32_t number) const {
+    return number >= 0 && static_cast<size_t>(number) < kernel_.buffers.size();
+  }
+  const Buffer& buffer(int32_t number) const {
+    return kernel_.buffers[static_cast<size_t>(number)];
+  }
+  void require(bool holds, std::string text) {
+    if (!holds) problems_.push_back(place_ + std::move(text));
+  }
+
+  const Kernel& kernel_;
+  LineOrder order_;
+  std::vector<std::string> problems_;
+  std::string place_;
+  SymbolSet scope_;
+  SymbolSet axes_;
+  std::unordered_map<int32_t, DType> defined_;   // every local so far
+  std::unordered_map<int32_t, DType> readable_;  // those of this place
+  std::unordered_set<int32_t> written_;          // buffers stored so far
+  std::vector<Val> lines_;
+  std::vector<Val> loads_;  // of the stage
+};
+
+std::string number(std::string_view letter, int64_t n) {
+  return std::string(letter) + std::to_string(n);
+}
+
+std::vector<std::string> Verifier::run() {
+  sizes_and_buffers();
+  outer_axes();
+  for (size_t i = 0; i < kernel_.stages.size(); ++i) {
+    place_ = "stage " + std::to_string(i) + ": ";
+    stage(kernel_.stages[i]);
+  }
+  return std::move(problems_);
+}
+
+void Verifier::sizes_and_buffers() {
+  for (sym::Expr size : kernel_.sizes) {
+    require(size.is_symbol(), "size argument " + sym::to_string(size) + " is no symbol");
+    if (size.is_symbol()) scope_.insert(size);
+  }
+  // Scratch is sized before the tasks run: its extent knows no axis.
+  for (size_t i = 0; i < kernel_.buffers.size(); ++i) {
+    const Buffer& each = kernel_.buffers[i];
+    if (each.access != Access::scratch) continue;
+    bool empty = each.elements.constant().value_or(1) <= 0;
+    require(!empty, "scratch buffer " + number("b", static_cast<int64_t>(i)) + " has no extent");
+    index(each.elements, "the extent of a scratch buffer");
+  }
+}
+
+void Verifier::outer_axes() {
+  SymbolSet sizes = scope_;
+  for (const Axis& outer : kernel_.outer) {
+    require(outer.kind != AxisKind::vector, "an outer axis is vector");
+    axis(outer, "outer axis ");
+    if (outer.kind != AxisKind::task) continue;
+    for (sym::Expr symbol : sym::free_symbols(outer.extent))
+      require(sizes.contains(symbol), "the extent of a task axis follows " + symbol.name());
+  }
+}
+
+void Verifier::axis(const Axis& axis, std::string_view what) {
+  if (!axis.index.is_symbol()) return require(false, std::string(what) + "has no symbol");
+  std::string name = std::string(what) + axis.index.name();
+  index(axis.extent, "the extent of " + name);
+  require(axes_.insert(axis.index).second, name + " is declared twice");
+  bool power = axis.lanes > 0 && std::has_single_bit(static_cast<unsigned>(axis.lanes));
+  require(power, name + ": lanes are no power of two");
+  bool counts = axis.kind == AxisKind::vector || axis.kind == AxisKind::unroll;
+  require(axis.lanes == 1 || counts, name + " has lanes and is neither vector nor unrolled");
+  scope_.insert(axis.index);
+}
+
+void Verifier::index(sym::Expr e, std::string_view what) {
+  for (sym::Expr symbol : sym::free_symbols(e))
+    if (!scope_.contains(symbol) && kernel_.scalars->indirect(symbol) == nullptr)
+      require(false, std::string(what) + " uses " + symbol.name() + ", which is not in scope");
+}
+
+void Verifier::stage(const Stage& stage) {
+  SymbolSet outside = scope_;
+  std::unordered_map<int32_t, DType> readable_outside = readable_;
+  order_.clear();
+  loads_.clear();
+  vector_axes(stage);
+  for (const Axis& each : stage.axes) axis(each, "axis ");
+  SymbolSet after_scope = scope_;
+  for (const Axis& each : stage.reduce_axes) axis(each, "reduce axis ");
+  for (const Reduction& each : stage.reductions) reduction(stage, each);
+  for (const Store& each : stage.body) store(stage, each);
+  scope_ = std::move(after_scope);
+  // What stands after the loops is computed there: its lines are judged in that scope.
+  order_.clear();
+  for (const Reduction& each : stage.reductions) define_locals(each);
+  for (const Store& each : stage.after) store(stage, each);
+  hazards(stage);
+  scope_ = std::move(outside);
+  if (!stage.axes.empty()) readable_ = std::move(readable_outside);
+}
+
+void Verifier::vector_axes(const Stage& stage) {
+  int vectors = 0;
+  for (const std::vector<Axis>* axes : {&stage.axes, &stage.reduce_axes})
+    for (const Axis& each : *axes) {
+      vectors += each.kind == AxisKind::vector ? 1 : 0;
+      require(each.kind != AxisKind::task, "a task axis inside a stage");
+    }
+  require(vectors <= 1, "more than one vector axis");
+}
+
+std::string input_problem(const Reduction& reduction) {
+  DType type = reduction.inputs[0]->dtype;
+  switch (reduction.combiner) {
+    case Combiner::any:
+    case Combiner::all: return type == DType::boolean ? "" : "is over bool";
+    case Combiner::sum:
+    case Combiner::prod:
+      return type == compute_type(type) && type != DType::boolean ? "" : "accumulates in that type";
+    case Combiner::argmin:
+    case Combiner::argmax:
+      return reduction.inputs[1]->dtype == DType::i64 ? "" : "takes an i64 index";
+    case Combiner::min:
+    case Combiner::max: return "";
+  }
+  return "";
+}
+
+void Verifier::reduction(const Stage& stage, const Reduction& reduction) {
+  std::string name(name_of(reduction.combiner));
+  size_t count = static_cast<size_t>(arity(reduction.combiner));
+  if (reduction.inputs.size() != count)
+    return require(false, name + " has the wrong number of inputs");
+  for (Val input : reduction.inputs) order_.visit(input, lines_);
+  lines();
+  std::string problem = input_problem(reduction);
+  require(problem.empty(),
+          name + " of " + std::string(name_of(reduction.inputs[0]->dtype)) + ": " + problem);
+  for (const Axis& each : stage.reduce_axes)
+    require(!reduction.scan || each.kind == AxisKind::serial, "a scan over a vector axis");
+  for (size_t i = 0; i < count; ++i) {
+    int32_t local = reduction.first_local + static_cast<int32_t>(i);
+    require(local >= 0 && local < kernel_.locals, number("l", local) + " is beyond the locals");
+    bool fresh = defined_.emplace(local, reduction.inputs[i]->dtype).second;
+    require(fresh, number("l", local) + " is defined twice");
+  }
+  if (reduction.scan) define_locals(reduction);
+}
+
+void Verifier::define_locals(const Reduction& reduction) {
+  for (size_t i = 0; i < reduction.inputs.size(); ++i)
+    readable_[reduction.first_local + static_cast<int32_t>(i)] = reduction.inputs[i]->dtype;
+}
+
+void Verifier::store(const Stage& stage, const Store& store) {
+  order_.visit(store.value, lines_);
+  order_.visit_index(store.index, lines_);
+  lines();
+  std::string name = "store to " + number("b", store.buffer);
+  if (!has_buffer(store.buffer)) return require(false, name + ": no such buffer");
+  index(store.index, "the index of a " + name);
+  const Buffer& to = buffer(store.buffer);
+  require(to.access != Access::read, name + ": it is read only");
+  require(to.dtype == store.value->dtype, name + ": value is " +
+                                              std::string(name_of(store.value->dtype)) +
+                                              ", buffer is " + std::string(name_of(to.dtype)));
+  if (store.value->opcode == Opcode::index) index(store.value->index, "a stored index");
+  if (store.accumulate) accumulate(stage, store);
+  written_.insert(store.buffer);
+}
+
+/// Lanes that may hit one element lose additions; so do tasks.
+void Verifier::accumulate(const Stage& stage, const Store& store) {
+  bool indirect = !indirects_of(*kernel_.scalars, store.index).empty();
+  for (const std::vector<Axis>* axes : {&stage.axes, &stage.reduce_axes})
+    for (const Axis& each : *axes) {
+      if (each.kind != AxisKind::vector) continue;
+      std::optional<sym::Affine> affine = sym::affine_in(store.index, each.index);
+      bool distinct = !indirect && affine && sym::known_ne(affine->coefficient, 0);
+      require(distinct, "an accumulating store under vector axis " + each.index.name());
+    }
+  bool shared = buffer(store.buffer).access != Access::scratch && kernel_.parallel && !indirect;
+  for (const Axis& outer : kernel_.outer)
+    if (shared && outer.kind == AxisKind::task && outer.extent != sym::Expr(1))
+      require(sym::depends_on(store.index, outer.index),
+              "tasks of " + outer.index.name() + " accumulate into one element");
+}
+
+void Verifier::lines() {
+  for (Val value : lines_) line(value);
+  lines_.clear();
+}
+
+void Verifier::line(Val value) {
+  std::string problem = type_problem(value);
+  require(problem.empty(), std::string(name_of(value->opcode)) + ": " + problem);
+  for (Val arg : value->args)
+    if (arg->opcode == Opcode::index) index(arg->index, "an index value");
+  if (value->opcode == Opcode::load) load(value);
+  if (value->opcode == Opcode::check) {
+    bool known = value->slot >= 0 && static_cast<size_t>(value->slot) < kernel_.errors.size();
+    require(known, "check: error " + std::to_string(value->slot) + " has no text");
+  }
+  if (value->opcode != Opcode::local) return;
+  std::unordered_map<int32_t, DType>::iterator found = readable_.find(value->slot);
+  bool readable = found != readable_.end();
+  require(readable, number("l", value->slot) + " is not readable here");
+  require(!readable || found->second == value->dtype,
+          number("l", value->slot) + " has another type");
+}
+
+void Verifier::load(Val value) {
+  std::string name = "load of " + number("b", value->slot);
+  if (!has_buffer(value->slot)) return require(false, name + ": no such buffer");
+  index(value->index, "the index of a " + name);
+  const Buffer& from = buffer(value->slot);
+  require(from.dtype == value->dtype, name + ": value is " + std::string(name_of(value->dtype)) +
+                                          ", buffer is " + std::string(name_of(from.dtype)));
+  bool unwritten = from.access == Access::write || from.access == Access::scratch;
+  require(!unwritten || written_.contains(value->slot), name + " before any store to it");
+  loads_.push_back(value);
+}
+
+void Verifier::hazards(const Stage& stage) {
+  for (const std::vector<Store>* stores : {&stage.body, &stage.after})
+    for (const Store& store : *stores)
+      for (Val each : loads_)
+        require(each->slot != store.buffer || each->index == store.index,
+                "load of " + number("b", each->slot) + "[" + sym::to_string(each->index) +
+                    "] in the stage that stores it at [" + sym::to_string(store.index) + "]");
+}
+
+}  // namespace
+
+std::vector<std::string> verify(const Kernel& kernel) {
+  if (kernel.scalars == nullptr) return {"the kernel has no scalar pool"};
+  return Verifier(kernel).run();
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,284 @@
+// Batch norm: statistics over every dimension but the channels. In training ATen's ops also update
+// the running statistics in place, most of them without saying so in their schema; here they name
+// what they write, and functionalize turns each into a pure form whose extra results are the new
+// running values.
+#include "ops/elements.h"
+#include "ops/families.h"
+
+namespace tandem::ops {
+namespace {
+
+using ir::Builder;
+using ir::Call;
+using ir::Sizes;
+using sym::Expr;
+using Grads = std::span<const Tensor>;
+
+Tensor wide(Builder& b, const Call& c, std::string_view name) {
+  if (!c.has(name)) return {};
+  Tensor x{b, c.value(name)};
+  return to(x, compute_type(x.dtype()));
+}
+bool has(const Call& c, std::string_view name) {
+  return c.op().schema.find(name) >= 0 && c.has(name);
+}
+Expr channels(const Call& c) { return c.type("input").sizes[1]; }
+
+/// A tensor of one element a channel, to broadcast against the input.
+Tensor by_channel(Tensor x, const Call& c) {
+  if (!x) return x;
+  Sizes sizes(c.type("input").sizes.size(), Expr(1));
+  sizes[1] = channels(c);
+  return reshape(x, sizes);
+}
+std::vector<int64_t> all_but_channels(const Call& c) {
+  std::vector<int64_t> dims{0};
+  for (int64_t i = 2; i < c.type("input").rank(); ++i) dims.push_back(i);
+  return dims;
+}
+/// Elements of one channel.
+Expr channel_count(const Call& c) {
+  Expr count = 1;
+  for (int64_t dim : all_but_channels(c)) count = count * c.type("input").sizes[dim];
+  return count;
+}
+
+/// Whether the batch's own statistics are used.
+bool uses_batch(const Call& c) {
+  if (c.op().schema.find("training") < 0) return false;
+  return c.boolean("training") || !has(c, "running_mean");
+}
+void check_input(const Call& c) {
+  const ir::Type& input = c.type("input");
+  if (!is_float(input.dtype)) c.fail("needs a float dtype, not " + c.describe("input"));
+  if (input.rank() < 2) c.fail(c.describe("input") + " needs a batch and a channel dimension");
+  for (std::string_view name : {"weight", "bias", "running_mean", "running_var"})
+    if (has(c, name) && c.type(name).sizes != Sizes{channels(c)})
+      c.fail(c.describe(name) + " must have one element for each channel of " +
+             c.describe("input"));
+}
+Types output_types(const Call& c) {
+  check_input(c);
+  return {ir::Type::tensor(c.type("input").dtype, c.type("input").sizes)};
+}
+/// Output, mean and inverse deviation; the latter two are empty when the batch's own are not used.
+Types saving_types(const Call& c) {
+  Types types = output_types(c);
+  DType dtype = has(c, "weight") ? promote(types[0].dtype, c.type("weight").dtype) : types[0].dtype;
+  ir::Type saved = ir::Type::tensor(dtype, {uses_batch(c) ? channels(c) : Expr(0)});
+  return {types[0], saved, saved};
+}
+Types functional_types(const Call& c) {
+  Types types = saving_types(c);
+  for (std::string_view name : {"running_mean", "running_var"})
+    types.push_back(ir::Type::tensor(c.type(name).dtype, {channels(c)}));
+  return types;
+}
+
+struct Normalised {
+  Tensor output, mean, rstd;  // per channel, against the input
+  Tensor variance;            // of the batch, biased
+};
+Normalised normalised(Builder& b, const Call& c) {
+  Tensor x = wide(b, c, "input");
+  Normalised n;
+  Tensor centred;
+  if (uses_batch(c)) {
+    n.mean = mean(x, all_but_channels(c), true);
+    centred = x - n.mean;
+    n.variance = mean(centred * centred, all_but_channels(c), true);
+    n.rstd = rsqrt(n.variance + c.floating("eps"));
+  } else {
+    n.mean = by_channel(wide(b, c, "running_mean"), c);
+    centred = x - n.mean;
+    n.rstd = rsqrt(by_channel(wide(b, c, "running_var"), c) + c.floating("eps"));
+  }
+  n.output = centred * n.rstd;
+  if (c.has("weight")) n.output = n.output * by_channel(wide(b, c, "weight"), c);
+  if (c.has("bias")) n.output = n.output + by_channel(wide(b, c, "bias"), c);
+  return n;
+}
+
+/// running (1 - momentum) + batch momentum
+Tensor updated(Builder& b, const Call& c, std::string_view name, Tensor of_batch) {
+  double momentum = c.floating("momentum");
+  Tensor running = wide(b, c, name);
+  Tensor next = running * (1 - momentum) + reshape(of_batch, running.sizes()) * momentum;
+  return to(next, c.type(name).dtype);
+}
+/// The variance over n - 1 that the running one follows.
+Tensor unbiased(const Call& c, Tensor variance) {
+  Expr n = channel_count(c);
+  Tensor scaled = call(variance.builder(), "aten.mul.Scalar", {variance, n});
+  return call(variance.builder(), "aten.div.Scalar", {scaled, n - 1});
+}
+
+Tensors batch_norm_parts(Builder& b, const Call& c) {
+  Normalised n = normalised(b, c);
+  auto rounded = [&](Tensor x, size_t i) {
+    const ir::Type& type = c.result(i)->type;
+    return to(reshape(x, type.sizes), type.dtype);
+  };
+  Tensors results{rounded(n.output, 0)};
+  for (size_t i = 1; i < 3; ++i) {
+    const ir::Type& type = c.result(i)->type;
+    results.push_back(uses_batch(c) ? rounded(i == 1 ? n.mean : n.rstd, i)
+                                    : full(b, type.sizes, 0, type.dtype));
+  }
+  if (c.result_count() == 3) return results;
+  bool updates = c.boolean("training");
+  results.push_back(updates ? updated(b, c, "running_mean", n.mean)
+                            : Tensor{b, c.value("running_mean")});
+  results.push_back(updates ? updated(b, c, "running_var", unbiased(c, n.variance))
+                            : Tensor{b, c.value("running_var")});
+  return results;
+}
+
+Operand operand_or_none(const Call& c, std::string_view name) {
+  return has(c, name) ? Operand(c.arg(name)) : Operand(ir::Arg(ir::None{}));
+}
+Gradients batch_norm_vjp(Builder& b, const Call& c, Grads g) {
+  if (!g[0]) return {};
+  ir::Ints mask = {Expr(1), Expr(has(c, "weight") ? 1 : 0), Expr(has(c, "bias") ? 1 : 0)};
+  Tensors grads =
+      call_many(b, "aten.native_batch_norm_backward",
+                {g[0], c.arg("input"), c.arg("weight"), operand_or_none(c, "running_mean"),
+                 operand_or_none(c, "running_var"), Tensor{b, c.result(1)}, Tensor{b, c.result(2)},
+                 uses_batch(c), c.arg("eps"), mask});
+  Gradients result{{"input", grads[0]}};
+  if (has(c, "weight")) result.push_back({"weight", grads[1]});
+  if (has(c, "bias")) result.push_back({"bias", grads[2]});
+  return result;
+}
+
+const OpDef kFunctional{
+    .schema =
+        "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, "
+        "Tensor "
+        "running_mean, Tensor running_var, bool training, float momentum, float eps) -> (Tensor, "
+        "Tensor, Tensor, "
+        "Tensor running_mean_out, Tensor running_var_out)",
+    .types = functional_types,
+    .decompose = batch_norm_parts,
+    .vjp = batch_norm_vjp,
+    .samples = {"f32[4, 3], f32[3], f32[3], f32[3], f32[3]:positive, true, 0.1, 1e-5",
+                "f32[2, 3, 4, 5], f32[3], f32[3], f32[3], f32[3]:positive, true, 0.3, 1e-5"}};
+const OpDef kNoStats{.schema =
+                         "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, "
+                         "Tensor? bias, bool training, "
+                         "float momentum, float eps) -> (Tensor, Tensor, Tensor)",
+                     .types = saving_types,
+                     .decompose = batch_norm_parts,
+                     .vjp = batch_norm_vjp,
+                     .samples = {"$[4, 3], $[3], $[3], true, 0.1, 1e-5",
+                                 "$[2, 3, 4, 5], none, none, true, 0.1, 1e-5"}};
+const OpDef kNoTraining{
+    .schema =
+        "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, "
+        "Tensor "
+        "running_mean, Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
+    .types = saving_types,
+    .decompose = batch_norm_parts,
+    .vjp = batch_norm_vjp,
+    .samples = {"f32[4, 3], f32[3], f32[3], f32[3], f32[3]:positive, 0.1, 1e-5",
+                "f32[2, 3, 4, 5], none, none, f32[3], f32[3]:positive, 0.1, 1e-5"}};
+
+Types backward_types(const Call& c) {
+  check_input(c);
+  ir::Type input = ir::Type::tensor(c.type("input").dtype, c.type("input").sizes);
+  ir::Type row =
+      ir::Type::tensor(c.has("weight") ? c.type("weight").dtype : input.dtype, {channels(c)});
+  return {input, row, row};
+}
+// xhat = (x - mean) rstd: with the batch's statistics dx = rstd (gw - mean(gw) - xhat mean(gw
+// xhat)), else rstd gw; dweight = sum(g xhat), dbias = sum(g).
+Tensors backward_parts(Builder& b, const Call& c) {
+  bool train = c.boolean("train");
+  std::vector<int64_t> dims = all_but_channels(c);
+  Tensor g = wide(b, c, "grad_out");
+  Tensor center = by_channel(wide(b, c, train ? "save_mean" : "running_mean"), c);
+  Tensor rstd = train ? by_channel(wide(b, c, "save_invstd"), c)
+                      : rsqrt(by_channel(wide(b, c, "running_var"), c) + c.floating("eps"));
+  Tensor xhat = (wide(b, c, "input") - center) * rstd;
+  Tensor gw = c.has("weight") ? g * by_channel(wide(b, c, "weight"), c) : g;
+  Tensor dx = gw;
+  if (train) dx = gw - mean(gw, dims, true) - xhat * mean(gw * xhat, dims, true);
+  DType row = c.result(1)->type.dtype;
+  return {to(dx * rstd, c.result(0)->type.dtype), to(sum(g * xhat, dims), row),
+          to(sum(g, dims), row)};
+}
+const OpDef kBackward{.schema =
+                          "aten::native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? "
+                          "weight, Tensor? running_mean, "
+                          "Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool "
+                          "train, float eps, bool[3] "
+                          "output_mask) -> (Tensor, Tensor, Tensor)",
+                      .types = backward_types,
+                      .decompose = backward_parts,
+                      .samples = {"f32[4, 3], f32[4, 3], f32[3], f32[3], f32[3]:positive, f32[3], "
+                                  "f32[3]:positive, true, 1e-5, [true, "
+                                  "true, true]",
+                                  "f32[2, 3, 4], f32[2, 3, 4], f32[3], f32[3], f32[3]:positive, "
+                                  "none, none, false, 1e-5, [true, true, "
+                                  "true]"}};
+
+/// Three results, then the new running mean and variance where training changes them.
+Tensors pure_batch_norm(Builder& b, const Call& c) {
+  Operand momentum = c.arg("momentum");
+  Operand eps = c.arg("eps");
+  if (!c.has("running_mean")) {
+    Tensors results =
+        call_many(b, "aten._native_batch_norm_legit.no_stats",
+                  {c.arg("input"), c.arg("weight"), c.arg("bias"), true, momentum, eps});
+    results.resize(5);
+    return results;
+  }
+  if (c.boolean("training")) {
+    Tensors results = call_many(b, "aten._native_batch_norm_legit_functional",
+                                {c.arg("input"), c.arg("weight"), c.arg("bias"),
+                                 c.arg("running_mean"), c.arg("running_var"), true, momentum, eps});
+    // Buffers have no history.
+    for (size_t i = 3; i < 5; ++i) results[i] = call(b, "aten.detach", {results[i]});
+    return results;
+  }
+  Tensors results = call_many(b, "aten._native_batch_norm_legit_no_training",
+                              {c.arg("input"), c.arg("weight"), c.arg("bias"),
+                               c.arg("running_mean"), c.arg("running_var"), momentum, eps});
+  results.resize(5);
+  return results;
+}
+const OpDef kLegit{.schema =
+                       "aten::_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, "
+                       "Tensor(a!) running_mean, "
+                       "Tensor(b!) running_var, bool training, float momentum, float eps) -> "
+                       "(Tensor, Tensor, Tensor)",
+                   .types = saving_types,
+                   .functional = pure_batch_norm};
+const OpDef kNative{
+    .schema =
+        "aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, "
+        "Tensor? "
+        "running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
+    .types = saving_types,
+    .functional = pure_batch_norm,
+    .mutates = {"running_mean", "running_var"}};
+const OpDef kBatchNorm{
+    .schema =
+        "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, "
+        "Tensor? running_var, "
+        "bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor",
+    .types = output_types,
+    .functional = [](Builder& b, const Call& c) -> Tensors {
+      Tensors all = pure_batch_norm(b, c);
+      return {all[0], all[3], all[4]};
+    },
+    .mutates = {"running_mean", "running_var"}};
+
+const OpDef* const kOps[] = {&kFunctional, &kNoStats, &kNoTraining, &kBackward,
+                             &kLegit,      &kNative,  &kBatchNorm};
+
+}  // namespace
+
+Family batch_norm_family() { return kOps; }
+
+}  // namespace tandem::ops

@@ -1,0 +1,461 @@
+// Convolutions of one to three dimensions and their gradients.
+//   y[n, o, p] = b[o] + sum over c, k of x[n, c, p * stride - padding + k * dilation] w[o, c, k]
+// Each gradient is a reduction of its own with a library route; convolution_backward is the three
+// together.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/diagnostic.h"
+#include "ops/families.h"
+#include "ops/window.h"
+
+namespace tandem::ops {
+namespace {
+
+using ir::Builder;
+using ir::Call;
+using ir::Sizes;
+using loop::Opcode;
+using sym::Expr;
+using Grads = std::span<const Tensor>;
+
+/// Sizes of input [n, c, in..] and weight [o, c / groups, kernel..], and how the window moves.
+struct Shape {
+  Sizes input, weight;
+  Expr groups = 1;
+  Windows windows;
+  Expr in_channels() const { return weight[1]; }                           // of one group
+  Expr out_channels() const { return sym::floor_div(weight[0], groups); }  // of one group
+};
+
+Shape shape_of(const Call& c, const Sizes& input, const Sizes& weight) {
+  Shape shape{input, weight, c.integer("groups"), {}};
+  size_t dims = weight.size() - 2;
+  std::vector<int64_t> stride = spatial_list(c, "stride", dims);
+  std::vector<int64_t> padding = spatial_list(c, "padding", dims);
+  std::vector<int64_t> dilation = spatial_list(c, "dilation", dims);
+  for (size_t i = 0; i < dims; ++i) {
+    if (stride[i] < 1 || dilation[i] < 1) c.fail("stride and dilation must be positive");
+    if (padding[i] < 0) c.fail("padding must not be negative");
+    Window window{weight[2 + i], stride[i], padding[i], dilation[i], input[2 + i], 1};
+    window.out = window_count(window);
+    shape.windows.push_back(window);
+  }
+  return shape;
+}
+
+Sizes output_sizes(const Shape& shape) {
+  Sizes sizes{shape.input[0], shape.weight[0]};
+  for (const Window& window : shape.windows) sizes.push_back(window.out);
+  return sizes;
+}
+
+void check_channels(const Call& c, const Shape& shape) {
+  Expr channels = shape.in_channels() * shape.groups;
+  if (channels != shape.input[1] && !sym::known_eq(channels, shape.input[1]))
+    c.fail(fmt::format("{} and {} with groups {}: {} and {} channels differ", c.describe("input"),
+                       c.describe("weight"), sym::to_string(shape.groups),
+                       sym::to_string(shape.input[1]), sym::to_string(channels)));
+  if (!sym::known_divisible(shape.weight[0], shape.groups))
+    c.fail(fmt::format("groups {} do not divide the channels of {}", sym::to_string(shape.groups),
+                       c.describe("weight")));
+  for (const Window& window : shape.windows)
+    if (sym::known_lt(window.out, 1))
+      c.fail(fmt::format("the kernel of {} is larger than {} with its padding",
+                         c.describe("weight"), c.describe("input")));
+}
+
+void check_operands(const Call& c) {
+  const ir::Type& input = c.type("input");
+  const ir::Type& weight = c.type("weight");
+  if (input.dtype != weight.dtype)
+    c.fail(fmt::format("{} and {} must have the same dtype", c.describe("input"),
+                       c.describe("weight")));
+  if (!c.has("bias")) return;
+  const ir::Type& bias = c.type("bias");
+  if (bias.rank() != 1 ||
+      (bias.sizes[0] != weight.sizes[0] && !sym::known_eq(bias.sizes[0], weight.sizes[0])))
+    c.fail(fmt::format("{} does not fit {}", c.describe("bias"), c.describe("weight")));
+}
+
+void check_ranks(const Call& c) {
+  int64_t rank = c.type("weight").rank();
+  if (rank < 3 || rank > 5 || c.type("input").rank() != rank)
+    c.fail(fmt::format("{} and {} must have the same 3 to 5 dimensions", c.describe("input"),
+                       c.describe("weight")));
+  if (c.boolean("transposed"))
+    throw Unsupported(fmt::format(
+        "[{}] transposed convolutions are not implemented (ops); a convolution is accepted",
+        c.op().schema.full_name()));
+}
+
+// --- definitions
+// ----------------------------------------------------------------------------------
+
+struct Product {
+  Read read;
+  Index a, b;  // where the two factors are read
+};
+
+/// The sum of products of loads of `a` (under the mask) and `b`.
+Definition sum_of_products(Lowering& lowering, const ir::Value* a, const ir::Value* b,
+                           Sizes reduce_sizes,
+                           std::function<Product(const Index&, const Index&)> at) {
+  Definition definition;
+  definition.kind = Definition::Kind::reduce;
+  definition.reduce_sizes = std::move(reduce_sizes);
+  DType dtype = compute_type(a->type.dtype);
+  definition.input = [&lowering, a, b, dtype, at](const Index& out, const Index& r) {
+    loop::ScalarPool& pool = lowering.scalars();
+    Product product = at(out, r);
+    loop::Val x = pool.cast(lowering.load(a, product.a, product.read.inside), dtype);
+    loop::Val y = pool.cast(lowering.load(b, product.b), dtype);
+    // Padding counts as nothing at all, even against an infinite weight.
+    return std::vector<loop::Val>{
+        pool.select(product.read.inside, pool.binary(Opcode::mul, x, y), pool.constant(dtype, 0))};
+  };
+  return definition;
+}
+
+std::span<const Expr> spatial(const Index& index, size_t skip) {
+  return std::span(index).subspan(skip);
+}
+
+Index joined(std::initializer_list<Expr> front, std::span<const Expr> rest) {
+  Index index(front);
+  index.insert(index.end(), rest.begin(), rest.end());
+  return index;
+}
+
+/// Group of a channel of all groups.
+Expr group_of(Expr channel, Expr groups, Expr each) {
+  return groups == Expr(1) ? Expr(0) : sym::floor_div(channel, each);
+}
+
+Definition convolution_lower(Lowering& lowering, const Call& c) {
+  Shape shape = shape_of(c, c.type("input").sizes, c.type("weight").sizes);
+  Sizes sizes(shape.weight.begin() + 1, shape.weight.end());
+  Definition definition = sum_of_products(
+      lowering, c.value("input"), c.value("weight"), sizes,
+      [&lowering, shape](const Index& out, const Index& r) {
+        Product product;
+        product.read =
+            read_windows(lowering.scalars(), shape.windows, spatial(out, 2), spatial(r, 1));
+        Expr group = group_of(out[1], shape.groups, shape.out_channels());
+        product.a = joined({out[0], group * shape.in_channels() + r[0]}, product.read.at);
+        product.b = joined({out[1], r[0]}, spatial(r, 1));
+        return product;
+      });
+  if (!c.has("bias")) return definition;
+  definition.finish = [&lowering, c](std::span<const loop::Val> sums, const Index& out) {
+    loop::ScalarPool& pool = lowering.scalars();
+    loop::Val bias = pool.cast(lowering.load(c.value("bias"), {out[1]}), sums[0]->dtype);
+    return std::vector<loop::Val>{pool.binary(Opcode::add, sums[0], bias)};
+  };
+  return definition;
+}
+
+// dx[n, c, q] = sum over o, k of dy[n, o, p] w[o, c, k] with q = p * stride - padding + k *
+// dilation
+Definition data_lower(Lowering& lowering, const Call& c) {
+  Shape shape = shape_of(c, c.ints("input_size"), c.type("weight").sizes);
+  Sizes sizes(shape.weight.begin() + 1, shape.weight.end());
+  sizes[0] = shape.out_channels();
+  return sum_of_products(
+      lowering, c.value("grad_output"), c.value("weight"), sizes,
+      [&lowering, shape](const Index& out, const Index& r) {
+        Product product;
+        product.read =
+            windows_over(lowering.scalars(), shape.windows, spatial(out, 2), spatial(r, 1));
+        Expr group = group_of(out[1], shape.groups, shape.in_channels());
+        Expr channel = group * shape.out_channels() + r[0];
+        product.a = joined({out[0], channel}, product.read.at);
+        product.b = joined({channel, out[1] - group * shape.in_channels()}, spatial(r, 1));
+        return product;
+      });
+}
+
+// dw[o, c, k] = sum over n, p of x[n, c, p * stride - padding + k * dilation] dy[n, o, p]
+Definition weights_lower(Lowering& lowering, const Call& c) {
+  Shape shape = shape_of(c, c.type("input").sizes, c.ints("weight_size"));
+  const Sizes& grad = c.type("grad_output").sizes;
+  Sizes sizes(grad.begin() + 1, grad.end());
+  sizes[0] = grad[0];
+  return sum_of_products(
+      lowering, c.value("input"), c.value("grad_output"), sizes,
+      [&lowering, shape](const Index& out, const Index& r) {
+        Product product;
+        product.read =
+            read_windows(lowering.scalars(), shape.windows, spatial(r, 1), spatial(out, 2));
+        Expr group = group_of(out[0], shape.groups, shape.out_channels());
+        product.a = joined({r[0], group * shape.in_channels() + out[1]}, product.read.at);
+        product.b = joined({r[0], out[0]}, spatial(r, 1));
+        return product;
+      });
+}
+
+// --- routes
+// ---------------------------------------------------------------------------------------
+
+std::string library_declines(const Call& c, const Target&) {
+  DType dtype = c.result()->type.dtype;
+  if (dtype != DType::f32 && dtype != DType::bf16)
+    return fmt::format("the library has no {} convolution", name_of(dtype));
+  size_t dims = c.result()->type.sizes.size() - 2;
+  for (std::string_view name : {"stride", "padding", "dilation"})
+    if (c.ints(name).size() != dims)
+      return fmt::format("{} is one number for all dimensions", name);
+  if (!c.integer("groups").constant()) return "groups are not known";
+  bool empty = c.result()->type.numel() == Expr(0);
+  for (const ir::Arg& arg :
+       {c.arg(c.op().schema.params[0].name), c.arg(c.op().schema.params[1].name)})
+    empty |= std::get<ir::Value*>(arg)->type.numel() == Expr(0);
+  return empty ? "there are no elements" : "";
+}
+
+// --- gradients
+// ------------------------------------------------------------------------------------
+
+Tensor tensor(Builder& b, const Call& c, std::string_view name) { return {b, c.value(name)}; }
+
+Tensor backward_data(Builder& b, const Call& c, Tensor grad, Tensor weight, const Sizes& input) {
+  return call(
+      b, "tandem.convolution_backward_data",
+      {grad, weight, input, c.arg("stride"), c.arg("padding"), c.arg("dilation"), c.arg("groups")});
+}
+Tensor backward_weights(Builder& b, const Call& c, Tensor grad, Tensor input, const Sizes& weight) {
+  return call(
+      b, "tandem.convolution_backward_weights",
+      {grad, input, weight, c.arg("stride"), c.arg("padding"), c.arg("dilation"), c.arg("groups")});
+}
+Tensor convolve(Builder& b, const Call& c, Tensor input, Tensor weight) {
+  Sizes zeros(static_cast<size_t>(weight.rank()) - 2, Expr(0));
+  return call(b, "aten.convolution",
+              {input, weight, Tensor(), c.arg("stride"), c.arg("padding"), c.arg("dilation"), false,
+               zeros, c.arg("groups")});
+}
+/// Gradient of the bias: everything but channels summed.
+Tensor bias_grad(Tensor grad) {
+  std::vector<int64_t> dims{0};
+  for (int64_t i = 2; i < grad.rank(); ++i) dims.push_back(i);
+  return sum(grad, dims);
+}
+
+Gradients convolution_vjp(Builder& b, const Call& c, Grads g) {
+  Gradients grads{
+      {"input", backward_data(b, c, g[0], tensor(b, c, "weight"), c.type("input").sizes)},
+      {"weight", backward_weights(b, c, g[0], tensor(b, c, "input"), c.type("weight").sizes)}};
+  if (c.has("bias")) grads.push_back({"bias", to(bias_grad(g[0]), c.type("bias").dtype)});
+  return grads;
+}
+
+const OpDef kConvolution{
+    .schema =
+        "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] "
+        "padding, "
+        "SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      check_ranks(c);
+      check_operands(c);
+      Shape shape = shape_of(c, c.type("input").sizes, c.type("weight").sizes);
+      check_channels(c, shape);
+      return {ir::Type::tensor(c.type("input").dtype, output_sizes(shape))};
+    },
+    .lower = convolution_lower,
+    .vjp = convolution_vjp,
+    .fast = {{RouteKind::convolution, library_declines}},
+    .samples = {"$[2, 3, 7, 8], $[4, 3, 3, 3], $[4], [1, 1], [1, 1], [1, 1], false, [0, 0], 1",
+                "$[2, 4, 9, 8], $[6, 2, 3, 2], none, [2, 1], [1, 0], [1, 2], false, [0, 0], 2",
+                "$[2, 3, 11], $[4, 3, 3], $[4], [2], [1], [1], false, [0], 1",
+                "$[1, 2, 5, 6, 4], $[3, 2, 2, 3, 2], none, [1, 2, 1], [0, 1, 1], [1, 1, 1], false, "
+                "[0, 0, 0], 1",
+                "$[2, 4, 6, 6], $[4, 1, 3, 3], $[4], [1, 1], [1, 1], [1, 1], false, [0, 0], 4"}};
+
+/// The gradients are linear in both operands, so theirs are convolutions again.
+const OpDef kBackwardData{
+    .schema =
+        "tandem::convolution_backward_data(Tensor grad_output, Tensor weight, SymInt[] input_size, "
+        "SymInt[] "
+        "stride, SymInt[] padding, SymInt[] dilation, SymInt groups) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      return {ir::Type::tensor(c.type("grad_output").dtype, c.ints("input_size"))};
+    },
+    .lower = data_lower,
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      return {{"grad_output", convolve(b, c, g[0], tensor(b, c, "weight"))},
+              {"weight",
+               backward_weights(b, c, tensor(b, c, "grad_output"), g[0], c.type("weight").sizes)}};
+    },
+    .fast = {{RouteKind::convolution_backward_data, library_declines}},
+    .samples = {"$[2, 4, 7, 8], $[4, 3, 3, 3], [2, 3, 7, 8], [1, 1], [1, 1], [1, 1], 1"}};
+const OpDef kBackwardWeights{
+    .schema =
+        "tandem::convolution_backward_weights(Tensor grad_output, Tensor input, SymInt[] "
+        "weight_size, SymInt[] "
+        "stride, SymInt[] padding, SymInt[] dilation, SymInt groups) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      return {ir::Type::tensor(c.type("input").dtype, c.ints("weight_size"))};
+    },
+    .lower = weights_lower,
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      return {
+          {"grad_output", convolve(b, c, tensor(b, c, "input"), g[0])},
+          {"input", backward_data(b, c, tensor(b, c, "grad_output"), g[0], c.type("input").sizes)}};
+    },
+    .fast = {{RouteKind::convolution_backward_weights, library_declines}},
+    .samples = {"$[2, 4, 7, 8], $[2, 3, 7, 8], [4, 3, 3, 3], [1, 1], [1, 1], [1, 1], 1"}};
+
+const OpDef kConvolutionBackward{
+    .schema =
+        "aten::convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? "
+        "bias_sizes, "
+        "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] "
+        "output_padding, SymInt "
+        "groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+    .types = [](const Call& c) -> Types {
+      check_ranks(c);
+      const ir::Type& input = c.type("input");
+      const ir::Type& weight = c.type("weight");
+      return {ir::Type::tensor(input.dtype, input.sizes),
+              ir::Type::tensor(weight.dtype, weight.sizes),
+              ir::Type::tensor(input.dtype, {weight.sizes[0]})};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor grad = tensor(b, c, "grad_output");
+      std::vector<int64_t> wanted = spatial_list(c, "output_mask", 3);
+      Tensors results(3);
+      if (wanted[0])
+        results[0] = backward_data(b, c, grad, tensor(b, c, "weight"), c.type("input").sizes);
+      if (wanted[1])
+        results[1] = backward_weights(b, c, grad, tensor(b, c, "input"), c.type("weight").sizes);
+      if (wanted[2]) results[2] = bias_grad(grad);
+      return results;
+    },
+    .samples = {"$[1, 2, 4, 5], $[1, 2, 4, 5], $[2, 2, 3, 3], [2], [1, 1], [1, 1], [1, 1], false, "
+                "[0, 0], 1, [true, "
+                "true, true]",
+                "$[2, 6, 5, 4], $[2, 4, 9, 8], $[6, 2, 3, 2], [6], [2, 2], [1, 0], [1, 2], false, "
+                "[0, 0], 2, [true, "
+                "true, true]"}};
+
+// --- conv1d, conv2d, conv3d
+// -----------------------------------------------------------------------
+
+/// Input with a batch dimension: it may come without one.
+bool is_batched(const Call& c) { return c.type("input").rank() == c.type("weight").rank(); }
+
+/// `padding` as numbers a dimension; "same" puts the odd element behind.
+struct Padding {
+  ir::Ints both;
+  ir::Ints behind;
+};
+Padding padding_of(const Call& c, size_t dims) {
+  Padding padding{ir::Ints(dims, Expr(0)), ir::Ints(dims, Expr(0))};
+  if (c.op().schema.overload != "padding") {
+    std::vector<int64_t> given = spatial_list(c, "padding", dims);
+    padding.both.assign(given.begin(), given.end());
+    return padding;
+  }
+  std::string mode = c.string("padding");
+  if (mode != "same" && mode != "valid")
+    c.fail(fmt::format("padding must be \"same\" or \"valid\", not \"{}\"", mode));
+  if (mode == "valid") return padding;
+  std::vector<int64_t> dilation = spatial_list(c, "dilation", dims);
+  for (size_t i = 0; i < dims; ++i) {
+    Expr total = (c.type("weight").sizes[2 + i] - 1) * dilation[i];
+    padding.both[i] = sym::floor_div(total, 2);
+    padding.behind[i] = sym::mod(total, 2);
+  }
+  return padding;
+}
+
+Types spatial_types(const Call& c) {
+  check_operands(c);
+  if (c.type("weight").rank() < 3 ||
+      (!is_batched(c) && c.type("input").rank() + 1 != c.type("weight").rank()))
+    c.fail(fmt::format("{} does not fit {}", c.describe("input"), c.describe("weight")));
+  size_t dims = c.type("weight").sizes.size() - 2;
+  Sizes input = c.type("input").sizes;
+  if (!is_batched(c)) input.insert(input.begin(), Expr(1));
+  Padding padding = padding_of(c, dims);
+  std::vector<int64_t> stride = spatial_list(c, "stride", dims);
+  std::vector<int64_t> dilation = spatial_list(c, "dilation", dims);
+  Sizes sizes{input[0], c.type("weight").sizes[0]};
+  for (size_t i = 0; i < dims; ++i) {
+    Expr span = input[2 + i] + padding.both[i] * 2 + padding.behind[i] -
+                (c.type("weight").sizes[2 + i] - 1) * dilation[i] - 1;
+    sizes.push_back(sym::floor_div(span, stride[i]) + 1);
+  }
+  if (!is_batched(c)) sizes.erase(sizes.begin());
+  return {ir::Type::tensor(c.type("input").dtype, sizes)};
+}
+
+Tensors spatial_decompose(Builder& b, const Call& c) {
+  Tensor input = tensor(b, c, "input");
+  size_t dims = c.type("weight").sizes.size() - 2;
+  if (!is_batched(c)) input = unsqueeze(input, 0);
+  Padding padding = padding_of(c, dims);
+  ir::Ints behind;  // pairs, last dimension first
+  for (size_t i = dims; i-- > 0;) behind.insert(behind.end(), {Expr(0), padding.behind[i]});
+  bool uneven = std::any_of(behind.begin(), behind.end(), [](Expr pad) { return pad != Expr(0); });
+  if (uneven) input = call(b, "aten.constant_pad_nd", {input, behind, 0});
+  Tensor bias = c.has("bias") ? tensor(b, c, "bias") : Tensor();
+  Tensor result =
+      call(b, "aten.convolution",
+           {input, tensor(b, c, "weight"), bias, spatial_list(c, "stride", dims), padding.both,
+            spatial_list(c, "dilation", dims), false, ir::Ints(dims, Expr(0)), c.arg("groups")});
+  return {is_batched(c) ? result : squeeze(result, 0)};
+}
+
+const OpDef kConv1d{.schema =
+                        "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] "
+                        "stride=[1], SymInt[1] padding=[0], "
+                        "SymInt[1] dilation=[1], SymInt groups=1) -> Tensor",
+                    .types = spatial_types,
+                    .decompose = spatial_decompose,
+                    .samples = {"$[2, 3, 11], $[4, 3, 3], $[4], [2], [1]", "$[3, 11], $[4, 3, 3]"}};
+const OpDef kConv2d{
+    .schema =
+        "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, 1], "
+        "SymInt[2] padding=[0, 0], "
+        "SymInt[2] dilation=[1, 1], SymInt groups=1) -> Tensor",
+    .types = spatial_types,
+    .decompose = spatial_decompose,
+    .samples = {"$[2, 3, 7, 8], $[4, 3, 3, 3], $[4], [1, 1], [1, 1]", "$[3, 7, 8], $[4, 3, 3, 3]",
+                "$[2, 3, 16, 16], $[8, 3, 5, 5], $[8], [2, 2], [2, 2]",
+                "$[0, 3, 7, 8], $[4, 3, 3, 3], $[4]"}};
+const OpDef kConv3d{.schema =
+                        "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] "
+                        "stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], "
+                        "SymInt[3] dilation=[1, 1, 1], SymInt groups=1) -> Tensor",
+                    .types = spatial_types,
+                    .decompose = spatial_decompose,
+                    .samples = {"$[1, 2, 5, 6, 4], $[3, 2, 2, 3, 2], $[3]"}};
+const OpDef kConv1dPadding{
+    .schema =
+        "aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] "
+        "stride=[1], str "
+        "padding=\"valid\", SymInt[1] dilation=[1], SymInt groups=1) -> Tensor",
+    .types = spatial_types,
+    .decompose = spatial_decompose,
+    .samples = {"$[2, 3, 11], $[4, 3, 4], $[4], [1], \"same\""}};
+const OpDef kConv2dPadding{
+    .schema =
+        "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, "
+        "1], str "
+        "padding=\"valid\", SymInt[2] dilation=[1, 1], SymInt groups=1) -> Tensor",
+    .types = spatial_types,
+    .decompose = spatial_decompose,
+    .samples = {"$[2, 3, 7, 8], $[4, 3, 3, 2], $[4], [1, 1], \"same\"",
+                "$[2, 3, 7, 8], $[4, 3, 3, 3], none, [2, 2], \"valid\""}};
+
+const OpDef* const kOps[] = {
+    &kConvolution, &kBackwardData, &kBackwardWeights, &kConvolutionBackward, &kConv1d,
+    &kConv2d,      &kConv3d,       &kConv1dPadding,   &kConv2dPadding};
+
+}  // namespace
+
+Family convolution_family() { return kOps; }
+
+}  // namespace tandem::ops

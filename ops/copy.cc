@@ -1,0 +1,101 @@
+// Copies, casts and aliases: every element stays where it is.
+#include "ops/elements.h"
+#include "ops/families.h"
+
+namespace tandem::ops {
+namespace {
+
+using ir::Builder;
+using ir::Call;
+using Grads = std::span<const Tensor>;
+
+// --- copies
+// ---------------------------------------------------------------------------------------
+
+constexpr auto kSameIndex = [](const Call&, size_t, const Index& index) { return index; };
+Gradients same_vjp(Builder&, const Call& c, Grads g) {
+  return {{"self", to(g[0], c.type("self").dtype)}};
+}
+
+const OpDef kClone{
+    .schema = "aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor",
+    .types = unary_same,
+    .lower = reindex<kSameIndex>,
+    .vjp = same_vjp,
+    .samples = {"$[3, 4]", "$[]", "$[4, 3]{1, 4}"},
+    .sample_dtypes = DTypes::all,
+    .pointwise = true};
+const OpDef kContiguous{
+    .schema =
+        "aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> "
+        "Tensor(a)",
+    .types = unary_same,
+    .lower = reindex<kSameIndex>,
+    .vjp = same_vjp,
+    .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
+    .samples = {"$[3, 4]", "$[4, 3]{1, 4}"},
+    .pointwise = true};
+const OpDef kAlias{.schema = "aten::alias(Tensor(a) self) -> Tensor(a)",
+                   .types = unary_same,
+                   .lower = reindex<kSameIndex>,
+                   .vjp = same_vjp,
+                   .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
+                   .samples = {"$[3, 4]"},
+                   .pointwise = true};
+const OpDef kDetach{.schema = "aten::detach(Tensor(a) self) -> Tensor(a)",
+                    .types = unary_same,
+                    .lower = reindex<kSameIndex>,
+                    .no_grad = "detach stops the gradient",
+                    .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
+                    .samples = {"$[3, 4]"},
+                    .pointwise = true};
+const OpDef kToCopy{
+    .schema =
+        "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
+        "device=None, bool? pin_memory=None, bool non_blocking=False, MemoryFormat? "
+        "memory_format=None) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      return {ir::Type::tensor(c.dtype("dtype", c.type("self").dtype), c.type("self").sizes)};
+    },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            DType target = c.result()->type.dtype;
+            loop::Val x = lowering.load(c.value("self"), index);
+            return lowering.scalars().cast(x, compute_type(target));
+          });
+        },
+    .vjp = same_vjp,
+    .samples = {"$[3, 4], dtype=f32", "$[3, 4], dtype=f64", "$[5], dtype=i64", "$[5], dtype=bf16",
+                "$[5], dtype=bool"},
+    .sample_dtypes = DTypes::all,
+    .pointwise = true};
+const OpDef kCopy{
+    .schema = "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
+    .types =
+        [](const Call& c) {
+          broadcast(c, c.type("self").sizes, c.type("src").sizes);
+          return unary_same(c);
+        },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            return operand(lowering, c, "src", index, compute_type(c.result()->type.dtype)).value();
+          });
+        },
+    .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
+      return {{"src", sum_to(g[0], c.type("src"))}};
+    },
+    .samples = {"$[3, 4], $[4]", "$[3], f32[3]"},
+    .sample_dtypes = DTypes::all,
+    .inplace = true};
+
+const OpDef* const kOps[] = {
+    &kClone, &kContiguous, &kAlias, &kDetach, &kToCopy, &kCopy,
+};
+
+}  // namespace
+
+Family copy_family() { return kOps; }
+
+}  // namespace tandem::ops

@@ -1,0 +1,148 @@
+// The vocabulary is the families listed here. Being named is what keeps the linker from dropping
+// one. In-place and out= variants are derived: their schema is the functional one with alias marks
+// added.
+#include "ops/families.h"
+
+#include <fmt/format.h>
+
+namespace tandem::ops {
+namespace {
+
+// clang-format off: one line each, so that families added side by side merge
+std::vector<Family> all_families() {
+  return {
+      pointwise_family(),
+      view_family(),
+      reduce_family(),
+      matmul_family(),
+      factory_family(),
+      random_family(),
+      activation_family(),
+      reduce_more_family(),
+      softmax_family(),
+      loss_family(),
+      norm_family(),
+      batch_norm_family(),
+      attention_family(),
+      index_tensor_family(),
+      pool_family(),
+      convolution_family(),
+      composite_view_family(),
+      shape_family(),
+      index_family(),
+      clamp_family(),
+      compare_family(),
+      copy_family(),
+  };
+}
+// clang-format on
+
+/// What eager calls can_cast: a float result does not go into integers, nor a number into bool.
+void check_cast(const ir::Call& call, const ir::Type& result, const ir::Type& target) {
+  bool fits = is_float(target.dtype) ||
+              (!is_float(result.dtype) && (is_int(target.dtype) || result.dtype == DType::boolean));
+  if (!fits)
+    call.fail(fmt::format("a result of {} does not go into {}", name_of(result.dtype),
+                          to_string(target)));
+}
+
+/// `add_.Tensor(Tensor(a!) self, …) -> Tensor(a!)`: the result is self, so its dtype and sizes are
+/// self's.
+void add_inplace(ir::OpTable& table, const ir::Op& functional) {
+  ir::Op op = functional;
+  op.schema.name += "_";
+  op.schema.params[0].alias = "a";
+  op.schema.params[0].mutates = true;
+  op.schema.results[0].alias = "a";
+  op.schema.results[0].mutates = true;
+  op.types = [](const ir::Call& call) -> std::vector<ir::Type> {
+    const ir::Type& self = call.type(call.op().schema.params[0].name);
+    std::vector<ir::Type> types = call.op().functional->types(call);
+    if (types[0].sizes != self.sizes)
+      call.fail(fmt::format("the result {} does not fit into self {}", to_string(types[0]),
+                            to_string(self)));
+    check_cast(call, types[0], self);
+    return {self};
+  };
+  op.functional = &functional;
+  table.add(std::move(op));
+}
+
+/// `add.out(…, *, Tensor(a!) out) -> Tensor(a!)`.
+void add_out(ir::OpTable& table, const ir::Op& functional) {
+  ir::Op op = functional;
+  op.schema.overload = "out";
+  ir::Param out;
+  out.name = "out";
+  out.type = ir::ParamType::tensor;
+  out.keyword_only = true;
+  out.alias = "a";
+  out.mutates = true;
+  op.schema.params.push_back(out);
+  op.schema.results[0].alias = "a";
+  op.schema.results[0].mutates = true;
+  op.types = [](const ir::Call& call) -> std::vector<ir::Type> {
+    const ir::Type& target = call.type("out");
+    std::vector<ir::Type> types = call.op().functional->types(call);
+    if (types[0].sizes != target.sizes)
+      call.fail(fmt::format("the result {} does not fit into out {}", to_string(types[0]),
+                            to_string(target)));
+    check_cast(call, types[0], target);
+    return {target};
+  };
+  op.functional = &functional;
+  table.add(std::move(op));
+}
+
+ir::OpTable make_table() {
+  ir::OpTable table;
+  for (Family family : all_families()) {
+    for (const OpDef* def : family) {
+      ir::Schema schema = ir::parse_schema(def->schema);
+      for (std::string_view name : def->mutates)
+        schema.params[static_cast<size_t>(schema.find(name))].mutates = true;
+      const ir::Op& op = table.add({std::move(schema), def->types, def, nullptr});
+      if (def->inplace) add_inplace(table, op);
+      if (def->out) add_out(table, op);
+    }
+  }
+  return table;
+}
+
+bool is_tensor_param(const ir::Param& param) {
+  return param.type == ir::ParamType::tensor || param.type == ir::ParamType::tensor_list;
+}
+
+bool has_tensor_param(const ir::Schema& schema) {
+  for (const ir::Param& param : schema.params)
+    if (is_tensor_param(param)) return true;
+  return false;
+}
+
+}  // namespace
+
+const ir::OpTable& op_table() {
+  static const ir::OpTable kTable = make_table();
+  return kTable;
+}
+
+std::vector<std::string> check_table(const ir::OpTable& table) {
+  std::vector<std::string> problems;
+  for (const ir::Op& op : table.ops()) {
+    if (op.functional != nullptr) continue;
+    const OpDef& def = def_of(op);
+    bool is_effect = op.mutates();  // copy_: functionalize removes it
+    if (def.types == nullptr) problems.push_back(op.name() + " has no type rule");
+    if (def.lower == nullptr && def.decompose == nullptr && !is_effect)
+      problems.push_back(op.name() + " has neither a lowering nor a decomposition");
+    bool differentiable = has_tensor_param(op.schema) && def.no_grad.empty() && !is_effect;
+    if (differentiable && def.vjp == nullptr && def.decompose == nullptr)
+      problems.push_back(op.name() + " has no gradient and gives no reason");
+    if (op.is_view() && def.scatter == nullptr && def.scatter_part == nullptr)
+      problems.push_back(op.name() + " is a view without a scatter rule");
+    if (def.samples.empty() && !is_effect) problems.push_back(op.name() + " has no samples");
+  }
+  return problems;
+}
+
+}  // namespace tandem::ops

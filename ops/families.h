@@ -1,0 +1,31 @@
+// The families of ops/, one file each. A new family is a line here and one in families.cc.
+#pragma once
+
+#include "ops/opdef.h"
+
+namespace tandem::ops {
+
+Family pointwise_family();
+Family compare_family();
+Family view_family();
+Family copy_family();
+Family reduce_family();
+Family matmul_family();
+Family factory_family();
+Family random_family();
+Family activation_family();
+Family clamp_family();
+Family reduce_more_family();
+Family softmax_family();
+Family loss_family();
+Family norm_family();
+Family batch_norm_family();
+Family index_family();
+Family index_tensor_family();
+Family pool_family();
+Family convolution_family();
+Family attention_family();
+Family shape_family();
+Family composite_view_family();
+
+}  // namespace tandem::ops

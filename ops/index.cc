@@ -1,0 +1,427 @@
+// Reading and writing at computed places. A read is a map whose address holds a checked index; a
+// write starts from the old values and takes the sources in order, so equal indices give the same
+// bits on any machine. Every scatter comes down to one primitive, tandem::scatter; sums of 16-bit
+// floats pass through f32 there.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/elements.h"
+#include "ops/families.h"
+
+namespace tandem::ops {
+namespace {
+
+using ir::Builder;
+using ir::Call;
+using ir::Sizes;
+using loop::Opcode;
+using sym::Expr;
+using Grads = std::span<const Tensor>;
+
+constexpr std::string_view kPrimitive = "made after reverse mode, by ops that have gradients";
+
+Tensor tensor(Builder& b, const Call& c, std::string_view name) { return {b, c.value(name)}; }
+Tensor at_least_1d(Tensor x) { return x.rank() == 0 ? reshape(x, {1}) : x; }
+
+void check_index(const Call& c, std::string_view name) {
+  DType dtype = c.type(name).dtype;
+  if (dtype != DType::i64 && dtype != DType::i32)
+    c.fail(fmt::format("{} must have dtype i64 or i32", c.describe(name)));
+}
+
+/// The index at `at` as i64 and whether it lies in [0, extent). Eager takes no negative index in
+/// these ops.
+struct Checked {
+  loop::Val inside;
+  loop::Val value;
+  int32_t error;
+};
+Checked read_index(Lowering& lowering, const ir::Value* indices, const Index& at, Expr extent,
+                   std::string_view op) {
+  loop::ScalarPool& pool = lowering.scalars();
+  loop::Val value = pool.cast(lowering.load(indices, at), DType::i64);
+  loop::Val inside =
+      pool.binary(Opcode::bit_and, pool.binary(Opcode::ge, value, pool.integer(DType::i64, 0)),
+                  pool.binary(Opcode::lt, value, pool.index(extent)));
+  return {inside, value,
+          lowering.error(fmt::format("[{}] index out of range: an index is not in [0, {})", op,
+                                     sym::to_string(extent)))};
+}
+loop::Val checked_index(Lowering& lowering, const ir::Value* indices, const Index& at, Expr extent,
+                        std::string_view op) {
+  Checked index = read_index(lowering, indices, at, extent, op);
+  return lowering.scalars().check(index.inside, index.value, index.error);
+}
+Expr position(Lowering& lowering, const Call& c, std::string_view indices, const Index& at,
+              Expr extent) {
+  loop::Val value =
+      checked_index(lowering, c.value(indices), at, extent, c.op().schema.full_name());
+  return lowering.scalars().as_index(value, extent);
+}
+
+// --- embedding
+// ------------------------------------------------------------------------------------
+
+const OpDef kEmbedding{
+    .schema =
+        "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool "
+        "scale_grad_by_freq=False, bool sparse=False) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      check_index(c, "indices");
+      const ir::Type& weight = c.type("weight");
+      if (weight.rank() != 2) c.fail(c.describe("weight") + " must have 2 dimensions");
+      Sizes sizes = c.type("indices").sizes;
+      sizes.push_back(weight.sizes[1]);
+      return {ir::Type::tensor(weight.dtype, sizes)};
+    },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          Expr rows = c.type("weight").sizes[0];
+          return map_definition(c, [&lowering, c, rows](size_t, const Index& index) {
+            Index at(index.begin(), index.end() - 1);
+            return lowering.load(c.value("weight"),
+                                 {position(lowering, c, "indices", at, rows), index.back()});
+          });
+        },
+    // Row w of the gradient sums the gradients of all places that read it; the padding row gets
+    // none.
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      return {{"weight", call(b, "aten.embedding_dense_backward",
+                              {g[0], tensor(b, c, "indices"), c.type("weight").sizes[0],
+                               c.integer("padding_idx"), c.boolean("scale_grad_by_freq")})}};
+    },
+    .samples = {"$[5, 4], i64[3]:index(5)", "$[7, 3], i64[2, 3]:index(7), 2",
+                "$[5, 4], i64[]:index(5)", "$[5, 4], i64[0]", "$[5, 33], i32[9]:index(5), 1"},
+    .can_fail = true};
+
+/// 1 / (how often row i's index occurs), one a source row.
+Tensor inverse_frequency(Builder& b, Tensor indices, Expr rows) {
+  Tensor ones = full(b, indices.sizes(), 1, DType::f32);
+  Tensor counts = call(
+      b, "tandem.scatter",
+      {full(b, {rows}, 0, DType::f32), 0, indices, ones, true, "aten::embedding_dense_backward"});
+  return reciprocal(call(b, "aten.index_select", {counts, 0, indices}));
+}
+
+Tensors embedding_backward(Builder& b, const Call& c) {
+  Tensor grad = tensor(b, c, "grad_output");
+  Expr width = grad.size(-1);
+  Expr rows = c.integer("num_weights");
+  DType dtype = grad.dtype();
+  Expr count = c.type("indices").numel();
+  Tensor indices = reshape(tensor(b, c, "indices"), {count});
+  grad = to(reshape(grad, {count, width}), compute_type(dtype));
+  if (c.boolean("scale_grad_by_freq"))
+    grad = grad * to(unsqueeze(inverse_frequency(b, indices, rows), 1), grad.dtype());
+  if (c.integer("padding_idx") != Expr(-1)) {
+    Tensor padding = call(b, "aten.eq.Scalar", {indices, c.integer("padding_idx")});
+    grad = where(unsqueeze(padding, 1), 0.0, grad);
+  }
+  Tensor zeros = full(b, {rows, width}, 0, grad.dtype());
+  Tensor sums =
+      call(b, "tandem.scatter", {zeros, 0, indices, grad, true, "aten::embedding_dense_backward"});
+  return {to(sums, dtype)};
+}
+
+const OpDef kEmbeddingBackward{
+    .schema =
+        "aten::embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, "
+        "SymInt "
+        "padding_idx, bool scale_grad_by_freq) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      check_index(c, "indices");
+      const ir::Type& grad = c.type("grad_output");
+      return {ir::Type::tensor(grad.dtype, {c.integer("num_weights"), grad.sizes.back()})};
+    },
+    .decompose = embedding_backward,
+    // Linear in the gradient: the transpose reads rows again.
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      if (c.boolean("scale_grad_by_freq")) c.fail("has no second gradient with scale_grad_by_freq");
+      Tensor indices = tensor(b, c, "indices");
+      Tensor grad = call(b, "aten.embedding", {g[0], indices});
+      if (c.integer("padding_idx") != Expr(-1)) {
+        Tensor padding = call(b, "aten.eq.Scalar", {indices, c.integer("padding_idx")});
+        grad = where(unsqueeze(padding, -1), 0.0, grad);
+      }
+      return {{"grad_output", grad}};
+    },
+    .samples = {"$[3, 4], i64[3]:index(5), 5, -1, false",
+                "$[2, 3, 4], i64[2, 3]:index(4), 4, 1, false",
+                "$[9, 40], i64[9]:index(3), 3, -1, false"},
+    .can_fail = true};
+
+// --- gather, index_select
+// -------------------------------------------------------------------------
+
+int64_t indexed_dim(const Call& c) { return c.dim("dim", c.type("self").rank()); }
+
+/// gather and scatter: one index an element; no dimension but `dim` may be longer than the tensor
+/// indexed.
+void check_same_rank(const Call& c) {
+  const ir::Type& self = c.type("self");
+  const ir::Type& index = c.type("index");
+  check_index(c, "index");
+  if (std::max<int64_t>(self.rank(), 1) != std::max<int64_t>(index.rank(), 1))
+    c.fail(fmt::format("{} and {} must have the same number of dimensions", c.describe("self"),
+                       c.describe("index")));
+  int64_t dim = indexed_dim(c);
+  if (self.rank() == 0 || index.rank() == 0) return;
+  for (int64_t i = 0; i < self.rank(); ++i)
+    if (i != dim && sym::known_lt(self.sizes[i], index.sizes[i]))
+      c.fail(fmt::format("{} is larger than {} in dimension {}", c.describe("index"),
+                         c.describe("self"), i));
+}
+
+/// self at `at`, with dimension dim replaced by the index read at `read`.
+loop::Val indexed(Lowering& lowering, const Call& c, Index at, const Index& read) {
+  const Sizes& sizes = c.type("self").sizes;
+  if (sizes.empty()) {  // nothing to address, but a wrong index is still an error
+    Checked index = read_index(lowering, c.value("index"), read, 1, c.op().schema.full_name());
+    return lowering.scalars().check(index.inside, lowering.load(c.value("self"), {}), index.error);
+  }
+  int64_t dim = indexed_dim(c);
+  at.resize(sizes.size());
+  at[dim] = position(lowering, c, "index", read, sizes[dim]);
+  return lowering.load(c.value("self"), at);
+}
+
+const OpDef kGather{
+    .schema =
+        "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      check_same_rank(c);
+      return {ir::Type::tensor(c.type("self").dtype, c.type("index").sizes)};
+    },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            return indexed(lowering, c, index, index);
+          });
+        },
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor zeros = zeros_like(tensor(b, c, "self"));
+      return {{"self", call(b, "aten.scatter_add",
+                            {zeros, c.constant("dim"), tensor(b, c, "index"), g[0]})}};
+    },
+    .samples = {"$[3, 4], 1, i64[3, 2]:index(4)", "$[3, 4], 0, i64[2, 4]:index(3)",
+                "$[5], -1, i64[7]:index(5)", "$[3, 4], 0, i64[0, 4]", "$[], 0, i64[]:index(1)",
+                "$[2, 3, 40], 1, i64[2, 5, 33]:index(3)"},
+    .sample_dtypes = DTypes::all,
+    .can_fail = true};
+
+const OpDef kIndexSelect{
+    .schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      check_index(c, "index");
+      if (c.type("index").rank() > 1) c.fail(c.describe("index") + " must have 1 dimension");
+      Sizes sizes = c.type("self").sizes;
+      int64_t dim = indexed_dim(c);
+      if (!sizes.empty()) sizes[dim] = c.type("index").numel();
+      return {ir::Type::tensor(c.type("self").dtype, sizes)};
+    },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            Index read;
+            if (c.type("index").rank() == 1)
+              read.push_back(index.empty() ? Expr(0) : index[indexed_dim(c)]);
+            return indexed(lowering, c, index, read);
+          });
+        },
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor zeros = zeros_like(tensor(b, c, "self"));
+      return {{"self",
+               call(b, "aten.index_add", {zeros, c.constant("dim"), tensor(b, c, "index"), g[0]})}};
+    },
+    .samples = {"$[3, 4], 0, i64[5]:index(3)", "$[3, 4], -1, i64[2]:index(4)", "$[3, 4], 1, i64[0]",
+                "$[2, 3, 40], 1, i32[4]:index(3)", "$[5], 0, i64[]:index(5)"},
+    .sample_dtypes = DTypes::all,
+    .can_fail = true};
+
+// --- scatter
+// --------------------------------------------------------------------------------------
+
+/// self with src stored, or added, at index along dim. A 1-d index serves all elements of a slice
+/// of src.
+const OpDef kScatter{
+    .schema =
+        "tandem::scatter(Tensor self, int dim, Tensor index, Tensor src, bool accumulate, str op) "
+        "-> Tensor",
+    .types = unary_same,
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          int64_t dim = indexed_dim(c);
+          bool slices = c.type("index").rank() == 1;
+          Expr extent = c.type("self").sizes[dim];
+          Definition definition;
+          definition.kind = Definition::Kind::scatter;
+          definition.map = [&lowering, c](size_t, const Index& at) {
+            return lowering.load(c.value("self"), at);
+          };
+          definition.source_sizes = c.type("src").sizes;
+          if (!slices || c.type("self").rank() == 1)
+            definition.source_sizes = c.type("index").sizes;
+          definition.scatter_dim = dim;
+          definition.destination = [&lowering, c, dim, slices, extent](const Index& source) {
+            return checked_index(lowering, c.value("index"), slices ? Index{source[dim]} : source,
+                                 extent, c.string("op"));
+          };
+          definition.value = [&lowering, c](const Index& source) {
+            return lowering.load(c.value("src"), source);
+          };
+          definition.accumulate = c.boolean("accumulate");
+          return definition;
+        },
+    .no_grad = kPrimitive,
+    .samples = {"$[5, 4], 0, i64[3]:index(5), $[3, 4], false, \"tandem::scatter\""},
+    .sample_dtypes = DTypes::f32_only,
+    .can_fail = true};
+
+/// Sums of 16-bit floats round once, at the end; a sum of bools is true where any is.
+DType scatter_dtype(DType dtype, bool accumulate) {
+  if (!accumulate) return dtype;
+  return dtype == DType::boolean ? DType::i64 : compute_type(dtype);
+}
+
+Tensor scatter_into(const Call& c, Tensor self, Tensor index, Tensor src, bool accumulate) {
+  DType dtype = scatter_dtype(self.dtype(), accumulate);
+  Sizes sizes = self.sizes();
+  Builder& b = self.builder();
+  Tensor result =
+      call(b, "tandem.scatter",
+           {to(at_least_1d(self), dtype), indexed_dim(c), at_least_1d(index),
+            to(at_least_1d(src), dtype), accumulate, c.op().schema.full_name().c_str()});
+  return reshape(to(result, self.dtype()), sizes);
+}
+
+Types scatter_types(const Call& c) {
+  check_same_rank(c);
+  if (c.op().schema.find("src") < 0) return unary_same(c);
+  const ir::Type& src = c.type("src");
+  const ir::Type& index = c.type("index");
+  if (src.dtype != c.type("self").dtype)
+    c.fail(
+        fmt::format("{} and {} must have the same dtype", c.describe("self"), c.describe("src")));
+  for (int64_t i = 0; i < std::min(src.rank(), index.rank()); ++i)
+    if (sym::known_lt(src.sizes[i], index.sizes[i]))
+      c.fail(fmt::format("{} is larger than {} in dimension {}", c.describe("index"),
+                         c.describe("src"), i));
+  return unary_same(c);
+}
+
+/// Gradient of src: what its elements were written to; elements past the index were not read.
+Tensor source_grad(Builder& b, const Call& c, Tensor grad) {
+  Tensor read = call(b, "aten.gather", {grad, c.constant("dim"), tensor(b, c, "index")});
+  const Sizes& sizes = c.type("src").sizes;
+  for (int64_t i = 0; i < read.rank(); ++i) {
+    if (read.size(i) == sizes[i]) continue;
+    Sizes wider = read.sizes();
+    wider[i] = sizes[i];
+    read = call(b, "aten.slice_backward", {read, wider, i, 0, read.size(i), 1});
+  }
+  return read;
+}
+/// Gradient of self where sources replace: zero at the places written.
+Tensor overwritten_grad(Builder& b, const Call& c, Tensor grad) {
+  return call(b, "aten.scatter.value", {grad, c.constant("dim"), tensor(b, c, "index"), 0});
+}
+
+const OpDef kScatterAdd{
+    .schema = "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+    .types = scatter_types,
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      return {
+          scatter_into(c, tensor(b, c, "self"), tensor(b, c, "index"), tensor(b, c, "src"), true)};
+    },
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      return {{"self", g[0]}, {"src", source_grad(b, c, g[0])}};
+    },
+    .samples = {"$[3, 4], 1, i64[3, 2]:index(4), $[3, 2]",
+                "$[3, 4], 0, i64[2, 4]:index(3), $[2, 4]",
+                "$[3, 4], 0, i64[5, 2]:index(3), $[5, 2]", "$[5], 0, i64[9]:index(5), $[9]",
+                "$[], 0, i64[]:index(1), $[]", "$[3, 4], 0, i64[0, 4], $[0, 4]"},
+    .sample_dtypes = DTypes::numbers,
+    .inplace = true,
+    .can_fail = true};
+const OpDef kScatterSrc{
+    .schema = "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+    .types = scatter_types,
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      return {
+          scatter_into(c, tensor(b, c, "self"), tensor(b, c, "index"), tensor(b, c, "src"), false)};
+    },
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      return {{"self", overwritten_grad(b, c, g[0])}, {"src", source_grad(b, c, g[0])}};
+    },
+    .samples = {"$[3, 4], 1, i64[3, 1]:index(4), $[3, 1]",
+                "$[3, 4], 0, i64[2, 4]:index(3), $[2, 4]"},
+    .sample_dtypes = DTypes::all,
+    .inplace = true,
+    .can_fail = true};
+const OpDef kScatterValue{
+    .schema = "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
+    .types = scatter_types,
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor self = tensor(b, c, "self");
+      Tensor index = tensor(b, c, "index");
+      Tensor src = call(b, "aten.full", {index.sizes(), c.arg("value"), self.dtype()});
+      return {scatter_into(c, self, index, src, false)};
+    },
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      return {{"self", overwritten_grad(b, c, g[0])}};
+    },
+    .samples = {"$[3, 4], 1, i64[3, 2]:index(4), 2", "$[3, 4], 0, i64[2, 4]:index(3), 0.5",
+                "$[5], 0, i64[0], 1"},
+    .sample_dtypes = DTypes::floats,
+    .inplace = true,
+    .can_fail = true};
+
+const OpDef kIndexAdd{
+    .schema =
+        "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> "
+        "Tensor",
+    .types =
+        [](const Call& c) {
+          check_index(c, "index");
+          const ir::Type& source = c.type("source");
+          if (c.type("index").rank() > 1) c.fail(c.describe("index") + " must have 1 dimension");
+          if (source.dtype != c.type("self").dtype)
+            c.fail(fmt::format("{} and {} must have the same dtype", c.describe("self"),
+                               c.describe("source")));
+          Sizes sizes = c.type("self").sizes;
+          int64_t dim = indexed_dim(c);
+          if (!sizes.empty()) sizes[dim] = c.type("index").numel();
+          if (source.rank() > 0 && !sizes.empty() && source.sizes != sizes)
+            c.fail(
+                fmt::format("{} must have sizes {}", c.describe("source"), ir::to_string(sizes)));
+          return unary_same(c);
+        },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor source = tensor(b, c, "source");
+      if (c.arg("alpha") != ir::Arg(Expr(1)))
+        source = call(b, "aten.mul.Scalar", {source, c.arg("alpha")});
+      return {scatter_into(c, tensor(b, c, "self"), tensor(b, c, "index"), source, true)};
+    },
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor source =
+          call(b, "aten.index_select", {g[0], c.constant("dim"), tensor(b, c, "index")});
+      if (c.arg("alpha") != ir::Arg(Expr(1)))
+        source = call(b, "aten.mul.Scalar", {source, c.arg("alpha")});
+      return {{"self", g[0]}, {"source", reshape(source, c.type("source").sizes)}};
+    },
+    .samples = {"$[3, 4], 0, i64[5]:index(3), $[5, 4]", "$[3, 4], 1, i64[2]:index(4), $[3, 2]",
+                "$[3, 40], 0, i64[5]:index(3), $[5, 40], alpha=2", "$[3, 4], 0, i64[0], $[0, 4]"},
+    .sample_dtypes = DTypes::numbers,
+    .inplace = true,
+    .can_fail = true};
+
+const OpDef* const kOps[] = {&kEmbedding,   &kEmbeddingBackward, &kGather,
+                             &kIndexSelect, &kScatter,           &kScatterAdd,
+                             &kScatterSrc,  &kScatterValue,      &kIndexAdd};
+
+}  // namespace
+
+Family index_family() { return kOps; }
+
+}  // namespace tandem::ops

@@ -1,0 +1,216 @@
+// Indexing by tensors of integers, as in x[i, :, j]. The index tensors broadcast together; their
+// dimensions stand where the first index stood when all indices are neighbours, else in front.
+// Negative indices count from the end. A write moves the indexed dimensions to the front and is a
+// scatter over one linear index.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/diagnostic.h"
+#include "ops/elements.h"
+#include "ops/families.h"
+
+namespace tandem::ops {
+namespace {
+
+using ir::Builder;
+using ir::Call;
+using ir::Sizes;
+using loop::Opcode;
+using sym::Expr;
+using Grads = std::span<const Tensor>;
+
+/// Where the dimensions of self and of the indices are in the result.
+struct Plan {
+  std::vector<int64_t> indexed;  // dimensions of self with an index
+  std::vector<int64_t> kept;     // the others
+  Sizes broadcast;               // of all index tensors
+  int64_t place = 0;             // of the broadcast dimensions in the result
+};
+
+void check_index(const Call& c, const ir::Value& index, int64_t dim) {
+  DType dtype = index.type.dtype;
+  if (dtype == DType::boolean || dtype == DType::u8)
+    throw Unsupported(fmt::format(
+        "[{}] a mask as index {} has a result of unknown size: not implemented (ops); indices "
+        "of i64 or i32 are accepted",
+        c.op().schema.full_name(), dim));
+  if (dtype != DType::i64 && dtype != DType::i32)
+    c.fail(fmt::format("index {} is {}, not i64 or i32", dim, to_string(index.type)));
+}
+
+Plan plan_of(const Call& c) {
+  const ir::Values& indices = c.values("indices");
+  int64_t rank = c.type("self").rank();
+  if (static_cast<int64_t>(indices.size()) > rank)
+    c.fail(fmt::format("{} indices are too many for {}", indices.size(), c.describe("self")));
+  Plan plan;
+  for (int64_t dim = 0; dim < rank; ++dim) {
+    const ir::Value* index = dim < static_cast<int64_t>(indices.size()) ? indices[dim] : nullptr;
+    (index == nullptr ? plan.kept : plan.indexed).push_back(dim);
+    if (index == nullptr) continue;
+    check_index(c, *index, dim);
+    plan.broadcast = broadcast(c, plan.broadcast, index->type.sizes);
+  }
+  if (plan.indexed.empty()) c.fail("needs at least one index");
+  bool neighbours =
+      plan.indexed.back() - plan.indexed.front() + 1 == static_cast<int64_t>(plan.indexed.size());
+  plan.place = neighbours ? plan.indexed.front() : 0;
+  return plan;
+}
+
+Sizes result_sizes(const Call& c, const Plan& plan) {
+  Sizes sizes;
+  for (int64_t dim : plan.kept) sizes.push_back(c.type("self").sizes[dim]);
+  sizes.insert(sizes.begin() + plan.place, plan.broadcast.begin(), plan.broadcast.end());
+  return sizes;
+}
+
+/// The element of an index as a position in [0, extent): negative ones wrapped, others checked.
+loop::Val wrapped(Lowering& lowering, const ir::Value* index, const Index& at, Expr extent,
+                  std::string_view op) {
+  loop::ScalarPool& pool = lowering.scalars();
+  loop::Val value =
+      pool.cast(lowering.load(index, broadcast_index(index->type.sizes, at)), DType::i64);
+  loop::Val negative = pool.binary(Opcode::lt, value, pool.integer(DType::i64, 0));
+  value = pool.select(negative, pool.binary(Opcode::add, value, pool.index(extent)), value);
+  loop::Val inside =
+      pool.binary(Opcode::bit_and, pool.binary(Opcode::ge, value, pool.integer(DType::i64, 0)),
+                  pool.binary(Opcode::lt, value, pool.index(extent)));
+  std::string text = fmt::format("[{}] index out of range: an index is not in [-{}, {})", op,
+                                 sym::to_string(extent), sym::to_string(extent));
+  return pool.check(inside, value, lowering.error(text));
+}
+
+loop::Val element(Lowering& lowering, const Call& c, const Plan& plan, const Index& index) {
+  int64_t width = static_cast<int64_t>(plan.broadcast.size());
+  Index at(plan.indexed.size() + plan.kept.size());
+  for (size_t i = 0; i < plan.kept.size(); ++i) {
+    int64_t number = static_cast<int64_t>(i);
+    at[plan.kept[i]] = index[number < plan.place ? number : number + width];
+  }
+  Index read(index.begin() + plan.place, index.begin() + plan.place + width);
+  for (int64_t dim : plan.indexed) {
+    Expr extent = c.type("self").sizes[dim];
+    loop::Val value =
+        wrapped(lowering, c.values("indices")[dim], read, extent, c.op().schema.full_name());
+    at[dim] = lowering.scalars().as_index(value, extent);
+  }
+  return lowering.load(c.value("self"), at);
+}
+
+const OpDef kIndex{
+    .schema = "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      return {ir::Type::tensor(c.type("self").dtype, result_sizes(c, plan_of(c)))};
+    },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c, plan = plan_of(c)](size_t, const Index& index) {
+            return element(lowering, c, plan, index);
+          });
+        },
+    // Elements read several times add up.
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor zeros = zeros_like(Tensor{b, c.value("self")});
+      return {{"self", call(b, "aten.index_put", {zeros, c.arg("indices"), g[0], true})}};
+    },
+    .samples = {"$[5, 4], [i64[3]:index(5)]", "$[5, 4], [i64[3]:index(5), i64[3]:index(4)]",
+                "$[5, 4], [none, i64[2, 3]:index(4)]",
+                "$[5, 4, 3], [i64[2]:index(5), none, i64[2]:index(3)]",
+                "$[5, 4], [i64[2, 1]:index(5), i64[3]:index(4)]", "$[5, 4], [i64[0]]"},
+    .sample_dtypes = DTypes::all,
+    .can_fail = true};
+
+const OpDef kWrapped{
+    .schema = "tandem::wrapped_index(Tensor self, SymInt extent, str op) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      return {ir::Type::tensor(DType::i64, c.type("self").sizes)};
+    },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            return wrapped(lowering, c.value("self"), index, c.integer("extent"), c.string("op"));
+          });
+        },
+    .no_grad = "indices are integers",
+    .samples = {"i64[3]:index(5), 5, \"aten::index\""},
+    .can_fail = true};
+
+/// One i64 position an element of the broadcast indices, flat: the row-major number over the
+/// indexed dimensions.
+Tensor linear_index(Builder& b, const Call& c, const Plan& plan) {
+  Tensor linear;
+  std::string name = c.op().schema.full_name();
+  for (int64_t dim : plan.indexed) {
+    Expr extent = c.type("self").sizes[dim];
+    Tensor index = call(b, "tandem.wrapped_index",
+                        {Tensor{b, c.values("indices")[dim]}, extent, name.c_str()});
+    linear = linear ? call(b, "aten.mul.Scalar", {linear, extent}) + index : index;
+  }
+  return reshape(expand(linear, plan.broadcast), {sym::product(plan.broadcast)});
+}
+
+/// rows[index[i], :] = (or +=) values[i, :]
+Tensor write_rows(Tensor rows, Tensor index, Tensor values, bool accumulate) {
+  if (accumulate) return call(rows.builder(), "aten.index_add", {rows, 0, index, values});
+  return call(rows.builder(), "aten.scatter.src",
+              {rows, 0, expand(unsqueeze(index, 1), values.sizes()), values});
+}
+
+Tensors put(Builder& b, const Call& c) {
+  Plan plan = plan_of(c);
+  Tensor self{b, c.value("self")};
+  std::vector<int64_t> order = plan.indexed;
+  order.insert(order.end(), plan.kept.begin(), plan.kept.end());
+  Tensor front = permute(self, order);
+  Expr rows = 1;
+  for (int64_t dim : plan.indexed) rows = rows * self.size(dim);
+  Expr width = 1;
+  for (int64_t dim : plan.kept) width = width * self.size(dim);
+  Tensor values = expand(Tensor{b, c.value("values")}, result_sizes(c, plan));
+  int64_t many = static_cast<int64_t>(plan.broadcast.size());
+  std::vector<int64_t> values_order;  // broadcast dimensions first
+  for (int64_t i = 0; i < many; ++i) values_order.push_back(plan.place + i);
+  for (int64_t i = 0; i < values.rank(); ++i)
+    if (i < plan.place || i >= plan.place + many) values_order.push_back(i);
+  values = reshape(permute(values, values_order), {sym::product(plan.broadcast), width});
+  Tensor written = write_rows(reshape(front, {rows, width}), linear_index(b, c, plan), values,
+                              c.boolean("accumulate"));
+  std::vector<int64_t> inverse(order.size());
+  for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
+  return {permute(reshape(written, front.sizes()), inverse)};
+}
+
+const OpDef kIndexPut{
+    .schema =
+        "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> "
+        "Tensor",
+    .types = [](const Call& c) -> Types {
+      Sizes sizes = result_sizes(c, plan_of(c));
+      if (c.type("values").dtype != c.type("self").dtype)
+        c.fail(fmt::format("{} and {} must have the same dtype", c.describe("self"),
+                           c.describe("values")));
+      if (broadcast(c, c.type("values").sizes, sizes) != sizes)
+        c.fail(
+            fmt::format("{} does not broadcast to {}", c.describe("values"), ir::to_string(sizes)));
+      return unary_same(c);
+    },
+    .decompose = put,
+    .samples = {"$[5, 4], [i64[3]:index(5)], $[3, 4], true",
+                "$[5, 4], [i64[3]:index(5), i64[3]:index(4)], $[3], true",
+                "$[5, 4], [none, i64[2, 3]:index(4)], $[5, 2, 3], true",
+                "$[5, 4, 3], [i64[2]:index(5), none, i64[2]:index(3)], $[2, 4], true",
+                "$[5, 4], [i64[1]:index(5)], $[4], false",
+                "$[5, 4], [i64[1]:index(5), i64[1]:index(4)], $[], false"},
+    .sample_dtypes = DTypes::numbers,
+    .inplace = true,
+    .can_fail = true};
+
+const OpDef* const kOps[] = {&kIndex, &kWrapped, &kIndexPut};
+
+}  // namespace
+
+Family index_tensor_family() { return kOps; }
+
+}  // namespace tandem::ops

@@ -1,0 +1,261 @@
+// Products. The definition is the sum over k; the fast route is a library product.
+//   C[.., i, j] = sum_k A[.., i, k] B[.., k, j]
+#include <fmt/format.h>
+
+#include "ops/elements.h"
+#include "ops/families.h"
+
+namespace tandem::ops {
+namespace {
+
+using ir::Builder;
+using ir::Call;
+using ir::Sizes;
+using sym::Expr;
+using Grads = std::span<const Tensor>;
+
+struct Operands {
+  std::string_view a, b;
+};
+/// Names of the two factors: they differ between mm, bmm, addmm and baddbmm.
+Operands factors(const Call& c) {
+  const ir::Schema& schema = c.op().schema;
+  if (schema.find("mat1") >= 0) return {"mat1", "mat2"};
+  if (schema.find("batch1") >= 0) return {"batch1", "batch2"};
+  return {"self", "mat2"};
+}
+
+Sizes product_sizes(const Call& c, int64_t rank) {
+  Operands names = factors(c);
+  const ir::Type& a = c.type(names.a);
+  const ir::Type& b = c.type(names.b);
+  if (a.rank() != rank || b.rank() != rank)
+    c.fail(fmt::format("{} and {} must have {} dimensions", c.describe(names.a),
+                       c.describe(names.b), rank));
+  if (a.dtype != b.dtype)
+    c.fail(fmt::format("{} and {} must have the same dtype", c.describe(names.a),
+                       c.describe(names.b)));
+  Expr k = a.sizes[rank - 1];
+  Expr l = b.sizes[rank - 2];
+  if (k != l && !sym::known_eq(k, l))
+    c.fail(fmt::format("{} and {}: inner sizes {} and {} differ", c.describe(names.a),
+                       c.describe(names.b), sym::to_string(k), sym::to_string(l)));
+  if (rank == 3 && a.sizes[0] != b.sizes[0] && !sym::known_eq(a.sizes[0], b.sizes[0]))
+    c.fail(fmt::format("{} and {}: batch sizes differ", c.describe(names.a), c.describe(names.b)));
+  Sizes sizes = a.sizes;
+  sizes[rank - 1] = b.sizes[rank - 1];
+  return sizes;
+}
+
+template <int rank>
+Types product_types(const Call& c) {
+  DType dtype = c.type(factors(c).a).dtype;
+  if (dtype == DType::boolean) c.fail("a product of bool tensors is not defined");
+  return {ir::Type::tensor(dtype, product_sizes(c, rank))};
+}
+template <int rank>
+Types add_product_types(const Call& c) {
+  Types types = product_types<rank>(c);
+  if (broadcast(c, c.type("self").sizes, types[0].sizes) != types[0].sizes)
+    c.fail(fmt::format("{} does not broadcast to the product {}", c.describe("self"),
+                       to_string(types[0])));
+  if (c.type("self").dtype != types[0].dtype)
+    c.fail(fmt::format("{} and the product {} must have the same dtype", c.describe("self"),
+                       to_string(types[0])));
+  return types;
+}
+
+/// The sum over k, in the accumulation type; integers wrap in their own type.
+Definition product(Lowering& lowering, const Call& c) {
+  Definition definition;
+  definition.kind = Definition::Kind::reduce;
+  Operands names = factors(c);
+  const ir::Type& a = c.type(names.a);
+  definition.reduce_sizes = {a.sizes.back()};
+  definition.input = [&lowering, c, names, dtype = compute_type(a.dtype)](const Index& out,
+                                                                          const Index& r) {
+    loop::ScalarPool& pool = lowering.scalars();
+    Index left = out;
+    Index right = out;
+    left.back() = r[0];
+    right[right.size() - 2] = r[0];
+    loop::Val x = pool.cast(lowering.load(c.value(names.a), left), dtype);
+    loop::Val y = pool.cast(lowering.load(c.value(names.b), right), dtype);
+    return std::vector<loop::Val>{pool.binary(loop::Opcode::mul, x, y)};
+  };
+  return definition;
+}
+
+/// beta self + alpha product
+Definition add_product(Lowering& lowering, const Call& c) {
+  Definition definition = product(lowering, c);
+  DType compute = compute_type(c.result()->type.dtype);
+  definition.finish = [&lowering, c, compute](std::span<const loop::Val> sums, const Index& out) {
+    loop::ScalarPool& pool = lowering.scalars();
+    Element alpha{pool, lowering.scalar(c.arg("alpha"), compute)};
+    Element result = Element{pool, sums[0]} * alpha;
+    if (c.arg("beta") != ir::Arg(Expr(0))) {  // beta = 0 ignores self, NaN included
+      Element beta{pool, lowering.scalar(c.arg("beta"), compute)};
+      result = result + operand(lowering, c, "self", out, compute) * beta;
+    }
+    return std::vector<loop::Val>{result.value()};
+  };
+  return definition;
+}
+
+std::string library_declines(const Call& c, const Target&) {
+  DType dtype = c.type(factors(c).a).dtype;
+  if (dtype != DType::f32 && dtype != DType::bf16)
+    return fmt::format("the library has no {} product", name_of(dtype));
+  bool scales = c.op().schema.find("alpha") >= 0 &&
+                (c.arg("alpha") != ir::Arg(Expr(1)) || c.arg("beta") != ir::Arg(Expr(1)));
+  return scales ? "alpha and beta other than 1" : "";
+}
+
+// dA = G B^T, dB = A^T G (last two dimensions)
+Gradients product_vjp(Builder& b, const Call& c, Grads g) {
+  Operands names = factors(c);
+  Tensor x{b, c.value(names.a)};
+  Tensor y{b, c.value(names.b)};
+  std::string_view op = x.rank() == 2 ? "aten.mm" : "aten.bmm";
+  return {{names.a, call(b, op, {g[0], transpose(y, -2, -1)})},
+          {names.b, call(b, op, {transpose(x, -2, -1), g[0]})}};
+}
+Gradients add_product_vjp(Builder& b, const Call& c, Grads g) {
+  auto scale = [&](Tensor x, std::string_view by) {
+    return c.arg(by) == ir::Arg(Expr(1)) ? x : call(b, "aten.mul.Scalar", {x, c.arg(by)});
+  };
+  Tensor scaled = scale(g[0], "alpha");
+  Gradients grads = product_vjp(b, c, Grads(&scaled, 1));
+  grads.push_back({"self", sum_to(scale(g[0], "beta"), c.type("self"))});
+  return grads;
+}
+
+const OpDef kMm{.schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
+                .types = product_types<2>,
+                .lower = product,
+                .vjp = product_vjp,
+                .fast = {{RouteKind::matmul, library_declines}},
+                .samples = {"$[3, 4], $[4, 5]", "$[0, 4], $[4, 5]", "$[3, 0], $[0, 5]",
+                            "$[4, 3]{1, 4}, $[3, 2]", "$[65, 130], $[130, 33]"}};
+const OpDef kBmm{.schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
+                 .types = product_types<3>,
+                 .lower = product,
+                 .vjp = product_vjp,
+                 .fast = {{RouteKind::matmul, library_declines}},
+                 .samples = {"$[2, 3, 4], $[2, 4, 5]", "$[0, 3, 4], $[0, 4, 5]",
+                             "$[2, 3, 0], $[2, 0, 5]", "$[7, 17, 33], $[7, 33, 9]"}};
+const OpDef kAddmm{
+    .schema =
+        "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> "
+        "Tensor",
+    .types = add_product_types<2>,
+    .lower = add_product,
+    .vjp = add_product_vjp,
+    .fast = {{RouteKind::matmul, library_declines}},
+    .samples = {"$[5], $[3, 4], $[4, 5]", "$[3, 5], $[3, 4], $[4, 5], beta=0.5, alpha=2",
+                "$[3, 1], $[3, 4], $[4, 5]", "$[5], $[3, 0], $[0, 5]"}};
+const OpDef kBaddbmm{.schema =
+                         "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar "
+                         "beta=1, Scalar alpha=1) -> "
+                         "Tensor",
+                     .types = add_product_types<3>,
+                     .lower = add_product,
+                     .vjp = add_product_vjp,
+                     .fast = {{RouteKind::matmul, library_declines}},
+                     .samples = {"$[2, 3, 5], $[2, 3, 4], $[2, 4, 5]",
+                                 "$[5], $[2, 3, 4], $[2, 4, 5], beta=0.5, alpha=2"}};
+
+// --- matmul and linear: products of any rank
+// -------------------------------------------------------
+
+Types matmul_types(const Call& c) {
+  const ir::Type& a = c.type("self");
+  const ir::Type& b = c.type("other");
+  if (a.rank() == 0 || b.rank() == 0) c.fail("both operands need at least 1 dimension");
+  if (a.dtype != b.dtype)
+    c.fail(
+        fmt::format("{} and {} must have the same dtype", c.describe("self"), c.describe("other")));
+  Expr k = a.sizes.back();
+  Expr l = b.rank() == 1 ? b.sizes[0] : b.sizes[b.rank() - 2];
+  if (k != l && !sym::known_eq(k, l))
+    c.fail(fmt::format("{} and {}: inner sizes {} and {} differ", c.describe("self"),
+                       c.describe("other"), sym::to_string(k), sym::to_string(l)));
+  Sizes batch = broadcast(c, Sizes(a.sizes.begin(), a.sizes.end() - std::min<int64_t>(a.rank(), 2)),
+                          Sizes(b.sizes.begin(), b.sizes.end() - std::min<int64_t>(b.rank(), 2)));
+  if (a.rank() > 1) batch.push_back(a.sizes[a.rank() - 2]);
+  if (b.rank() > 1) batch.push_back(b.sizes.back());
+  return {ir::Type::tensor(a.dtype, batch)};
+}
+
+/// Both operands as [batch, m, k] and [batch, k, n], the batch broadcast and flattened.
+Tensors batched(Tensor a, Tensor b, const Sizes& batch) {
+  Expr count = sym::product(batch);
+  auto flat = [&](Tensor x) {
+    Sizes sizes = batch;
+    sizes.insert(sizes.end(), {x.size(-2), x.size(-1)});
+    return reshape(expand(x, sizes), {count, x.size(-2), x.size(-1)});
+  };
+  return {flat(a), flat(b)};
+}
+
+Tensors matmul_decompose(Builder& builder, const Call& c) {
+  Tensor a{builder, c.value("self")};
+  Tensor b{builder, c.value("other")};
+  const Sizes& result = c.result()->type.sizes;
+  if (a.rank() == 1) a = unsqueeze(a, 0);
+  if (b.rank() == 1) b = unsqueeze(b, 1);
+  if (b.rank() == 2) {  // a's batch folds into its rows
+    Sizes rows(a.sizes().begin(), a.sizes().end() - 1);
+    return {reshape(mm(reshape(a, {sym::product(rows), a.size(-1)}), b), result)};
+  }
+  Sizes batch(result.begin(),
+              result.end() - (c.type("self").rank() > 1) - (c.type("other").rank() > 1));
+  Tensors flat = batched(a, b, batch);
+  return {reshape(bmm(flat[0], flat[1]), result)};
+}
+
+const OpDef kMatmul{
+    .schema = "aten::matmul(Tensor self, Tensor other) -> Tensor",
+    .types = matmul_types,
+    .decompose = matmul_decompose,
+    .samples = {"$[3, 4], $[4, 5]", "$[4], $[4]", "$[2, 3, 4], $[4]", "$[4], $[2, 4, 5]",
+                "$[2, 1, 3, 4], $[5, 4, 2]", "$[2, 3, 4], $[4, 5]"}};
+
+const OpDef kLinear{
+    .schema = "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      const ir::Type& x = c.type("input");
+      const ir::Type& w = c.type("weight");
+      if (w.rank() != 2 || x.rank() == 0) c.fail(c.describe("weight") + " must have 2 dimensions");
+      if (x.sizes.back() != w.sizes[1] && !sym::known_eq(x.sizes.back(), w.sizes[1]))
+        c.fail(fmt::format("{} and {}: inner sizes {} and {} differ", c.describe("input"),
+                           c.describe("weight"), sym::to_string(x.sizes.back()),
+                           sym::to_string(w.sizes[1])));
+      if (x.dtype != w.dtype)
+        c.fail(fmt::format("{} and {} must have the same dtype", c.describe("input"),
+                           c.describe("weight")));
+      Sizes sizes = x.sizes;
+      sizes.back() = w.sizes[0];
+      if (c.has("bias")) broadcast(c, c.type("bias").sizes, sizes);
+      return {ir::Type::tensor(x.dtype, sizes)};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor x{b, c.value("input")};
+      Tensor w = t(Tensor{b, c.value("weight")});
+      Sizes rows(x.sizes().begin(), x.sizes().end() - 1);
+      Tensor flat = reshape(x, {sym::product(rows), x.size(-1)});
+      Tensor y = c.has("bias") ? call(b, "aten.addmm", {Tensor{b, c.value("bias")}, flat, w})
+                               : mm(flat, w);
+      return {reshape(y, c.result()->type.sizes)};
+    },
+    .samples = {"$[3, 4], $[5, 4], $[5]", "$[2, 3, 4], $[5, 4]", "$[4], $[5, 4], $[5]",
+                "$[0, 4], $[5, 4], $[5]"}};
+
+const OpDef* const kOps[] = {&kMm, &kBmm, &kAddmm, &kBaddbmm, &kMatmul, &kLinear};
+
+}  // namespace
+
+Family matmul_family() { return kOps; }
+
+}  // namespace tandem::ops

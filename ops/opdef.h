@@ -1,0 +1,158 @@
+// One op, one value, one place: what an ATen operator is. docs/add-an-op.md walks through one.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/target.h"
+#include "ir/builder.h"
+#include "ir/op.h"
+#include "loop/kernel.h"
+#include "ops/tensor.h"
+
+namespace tandem::ops {
+
+using Index = std::vector<sym::Expr>;
+class Lowering;
+
+/// An op as loops. `map`: every element by itself. `reduce`: combines inputs over reduce_sizes,
+/// then `finish`. `scan`: as reduce, but every point of the (one) reduced axis is a result.
+/// `scatter`: result starts as `map` and receives additions or stores at computed places, in source
+/// order.
+struct Definition {
+  enum class Kind : uint8_t { map, reduce, scan, scatter };
+  Kind kind = Kind::map;
+
+  /// Element of result number `result` at `index`, in the result's compute type.
+  std::function<loop::Val(size_t result, const Index& index)> map;
+
+  loop::Combiner combiner = loop::Combiner::sum;
+  std::vector<sym::Expr> reduce_sizes;
+  /// Inputs of the combiner (arity many) at output index `out` and reduce point `r`.
+  std::function<std::vector<loop::Val>(const Index& out, const Index& r)> input;
+  /// Results from the combined values; when empty result i is value i.
+  std::function<std::vector<loop::Val>(std::span<const loop::Val> combined, const Index& out)>
+      finish;
+  /// Where the reduction runs over dimensions of one shape: that shape, and which of its dimensions
+  /// are reduced. Lets pointwise work over the same shape share the kernel. Empty for products and
+  /// windows.
+  ir::Sizes full_sizes;
+  std::vector<int64_t> reduced_dims;
+
+  /// Scatter: source points, the destination's index, the value; `scatter_dim` is the dimension of
+  /// the destination that is computed, all others equal the source's index.
+  ir::Sizes source_sizes;
+  int64_t scatter_dim = 0;
+  std::function<loop::Val(const Index& source)>
+      destination;  // i64 position along scatter_dim, checked
+  std::function<loop::Val(const Index& source)> value;
+  bool accumulate = true;
+};
+
+/// What a lowering may ask for while it writes scalar expressions. Implemented by schedule/.
+class Lowering {
+ public:
+  virtual ~Lowering() = default;
+  virtual loop::ScalarPool& scalars() = 0;
+  /// Element of a tensor in its compute type (16-bit floats widened). With a mask: 0 where it is
+  /// false, and the index may be anything there.
+  virtual loop::Val load(const ir::Value* tensor, const Index& index, loop::Val mask = nullptr) = 0;
+  /// A Scalar argument (number or scalar value) converted to dtype.
+  virtual loop::Val scalar(const ir::Arg& arg, DType dtype) = 0;
+  /// A number that belongs to the call, not to the kernel: passed at launch, so that calls which
+  /// differ only in it share their code.
+  virtual loop::Val launch_number(int64_t number) = 0;
+  /// Number of a check with that error text.
+  virtual int32_t error(const std::string& text) = 0;
+};
+
+using LowerRule = Definition (*)(Lowering&, const ir::Call&);
+using DecomposeRule = Tensors (*)(ir::Builder&, const ir::Call&);
+
+/// Gradient of one argument; `element` numbers the tensors of a list argument. Absent means zero.
+struct Gradient {
+  std::string_view param;
+  Tensor grad;
+  int32_t element = 0;
+};
+using Gradients = std::vector<Gradient>;
+/// Adds nodes for the gradients of a call; grads[i] is the gradient of result i, empty where it is
+/// zero. May use arguments and results of the forward call.
+using VjpRule = Gradients (*)(ir::Builder&, const ir::Call& forward, std::span<const Tensor> grads);
+/// An op that mutates some of its parameters, without doing so: its results, then a new value for
+/// each mutated parameter in schema order (empty where the call leaves it alone).
+using FunctionalRule = Tensors (*)(ir::Builder&, const ir::Call&);
+/// New value of a view's base after `value` was written through the view.
+using ScatterRule = Tensor (*)(ir::Builder&, const ir::Call& view, Tensor base, Tensor value);
+/// The same for a view with several results: `value` was written through result number `result`.
+using ScatterPartRule = Tensor (*)(ir::Builder&, const ir::Call& view, size_t result, Tensor base,
+                                   Tensor value);
+
+/// What a call costs, as size expressions.
+struct Cost {
+  sym::Expr flops = 0;
+  sym::Expr bytes = 0;
+};
+
+/// A route besides the definition: a library call or template for some dtypes and shapes.
+enum class RouteKind : uint8_t {
+  matmul,  // out[..., m, n] = a[..., m, k] b[..., k, n]; arguments self/mat1/batch1 and
+           // mat2/batch2/other
+  convolution,
+  convolution_backward_data,
+  convolution_backward_weights,
+};
+struct Route {
+  RouteKind kind;
+  /// Empty when it applies, else the reason why not.
+  std::string (*declines)(const ir::Call&, const Target&) = nullptr;
+};
+
+/// Test inputs as argument lists: `$[3, 4], $[4], alpha=2`. `$` runs over `sample_dtypes`. A tensor
+/// is `f32[3, 4]{1, 3}:fill`, fill one of normal (default), positive, unit, special (nan, inf, -0),
+/// index(n) (integers in [0, n)), bool.
+using Samples = std::vector<std::string_view>;
+enum class DTypes : uint8_t { floats, numbers, integers, all, f32_only, booleans };
+
+struct OpDef {
+  std::string_view schema{};               // exact ATen text
+  ir::TypeRule types = nullptr;            // the only source of result types
+  LowerRule lower = nullptr;               // loops: serves every dtype and shape …
+  DecomposeRule decompose = nullptr;       // … or other ops
+  VjpRule vjp = nullptr;                   // gradient; none: through the decomposition, or
+  std::string_view no_grad{};              // the reason why there is none
+  ScatterRule scatter = nullptr;           // views only
+  ScatterPartRule scatter_part = nullptr;  // views with several results
+  /// Of an op that writes operands besides giving new results (batch norm's running statistics).
+  /// `mutates` names the parameters where the schema text does not mark them.
+  FunctionalRule functional = nullptr;
+  std::vector<std::string_view> mutates{};
+  std::vector<Route> fast{};  // tried in order by schedule/
+  Samples samples{};
+  DTypes sample_dtypes = DTypes::floats;
+  bool pointwise =
+      false;             // result element i depends on operand elements i only (after broadcasting)
+  bool inplace = false;  // `name_` exists; derived
+  bool out = false;      // `name.out` exists; derived
+  bool random = false;
+  bool can_fail = false;  // has checks on data
+};
+
+inline const OpDef& def_of(const ir::Op& op) { return *op.def; }
+inline const OpDef& def_of(const ir::Node& node) { return *node.op->def; }
+
+/// A family: the ops of one file.
+using Family = std::span<const OpDef* const>;
+
+/// The vocabulary, made on first use; ops named in families.cc.
+const ir::OpTable& op_table();
+
+/// What is wrong with the table; empty when it is total: every op has a definition, and for every
+/// differentiable argument a gradient, a decomposition or a reason.
+std::vector<std::string> check_table(const ir::OpTable& table);
+
+}  // namespace tandem::ops

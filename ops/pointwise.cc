@@ -1,0 +1,489 @@
+// Arithmetic, comparison and elementary functions. Each op is one value: types, formula, gradient.
+#include <cmath>
+
+#include "ops/elements.h"
+#include "ops/families.h"
+
+namespace tandem::ops {
+namespace {
+
+using ir::Builder;
+using ir::Call;
+using loop::Opcode;
+using Grads = std::span<const Tensor>;
+
+constexpr std::string_view kBool = "the result is not differentiable (bool)";
+constexpr std::string_view kStep = "piecewise constant: the gradient is zero";
+
+template <Opcode op>
+constexpr auto kUnary = [](Element x) { return x.apply(op); };
+template <Opcode op>
+constexpr auto kBinary = [](Element a, Element b) { return a.apply(op, b); };
+
+Tensor self_of(Builder& b, const Call& c) { return {b, c.value("self")}; }
+Tensor other_of(Builder& b, const Call& c) { return {b, c.value("other")}; }
+Tensor result_of(Builder& b, const Call& c) { return {b, c.result()}; }
+
+const Samples kPairs = {"$[3, 4], $[3, 4]",    "$[3, 4], $[4]", "$[2, 1, 5], $[3, 1]",
+                        "$[], $[3]",           "$[0, 4], $[4]", "$[4, 3]{1, 4}, $[4, 3]",
+                        "$[33], $[33]:special"};
+const Samples kNonzeroPairs = {"$[3, 4], $[3, 4]:positive", "$[2, 1, 5], $[3, 1]:positive",
+                               "$[0, 4], $[4]:positive", "$[4, 3]{1, 4}, $[4, 3]:positive"};
+const Samples kUnarySamples = {"$[3, 4]",       "$[]",           "$[0, 3]",
+                               "$[4, 3]{1, 4}", "$[67]:special", "$[2, 3, 5]"};
+const Samples kPositiveSamples = {"$[3, 4]:positive", "$[]:positive", "$[0]",
+                                  "$[4, 3]{1, 4}:positive", "$[67]:special"};
+const Samples kScalarSamples = {"$[3, 4], 2", "$[5], -1.5", "$[0], 3", "$[4, 3]{1, 4}, 0.5",
+                                "$[19]:special, 2"};
+
+// --- arithmetic
+// -----------------------------------------------------------------------------------
+
+/// alpha * other, where alpha is not 1.
+Element scaled(Lowering& lowering, const Call& call, const Index& index, DType dtype) {
+  Element other = operand(lowering, call, "other", index, dtype);
+  Element alpha{lowering.scalars(), lowering.scalar(call.arg("alpha"), dtype)};
+  return other * alpha;
+}
+
+template <auto F>
+Definition with_alpha(Lowering& lowering, const Call& call) {
+  DType compute = compute_type(call.result()->type.dtype);
+  return map_definition(call, [&lowering, call, compute](size_t, const Index& index) {
+    return F(operand(lowering, call, "self", index, compute),
+             scaled(lowering, call, index, compute))
+        .value();
+  });
+}
+
+Tensor times_alpha(Tensor grad, const Call& call) {
+  const ir::Arg& alpha = call.arg("alpha");
+  if (alpha == ir::Arg(sym::Expr(1))) return grad;
+  return ops::call(grad.builder(), "aten.mul.Scalar", {grad, alpha});
+}
+
+bool has_other_tensor(const Call& call) {
+  ir::Value* const* other = std::get_if<ir::Value*>(&call.arg("other"));
+  return other != nullptr && (*other)->type.is_tensor();
+}
+
+// d(a + alpha b) = da + alpha db
+Gradients add_vjp(Builder&, const Call& c, Grads g) {
+  Gradients grads{{"self", sum_to(g[0], c.type("self"))}};
+  if (has_other_tensor(c))
+    grads.push_back({"other", sum_to(times_alpha(g[0], c), c.type("other"))});
+  return grads;
+}
+// d(a - alpha b) = da - alpha db
+Gradients sub_vjp(Builder&, const Call& c, Grads g) {
+  Gradients grads{{"self", sum_to(g[0], c.type("self"))}};
+  if (has_other_tensor(c))
+    grads.push_back({"other", sum_to(-times_alpha(g[0], c), c.type("other"))});
+  return grads;
+}
+// d(alpha b ... - a) for rsub: other - alpha self
+Gradients rsub_vjp(Builder&, const Call& c, Grads g) {
+  return {{"self", sum_to(-times_alpha(g[0], c), c.type("self"))}};
+}
+// d(a b) = b da + a db
+Gradients mul_vjp(Builder& b, const Call& c, Grads g) {
+  if (!has_other_tensor(c))
+    return {{"self",
+             to(ops::call(b, "aten.mul.Scalar", {g[0], c.arg("other")}), c.type("self").dtype)}};
+  return {{"self", sum_to(g[0] * other_of(b, c), c.type("self"))},
+          {"other", sum_to(g[0] * self_of(b, c), c.type("other"))}};
+}
+// d(a / b) = da / b - (a / b) / b db
+Gradients div_vjp(Builder& b, const Call& c, Grads g) {
+  if (!has_other_tensor(c))
+    return {{"self",
+             to(ops::call(b, "aten.div.Scalar", {g[0], c.arg("other")}), c.type("self").dtype)}};
+  Tensor other = other_of(b, c);
+  return {{"self", sum_to(g[0] / other, c.type("self"))},
+          {"other", sum_to(-(g[0] * ((self_of(b, c) / other) / other)), c.type("other"))}};
+}
+
+constexpr auto kSub = [](Element a, Element b) { return a - b; };
+constexpr auto kAdd = [](Element a, Element b) { return a + b; };
+constexpr auto kReverseSub = [](Element a, Element b) { return b - a; };
+
+Definition rsub_lower(Lowering& lowering, const Call& call) {
+  DType compute = compute_type(call.result()->type.dtype);
+  return map_definition(call, [&lowering, call, compute](size_t, const Index& index) {
+    Element self = operand(lowering, call, "self", index, compute);
+    Element alpha{lowering.scalars(), lowering.scalar(call.arg("alpha"), compute)};
+    return (operand(lowering, call, "other", index, compute) - self * alpha).value();
+  });
+}
+
+const OpDef kAddTensor{
+    .schema = "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
+    .types = binary,
+    .lower = with_alpha<kAdd>,
+    .vjp = add_vjp,
+    .samples = kPairs,
+    .sample_dtypes = DTypes::numbers,
+    .pointwise = true,
+    .inplace = true,
+    .out = true};
+const OpDef kAddScalar{
+    .schema = "aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
+    .types = binary,
+    .lower = with_alpha<kAdd>,
+    .vjp = add_vjp,
+    .samples = kScalarSamples,
+    .sample_dtypes = DTypes::numbers,
+    .pointwise = true,
+    .inplace = true};
+const OpDef kSubTensor{
+    .schema = "aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
+    .types = binary,
+    .lower = with_alpha<kSub>,
+    .vjp = sub_vjp,
+    .samples = kPairs,
+    .sample_dtypes = DTypes::numbers,
+    .pointwise = true,
+    .inplace = true,
+    .out = true};
+const OpDef kSubScalar{
+    .schema = "aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
+    .types = binary,
+    .lower = with_alpha<kSub>,
+    .vjp = sub_vjp,
+    .samples = kScalarSamples,
+    .sample_dtypes = DTypes::numbers,
+    .pointwise = true,
+    .inplace = true};
+const OpDef kRsubScalar{
+    .schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
+    .types = binary,
+    .lower = rsub_lower,
+    .vjp = rsub_vjp,
+    .samples = kScalarSamples,
+    .sample_dtypes = DTypes::numbers,
+    .pointwise = true};
+const OpDef kMulTensor{.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor",
+                       .types = binary,
+                       .lower = binary_map<kBinary<Opcode::mul>>,
+                       .vjp = mul_vjp,
+                       .samples = kPairs,
+                       .sample_dtypes = DTypes::all,
+                       .pointwise = true,
+                       .inplace = true,
+                       .out = true};
+const OpDef kMulScalar{.schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor",
+                       .types = binary,
+                       .lower = binary_map<kBinary<Opcode::mul>>,
+                       .vjp = mul_vjp,
+                       .samples = kScalarSamples,
+                       .sample_dtypes = DTypes::numbers,
+                       .pointwise = true,
+                       .inplace = true};
+const OpDef kDivTensor{.schema = "aten::div.Tensor(Tensor self, Tensor other) -> Tensor",
+                       .types = binary_float,
+                       .lower = binary_map<kBinary<Opcode::div>>,
+                       .vjp = div_vjp,
+                       .samples = kNonzeroPairs,
+                       .sample_dtypes = DTypes::numbers,
+                       .pointwise = true,
+                       .inplace = true,
+                       .out = true};
+const OpDef kDivScalar{.schema = "aten::div.Scalar(Tensor self, Scalar other) -> Tensor",
+                       .types = binary_float,
+                       .lower = binary_map<kBinary<Opcode::div>>,
+                       .vjp = div_vjp,
+                       .samples = kScalarSamples,
+                       .sample_dtypes = DTypes::numbers,
+                       .pointwise = true,
+                       .inplace = true};
+const OpDef kNeg{
+    .schema = "aten::neg(Tensor self) -> Tensor",
+    .types = unary_same,
+    .lower = unary<kUnary<Opcode::neg>>,
+    .vjp = [](Builder&, const Call&, Grads g) -> Gradients { return {{"self", -g[0]}}; },
+    .samples = kUnarySamples,
+    .sample_dtypes = DTypes::numbers,
+    .pointwise = true,
+    .inplace = true};
+
+// --- elementary functions
+// -------------------------------------------------------------------------
+
+const OpDef kAbs{.schema = "aten::abs(Tensor self) -> Tensor",
+                 .types = unary_same,
+                 .lower = unary<kUnary<Opcode::abs>>,
+                 // d|x| = sign(x) dx
+                 .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                   return {{"self", g[0] * sign(self_of(b, c))}};
+                 },
+                 .samples = kUnarySamples,
+                 .sample_dtypes = DTypes::numbers,
+                 .pointwise = true,
+                 .inplace = true};
+const OpDef kSign{.schema = "aten::sign(Tensor self) -> Tensor",
+                  .types = unary_same,
+                  .lower = unary<[](Element x) {
+                    // NaN: eager gives 0.
+                    return (x > 0).cast(x.dtype()) - (x < 0).cast(x.dtype());
+                  }>,
+                  .no_grad = kStep,
+                  .samples = kUnarySamples,
+                  .sample_dtypes = DTypes::numbers,
+                  .pointwise = true,
+                  .inplace = true};
+const OpDef kExp{.schema = "aten::exp(Tensor self) -> Tensor",
+                 .types = unary_float,
+                 .lower = unary<kUnary<Opcode::exp>>,
+                 // d exp(x) = exp(x) dx
+                 .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                   return {{"self", g[0] * result_of(b, c)}};
+                 },
+                 .samples = kUnarySamples,
+                 .sample_dtypes = DTypes::numbers,
+                 .pointwise = true,
+                 .inplace = true};
+const OpDef kExpm1{.schema = "aten::expm1(Tensor self) -> Tensor",
+                   .types = unary_float,
+                   .lower = unary<kUnary<Opcode::expm1>>,
+                   .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                     return {{"self", g[0] * (result_of(b, c) + 1)}};
+                   },
+                   .samples = kUnarySamples,
+                   .pointwise = true,
+                   .inplace = true};
+const OpDef kLog{.schema = "aten::log(Tensor self) -> Tensor",
+                 .types = unary_float,
+                 .lower = unary<kUnary<Opcode::log>>,
+                 .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                   return {{"self", g[0] / self_of(b, c)}};
+                 },
+                 .samples = kPositiveSamples,
+                 .pointwise = true,
+                 .inplace = true};
+const OpDef kLog1p{.schema = "aten::log1p(Tensor self) -> Tensor",
+                   .types = unary_float,
+                   .lower = unary<kUnary<Opcode::log1p>>,
+                   .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                     return {{"self", g[0] / (self_of(b, c) + 1)}};
+                   },
+                   .samples = kPositiveSamples,
+                   .pointwise = true,
+                   .inplace = true};
+const OpDef kLog2{.schema = "aten::log2(Tensor self) -> Tensor",
+                  .types = unary_float,
+                  .lower = unary<kUnary<Opcode::log2>>,
+                  .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                    return {{"self", g[0] / (self_of(b, c) * 0.6931471805599453)}};
+                  },
+                  .samples = kPositiveSamples,
+                  .pointwise = true,
+                  .inplace = true};
+const OpDef kSqrt{.schema = "aten::sqrt(Tensor self) -> Tensor",
+                  .types = unary_float,
+                  .lower = unary<kUnary<Opcode::sqrt>>,
+                  // d sqrt(x) = dx / (2 sqrt(x))
+                  .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                    return {{"self", g[0] / (result_of(b, c) * 2)}};
+                  },
+                  .samples = kPositiveSamples,
+                  .pointwise = true,
+                  .inplace = true};
+const OpDef kRsqrt{.schema = "aten::rsqrt(Tensor self) -> Tensor",
+                   .types = unary_float,
+                   .lower = unary<[](Element x) { return 1.0 / sqrt(x); }>,
+                   // d x^(-1/2) = -1/2 y^3 dx
+                   .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                     Tensor y = result_of(b, c);
+                     return {{"self", g[0] * (y * y * y) * -0.5}};
+                   },
+                   .samples = kPositiveSamples,
+                   .pointwise = true,
+                   .inplace = true};
+const OpDef kReciprocal{.schema = "aten::reciprocal(Tensor self) -> Tensor",
+                        .types = unary_float,
+                        .lower = unary<[](Element x) { return 1.0 / x; }>,
+                        // d (1/x) = -y^2 dx
+                        .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                          Tensor y = result_of(b, c);
+                          return {{"self", -g[0] * (y * y)}};
+                        },
+                        .samples = kPositiveSamples,
+                        .pointwise = true,
+                        .inplace = true};
+const OpDef kSin{.schema = "aten::sin(Tensor self) -> Tensor",
+                 .types = unary_float,
+                 .lower = unary<kUnary<Opcode::sin>>,
+                 .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                   return {{"self", g[0] * cos(self_of(b, c))}};
+                 },
+                 .samples = kUnarySamples,
+                 .pointwise = true,
+                 .inplace = true};
+const OpDef kCos{.schema = "aten::cos(Tensor self) -> Tensor",
+                 .types = unary_float,
+                 .lower = unary<kUnary<Opcode::cos>>,
+                 .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                   return {{"self", -(g[0] * sin(self_of(b, c)))}};
+                 },
+                 .samples = kUnarySamples,
+                 .pointwise = true,
+                 .inplace = true};
+const OpDef kErf{.schema = "aten::erf(Tensor self) -> Tensor",
+                 .types = unary_float,
+                 .lower = unary<kUnary<Opcode::erf>>,
+                 // d erf(x) = 2/sqrt(pi) exp(-x^2) dx
+                 .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                   Tensor x = self_of(b, c);
+                   return {{"self", g[0] * (exp(-(x * x)) * 1.1283791670955126)}};
+                 },
+                 .samples = kUnarySamples,
+                 .pointwise = true,
+                 .inplace = true};
+const OpDef kCeil{.schema = "aten::ceil(Tensor self) -> Tensor",
+                  .types = unary_same,
+                  .lower = unary<kUnary<Opcode::ceil>>,
+                  .no_grad = kStep,
+                  .samples = kUnarySamples,
+                  .pointwise = true,
+                  .inplace = true};
+const OpDef kFloor{.schema = "aten::floor(Tensor self) -> Tensor",
+                   .types = unary_same,
+                   .lower = unary<kUnary<Opcode::floor>>,
+                   .no_grad = kStep,
+                   .samples = kUnarySamples,
+                   .pointwise = true,
+                   .inplace = true};
+const OpDef kRound{.schema = "aten::round(Tensor self) -> Tensor",
+                   .types = unary_same,
+                   .lower = unary<kUnary<Opcode::round>>,
+                   .no_grad = kStep,
+                   .samples = kUnarySamples,
+                   .pointwise = true,
+                   .inplace = true};
+const OpDef kTrunc{.schema = "aten::trunc(Tensor self) -> Tensor",
+                   .types = unary_same,
+                   .lower = unary<kUnary<Opcode::trunc>>,
+                   .no_grad = kStep,
+                   .samples = kUnarySamples,
+                   .pointwise = true,
+                   .inplace = true};
+
+// --- powers
+// ---------------------------------------------------------------------------------------
+
+Element int_power(Element x, int64_t exponent) {
+  Element result = x.number(1);
+  for (Element base = x; exponent > 0; exponent /= 2, base = base * base)
+    if (exponent % 2 == 1) result = result * base;
+  return result;
+}
+
+/// Small exponents as products and roots: pow(x, 2) is x*x in eager too.
+Element power_by_number(Element x, double exponent) {
+  if (exponent == 0.5) return sqrt(x);
+  if (exponent == -0.5) return 1.0 / sqrt(x);
+  if (exponent == -1) return 1.0 / x;
+  if (exponent == -2) return 1.0 / (x * x);
+  if (exponent >= 0 && exponent <= 3 && exponent == static_cast<int>(exponent))
+    return int_power(x, static_cast<int64_t>(exponent));
+  if (!is_float(x.dtype())) return int_power(x, static_cast<int64_t>(exponent));
+  return x.apply(Opcode::pow, x.number(exponent));
+}
+
+ir::Type pow_type(const Call& c, const ir::Sizes& sizes) {
+  return ir::Type::tensor(common_dtype(c, {"self", "exponent"}), sizes);
+}
+
+const OpDef kPowTensorScalar{
+    .schema = "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      ir::Type type = pow_type(c, c.type("self").sizes);
+      bool negative = !is_float(type.dtype) && c.floating("exponent") < 0;
+      if (negative) c.fail("integers to negative integer powers are not allowed");
+      return {type};
+    },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          DType compute = compute_type(c.result()->type.dtype);
+          double exponent = c.floating("exponent");
+          return map_definition(c, [&lowering, c, compute, exponent](size_t, const Index& index) {
+            return power_by_number(operand(lowering, c, "self", index, compute), exponent).value();
+          });
+        },
+    // d x^p = p x^(p-1) dx; p = 0 gives 0
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      double p = c.floating("exponent");
+      if (p == 0) return {{"self", zeros_like(self_of(b, c))}};
+      return {{"self", g[0] * (pow(self_of(b, c), p - 1) * p)}};
+    },
+    .samples = {"$[3, 4], 2", "$[5], 3", "$[4]:positive, 0.5", "$[4]:positive, -1.5", "$[0], 2",
+                "$[7], 0", "$[6]:positive, 2.5"},
+    .pointwise = true,
+    .inplace = false};
+const OpDef kPowTensorTensor{
+    .schema = "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      return {pow_type(c, broadcast(c, c.type("self").sizes, c.type("exponent").sizes))};
+    },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          DType result = c.result()->type.dtype;
+          DType compute = is_float(result) ? compute_type(result) : DType::f64;
+          return map_definition(c, [&lowering, c, compute, result](size_t, const Index& index) {
+            Element x = operand(lowering, c, "self", index, compute);
+            Element y = operand(lowering, c, "exponent", index, compute);
+            return x.apply(Opcode::pow, y).cast(compute_type(result)).value();
+          });
+        },
+    // d x^y = y x^(y-1) dx + x^y log(x) dy, with 0 where y = 0 (dx) and where x = 0 and y >= 0 (dy)
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor x = self_of(b, c);
+      Tensor y{b, c.value("exponent")};
+      Tensor dx = y * ops::call(b, "aten.pow.Tensor_Tensor", {x, y - 1.0});
+      dx = where(compare("eq", y, 0.0), 0.0, dx);
+      Tensor dy = result_of(b, c) * log(x);
+      Tensor flat =
+          ops::call(b, "aten.logical_and", {compare("eq", x, 0.0), compare("ge", y, 0.0)});
+      dy = where(flat, 0.0, dy);
+      return {{"self", sum_to(g[0] * dx, x.type())}, {"exponent", sum_to(g[0] * dy, y.type())}};
+    },
+    .samples = {"$[3, 4]:positive, $[3, 4]", "$[4]:positive, $[1]", "$[0], $[0]"},
+    .pointwise = true};
+
+const OpDef* const kOps[] = {
+    &kAddTensor,
+    &kAddScalar,
+    &kSubTensor,
+    &kSubScalar,
+    &kRsubScalar,
+    &kMulTensor,
+    &kMulScalar,
+    &kDivTensor,
+    &kDivScalar,
+    &kNeg,
+    &kAbs,
+    &kSign,
+    &kExp,
+    &kExpm1,
+    &kLog,
+    &kLog1p,
+    &kLog2,
+    &kSqrt,
+    &kRsqrt,
+    &kReciprocal,
+    &kSin,
+    &kCos,
+    &kErf,
+    &kCeil,
+    &kFloor,
+    &kRound,
+    &kTrunc,
+    &kPowTensorScalar,
+    &kPowTensorTensor,
+};
+
+}  // namespace
+
+Family pointwise_family() { return kOps; }
+
+}  // namespace tandem::ops

@@ -1,0 +1,168 @@
+// Random numbers. tandem::random_bits-based primitives draw from the program's Philox streams
+// (loop/random.h): pure functions of (seed, stream, row-major index) once the rng pass has filled
+// both in. The ATen ops decompose to them, so eager's own sequence is not reproduced, its
+// distribution is.
+#include "ops/elements.h"
+#include "ops/families.h"
+
+namespace tandem::ops {
+namespace {
+
+using ir::Builder;
+using ir::Call;
+using loop::Opcode;
+using Grads = std::span<const Tensor>;
+
+constexpr std::string_view kRandom = "random numbers do not depend on an operand";
+
+/// 24 random bits as a float in [0, 1): every value is a multiple of 2^-24.
+Element uniform_bits(Element bits) {
+  Element top{bits.pool(),
+              bits.pool().binary(Opcode::bit_and,
+                                 bits.pool().binary(Opcode::shift_right, bits.value(),
+                                                    bits.pool().integer(DType::i32, 8)),
+                                 bits.pool().integer(DType::i32, 0xFFFFFF))};
+  return top.cast(DType::f32) * 0x1p-24;
+}
+
+Element draw(Lowering& lowering, const Call& c, const Index& index, int64_t offset) {
+  loop::ScalarPool& pool = lowering.scalars();
+  sym::Expr element = 0;
+  const ir::Sizes& sizes = c.ints("size");
+  for (size_t i = 0; i < index.size(); ++i) element = element * sizes[i] + index[i];
+  loop::Val seed = lowering.scalar(c.arg("seed"), DType::i64);
+  // Two streams a random op: the second one serves the other half of Box-Muller.
+  loop::Val stream = lowering.launch_number(2 * c.constant("stream") + offset);
+  return {pool, pool.philox(seed, stream, pool.index(element))};
+}
+
+Types sized(const Call& c) { return {ir::Type::tensor(DType::f32, c.ints("size"))}; }
+
+const OpDef kUniform{
+    .schema = "tandem::random_uniform(SymInt[] size, *, int stream=0, Scalar? seed=None) -> Tensor",
+    .types = sized,
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            return uniform_bits(draw(lowering, c, index, 0)).value();
+          });
+        },
+    .no_grad = kRandom,
+    .samples = {"[3, 4]"},
+    .random = true};
+
+const OpDef kNormal{
+    .schema = "tandem::random_normal(SymInt[] size, *, int stream=0, Scalar? seed=None) -> Tensor",
+    .types = sized,
+    // Box-Muller: sqrt(-2 log(1 - u)) cos(2 pi v); 1 - u is never 0.
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            Element u = uniform_bits(draw(lowering, c, index, 0));
+            Element v = uniform_bits(draw(lowering, c, index, 1));
+            Element radius = sqrt(log(1.0 - u) * -2.0);
+            return (radius * (v * 6.283185307179586).apply(Opcode::cos)).value();
+          });
+        },
+    .no_grad = kRandom,
+    .samples = {"[3, 4]"},
+    .random = true};
+
+#define TANDEM_FACTORY_OPTIONS \
+  "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
+
+Types sized_as_asked(const Call& c) {
+  return {ir::Type::tensor(c.dtype("dtype", DType::f32), c.ints("size"))};
+}
+Types like_self(const Call& c) {
+  return {ir::Type::tensor(c.dtype("dtype", c.type("self").dtype), c.type("self").sizes)};
+}
+template <bool normal>
+Tensors draw_as(Builder& b, const Call& c) {
+  const ir::Type& type = c.result()->type;
+  std::string_view op = normal ? "tandem.random_normal" : "tandem.random_uniform";
+  return {to(call(b, op, {type.sizes}), type.dtype)};
+}
+
+const OpDef kRand{.schema = "aten::rand(SymInt[] size, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
+                  .types = sized_as_asked,
+                  .decompose = draw_as<false>,
+                  .samples = {"[3, 4]", "[0]"}};
+const OpDef kRandn{.schema = "aten::randn(SymInt[] size, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
+                   .types = sized_as_asked,
+                   .decompose = draw_as<true>,
+                   .samples = {"[3, 4]", "[0]"}};
+const OpDef kRandLike{.schema = "aten::rand_like(Tensor self, *, " TANDEM_FACTORY_OPTIONS
+                                ", MemoryFormat? memory_format=None) -> Tensor",
+                      .types = like_self,
+                      .decompose = draw_as<false>,
+                      .samples = {"$[3, 4]"}};
+const OpDef kRandnLike{.schema = "aten::randn_like(Tensor self, *, " TANDEM_FACTORY_OPTIONS
+                                 ", MemoryFormat? memory_format=None) -> Tensor",
+                       .types = like_self,
+                       .decompose = draw_as<true>,
+                       .samples = {"$[3, 4]"}};
+#undef TANDEM_FACTORY_OPTIONS
+
+/// Keeps each element with probability 1 - p: the bool mask.
+Tensor keep_mask(Builder& b, const ir::Sizes& sizes, double p) {
+  return compare("ge", call(b, "tandem.random_uniform", {sizes}), p);
+}
+
+double probability(const Call& c) {
+  double p = c.floating("p");
+  if (!(p >= 0 && p <= 1)) c.fail("p must be in [0, 1], not " + ir::to_string(p));
+  return p;
+}
+
+const OpDef kNativeDropout{
+    .schema = "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
+    .types = [](const Call& c) -> Types {
+      probability(c);
+      const ir::Type& x = c.type("input");
+      return {ir::Type::tensor(x.dtype, x.sizes), ir::Type::tensor(DType::boolean, x.sizes)};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor x{b, c.value("input")};
+      double p = c.floating("p");
+      bool active = !c.has("train") || c.boolean("train");
+      if (!active) return {call(b, "aten.clone", {x}), full(b, x.sizes(), 1, DType::boolean)};
+      Tensor mask = keep_mask(b, x.sizes(), p);
+      return {where(mask, x * (p == 1 ? 0.0 : 1 / (1 - p)), 0.0), mask};
+    },
+    .samples = {"$[3, 4], 0.0, true", "$[3, 4], 0.5, false", "$[3, 4], 1.0, true"}};
+const OpDef kDropout{
+    .schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      probability(c);
+      return {ir::Type::tensor(c.type("input").dtype, c.type("input").sizes)};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor x{b, c.value("input")};
+      if (!c.boolean("train") || c.floating("p") == 0) return {x};
+      return {call_many(b, "aten.native_dropout", {x, c.floating("p"), true})[0]};
+    },
+    .samples = {"$[3, 4], 0.0, true", "$[3, 4], 0.5, false", "$[3, 4], 1.0, true"}};
+
+const OpDef kWithHistory{
+    .schema = "tandem::with_history(Tensor old, Tensor updated) -> Tensor",
+    .types = [](const Call& c) -> Types { return {c.type("updated")}; },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            return lowering.load(c.value("updated"), index);
+          });
+        },
+    // A value written under no_grad keeps the history of what it replaced.
+    .vjp = [](Builder&, const Call&, Grads g) -> Gradients { return {{"old", g[0]}}; },
+    .samples = {"$[3], $[3]"},
+    .pointwise = true};
+
+const OpDef* const kOps[] = {&kUniform,   &kNormal,        &kRand,    &kRandn,      &kRandLike,
+                             &kRandnLike, &kNativeDropout, &kDropout, &kWithHistory};
+
+}  // namespace
+
+Family random_family() { return kOps; }
+
+}  // namespace tandem::ops

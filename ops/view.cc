@@ -1,0 +1,517 @@
+// Views and shape ops: results whose elements are operand elements at other places. A lowering is
+// an index map; `scatter` is its inverse for writes: the new base after a value was written through
+// the view.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ops/elements.h"
+#include "ops/families.h"
+
+namespace tandem::ops {
+namespace {
+
+using ir::Builder;
+using ir::Call;
+using ir::Sizes;
+using sym::Expr;
+using Grads = std::span<const Tensor>;
+
+const Sizes& self_sizes(const Call& c) { return c.type("self").sizes; }
+
+Types self_with_sizes(const Call& c, Sizes sizes) {
+  return {ir::Type::tensor(c.type("self").dtype, std::move(sizes))};
+}
+
+// --- view, reshape
+// --------------------------------------------------------------------------------
+
+/// Sizes with one -1 replaced by what is left; UserError when the counts differ.
+Sizes resolve_sizes(const Call& c, const ir::Ints& wanted) {
+  Sizes sizes = wanted;
+  Expr total = c.type("self").numel();
+  Expr known = 1;
+  int64_t unknown = -1;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != Expr(-1)) {
+      known = known * sizes[i];
+    } else if (unknown >= 0) {
+      c.fail("only one size may be -1");
+    } else {
+      unknown = static_cast<int64_t>(i);
+    }
+  }
+  if (unknown >= 0) {
+    if (known == Expr(0))
+      c.fail(fmt::format("size -1 is not determined in {}", ir::to_string(wanted)));
+    sizes[unknown] = sym::floor_div(total, known);
+    known = known * sizes[unknown];
+  }
+  if (known != total && !sym::known_eq(known, total))
+    c.fail(fmt::format("{} has {} elements, which sizes {} cannot hold", c.describe("self"),
+                       sym::to_string(total), ir::to_string(wanted)));
+  return sizes;
+}
+
+constexpr auto kReshapeIndex = [](const Call& c, size_t, const Index& index) {
+  const Sizes& from = self_sizes(c);
+  return reshape_index(from, c.result()->type.sizes, index);
+};
+
+Gradients reshape_vjp(Builder&, const Call& c, Grads g) {
+  return {{"self", reshape(g[0], self_sizes(c))}};
+}
+Tensor reshape_scatter(Builder&, const Call&, Tensor base, Tensor value) {
+  return reshape(value, base.sizes());
+}
+
+const Samples kReshapeSamples = {"$[2, 6], [3, 4]", "$[2, 3, 4], [6, -1]", "$[12], [2, 2, 3]",
+                                 "$[], [1]",        "$[0, 3], [3, 0]",     "$[4, 3], [4, 3]"};
+
+const OpDef kView{
+    .schema = "aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)",
+    .types = [](const Call& c) { return self_with_sizes(c, resolve_sizes(c, c.ints("size"))); },
+    .lower = reindex<kReshapeIndex>,
+    .vjp = reshape_vjp,
+    .scatter = reshape_scatter,
+    .samples = kReshapeSamples,
+    .sample_dtypes = DTypes::all};
+const OpDef kUnsafeView{
+    .schema = "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor",
+    .types = [](const Call& c) { return self_with_sizes(c, resolve_sizes(c, c.ints("size"))); },
+    .lower = reindex<kReshapeIndex>,
+    .vjp = reshape_vjp,
+    .samples = kReshapeSamples};
+const OpDef kReshape{
+    .schema = "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)",
+    .types = [](const Call& c) { return self_with_sizes(c, resolve_sizes(c, c.ints("shape"))); },
+    .lower = reindex<kReshapeIndex>,
+    .vjp = reshape_vjp,
+    .scatter = reshape_scatter,
+    .samples = kReshapeSamples};
+
+Types flatten_types(const Call& c) {
+  const Sizes& sizes = self_sizes(c);
+  int64_t rank = static_cast<int64_t>(sizes.size());
+  int64_t start = c.dim("start_dim", rank);
+  int64_t end = c.dim("end_dim", rank);
+  if (start > end) c.fail("start_dim is after end_dim");
+  if (rank == 0) return self_with_sizes(c, {1});
+  Sizes flat(sizes.begin(), sizes.begin() + start);
+  flat.push_back(sym::product(std::span(sizes).subspan(start, end - start + 1)));
+  flat.insert(flat.end(), sizes.begin() + end + 1, sizes.end());
+  return self_with_sizes(c, flat);
+}
+const OpDef kFlatten{
+    .schema =
+        "aten::flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)",
+    .types = flatten_types,
+    .lower = reindex<kReshapeIndex>,
+    .vjp = reshape_vjp,
+    .scatter = reshape_scatter,
+    .samples = {"$[2, 3, 4]", "$[2, 3, 4], 1, 2", "$[], 0, -1", "$[0, 3]"}};
+
+// --- permutations
+// ---------------------------------------------------------------------------------
+
+std::vector<int64_t> inverse(const std::vector<int64_t>& dims) {
+  std::vector<int64_t> result(dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) result[dims[i]] = static_cast<int64_t>(i);
+  return result;
+}
+
+/// Dimension of self that each result dimension shows, for permute, transpose and t.
+std::vector<int64_t> permutation(const Call& c) {
+  int64_t rank = c.type("self").rank();
+  if (c.op().schema.find("dims") >= 0) {
+    std::vector<int64_t> dims = rank == 0 ? std::vector<int64_t>{} : c.dims("dims", rank);
+    if (static_cast<int64_t>(c.ints("dims").size()) != rank)
+      c.fail(fmt::format("{} dimensions are needed, {} are given", rank, c.ints("dims").size()));
+    return dims;
+  }
+  std::vector<int64_t> dims(rank);
+  for (int64_t i = 0; i < rank; ++i) dims[i] = i;
+  bool is_t = c.op().schema.find("dim0") < 0;
+  if (is_t && rank > 2) c.fail("expects at most 2 dimensions, " + c.describe("self") + " has more");
+  if (rank == 0 || (is_t && rank == 1)) return dims;
+  std::swap(dims[is_t ? 0 : c.dim("dim0", rank)], dims[is_t ? 1 : c.dim("dim1", rank)]);
+  return dims;
+}
+
+Types permute_types(const Call& c) {
+  Sizes sizes;
+  for (int64_t dim : permutation(c)) sizes.push_back(self_sizes(c)[dim]);
+  return self_with_sizes(c, sizes);
+}
+constexpr auto kPermuteIndex = [](const Call& c, size_t, const Index& index) {
+  std::vector<int64_t> dims = permutation(c);
+  Index result(dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) result[dims[i]] = index[i];
+  return result;
+};
+Gradients permute_vjp(Builder&, const Call& c, Grads g) {
+  return {{"self", permute(g[0], inverse(permutation(c)))}};
+}
+Tensor permute_scatter(Builder&, const Call& c, Tensor, Tensor value) {
+  return permute(value, inverse(permutation(c)));
+}
+
+const OpDef kPermute{.schema = "aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)",
+                     .types = permute_types,
+                     .lower = reindex<kPermuteIndex>,
+                     .vjp = permute_vjp,
+                     .scatter = permute_scatter,
+                     .samples = {"$[2, 3, 4], [2, 0, 1]", "$[3, 4], [-1, 0]", "$[0, 2], [1, 0]"},
+                     .sample_dtypes = DTypes::all};
+const OpDef kTranspose{
+    .schema = "aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)",
+    .types = permute_types,
+    .lower = reindex<kPermuteIndex>,
+    .vjp = permute_vjp,
+    .scatter = permute_scatter,
+    .samples = {"$[2, 3, 4], 0, 2", "$[3, 4], -1, 0", "$[], 0, 0", "$[37, 53], 0, 1"}};
+const OpDef kT{.schema = "aten::t(Tensor(a) self) -> Tensor(a)",
+               .types = permute_types,
+               .lower = reindex<kPermuteIndex>,
+               .vjp = permute_vjp,
+               .scatter = permute_scatter,
+               .samples = {"$[3, 4]", "$[5]", "$[]"}};
+
+// --- expand, squeeze, unsqueeze
+// -------------------------------------------------------------------
+
+Types expand_types(const Call& c) {
+  const Sizes& from = self_sizes(c);
+  Sizes sizes = c.ints("size");
+  if (sizes.size() < from.size())
+    c.fail(fmt::format("{} has more dimensions than sizes {}", c.describe("self"),
+                       ir::to_string(sizes)));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    size_t added = sizes.size() - from.size();
+    Expr old = i < added ? Expr(1) : from[i - added];
+    if (sizes[i] == Expr(-1)) sizes[i] = old;
+    if (old != Expr(1) && old != sizes[i] && !sym::known_eq(old, sizes[i]))
+      c.fail(fmt::format("{} does not expand to {}", c.describe("self"), ir::to_string(sizes)));
+  }
+  return self_with_sizes(c, sizes);
+}
+constexpr auto kExpandIndex = [](const Call& c, size_t, const Index& index) {
+  return broadcast_index(self_sizes(c), index);
+};
+const OpDef kExpand{
+    .schema = "aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)",
+    .types = expand_types,
+    .lower = reindex<kExpandIndex>,
+    .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
+      return {{"self", sum_to(g[0], c.type("self"))}};
+    },
+    // Writing through an expanded view is an error in eager; the first copy of each element wins
+    // here.
+    .scatter = [](Builder&, const Call& c, Tensor base, Tensor value) -> Tensor {
+      for (int64_t i = 0; i < value.rank(); ++i) {
+        int64_t old = i - (value.rank() - base.rank());
+        if (old < 0 || (base.size(old) == Expr(1) && value.size(i) != Expr(1)))
+          c.fail("writing to an expanded tensor: more than one element refers to one memory place");
+      }
+      return value;
+    },
+    .samples = {"$[3, 1], [3, 4]", "$[4], [2, 3, 4]", "$[], [3]", "$[1, 0], [2, 0]"},
+    .sample_dtypes = DTypes::all};
+
+/// Dimensions that squeeze removes.
+std::vector<bool> squeezed(const Call& c) {
+  const Sizes& sizes = self_sizes(c);
+  int64_t rank = static_cast<int64_t>(sizes.size());
+  std::vector<bool> removed(rank, false);
+  bool one = c.op().schema.overload == "dim";
+  bool many = c.op().schema.overload == "dims";
+  std::vector<int64_t> dims;
+  if (one && rank > 0) dims = {c.dim("dim", rank)};
+  if (one && rank == 0) c.dim("dim", rank);
+  if (many && !c.ints("dim").empty()) dims = c.dims("dim", rank);
+  if (!one && !many)
+    for (int64_t i = 0; i < rank; ++i) dims.push_back(i);
+  for (int64_t dim : dims)
+    if (dim < rank) removed[dim] = sizes[dim] == Expr(1);
+  return removed;
+}
+Types squeeze_types(const Call& c) {
+  std::vector<bool> removed = squeezed(c);
+  Sizes sizes;
+  for (size_t i = 0; i < removed.size(); ++i)
+    if (!removed[i]) sizes.push_back(self_sizes(c)[i]);
+  return self_with_sizes(c, sizes);
+}
+constexpr auto kSqueezeIndex = [](const Call& c, size_t, const Index& index) {
+  std::vector<bool> removed = squeezed(c);
+  Index result;
+  size_t next = 0;
+  for (bool gone : removed) result.push_back(gone ? Expr(0) : index[next++]);
+  return result;
+};
+const OpDef kSqueeze{.schema = "aten::squeeze(Tensor(a) self) -> Tensor(a)",
+                     .types = squeeze_types,
+                     .lower = reindex<kSqueezeIndex>,
+                     .vjp = reshape_vjp,
+                     .scatter = reshape_scatter,
+                     .samples = {"$[1, 3, 1]", "$[]", "$[2, 0]"}};
+const OpDef kSqueezeDim{.schema = "aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)",
+                        .types = squeeze_types,
+                        .lower = reindex<kSqueezeIndex>,
+                        .vjp = reshape_vjp,
+                        .scatter = reshape_scatter,
+                        .samples = {"$[1, 3, 1], 0", "$[1, 3], 1", "$[3, 1], -1"}};
+const OpDef kSqueezeDims{.schema = "aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)",
+                         .types = squeeze_types,
+                         .lower = reindex<kSqueezeIndex>,
+                         .vjp = reshape_vjp,
+                         .scatter = reshape_scatter,
+                         .samples = {"$[1, 3, 1], [0, 2]", "$[1, 3], [1]"}};
+const OpDef kUnsqueeze{.schema = "aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)",
+                       .types =
+                           [](const Call& c) {
+                             Sizes sizes = self_sizes(c);
+                             sizes.insert(sizes.begin() + c.dim("dim", c.type("self").rank() + 1),
+                                          Expr(1));
+                             return self_with_sizes(c, sizes);
+                           },
+                       .lower = reindex<[](const Call& c, size_t, const Index& index) {
+                         Index result = index;
+                         result.erase(result.begin() + c.dim("dim", c.type("self").rank() + 1));
+                         return result;
+                       }>,
+                       .vjp = reshape_vjp,
+                       .scatter = reshape_scatter,
+                       .samples = {"$[3, 4], 1", "$[3], -1", "$[], 0", "$[0], 0"}};
+
+// --- select, slice
+// --------------------------------------------------------------------------------
+
+int64_t view_dim(const Call& c) { return c.dim("dim", c.type("self").rank()); }
+
+/// Position that select reads, counted from the front.
+Expr select_index(const Call& c) {
+  Expr size = self_sizes(c)[view_dim(c)];
+  Expr index = c.integer("index");
+  if (sym::known_le(size, index) || sym::known_lt(index, -size))
+    c.fail(fmt::format("index {} is out of range for dimension {} of {}", sym::to_string(index),
+                       view_dim(c), c.describe("self")));
+  return sym::known_lt(index, 0) ? index + size : index;
+}
+
+const OpDef kSelect{
+    .schema = "aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)",
+    .types =
+        [](const Call& c) {
+          if (c.type("self").rank() == 0) c.fail("a 0-d tensor has no dimension to select from");
+          Sizes sizes = self_sizes(c);
+          select_index(c);
+          sizes.erase(sizes.begin() + view_dim(c));
+          return self_with_sizes(c, sizes);
+        },
+    .lower = reindex<[](const Call& c, size_t, const Index& index) {
+      Index result = index;
+      result.insert(result.begin() + view_dim(c), select_index(c));
+      return result;
+    }>,
+    // The gradient is zero but at the selected place.
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      return {{"self", call(b, "aten.select_backward",
+                            {g[0], self_sizes(c), view_dim(c), select_index(c)})}};
+    },
+    .scatter =
+        [](Builder& b, const Call& c, Tensor base, Tensor value) {
+          return call(b, "aten.select_scatter", {base, value, view_dim(c), select_index(c)});
+        },
+    .samples = {"$[3, 4], 0, 1", "$[3, 4], 1, -1", "$[2, 0], 0, 1"}};
+
+/// start and length of a slice, clamped as in Python.
+struct SliceRange {
+  Expr start, length;
+  int64_t step;
+};
+SliceRange slice_range(const Call& c, Expr size) {
+  auto clamp = [&](std::string_view name, Expr otherwise) {
+    if (!c.has(name)) return otherwise;
+    Expr at = c.integer(name);
+    if (sym::known_lt(at, 0)) at = at + size;
+    return sym::min(sym::max(at, 0), size);
+  };
+  SliceRange range{clamp("start", 0), 0, c.constant("step")};
+  if (range.step <= 0) c.fail("step must be positive");
+  Expr end = c.has("end") && c.integer("end") == Expr(INT64_MAX) ? size : clamp("end", size);
+  range.length = sym::ceil_div(sym::max(end - range.start, 0), range.step);
+  return range;
+}
+
+const OpDef kSlice{
+    .schema =
+        "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, "
+        "SymInt "
+        "step=1) -> Tensor(a)",
+    .types =
+        [](const Call& c) {
+          if (c.type("self").rank() == 0) c.fail("a 0-d tensor has no dimension to slice");
+          Sizes sizes = self_sizes(c);
+          sizes[view_dim(c)] = slice_range(c, sizes[view_dim(c)]).length;
+          return self_with_sizes(c, sizes);
+        },
+    .lower = reindex<[](const Call& c, size_t, const Index& index) {
+      int64_t dim = view_dim(c);
+      SliceRange range = slice_range(c, self_sizes(c)[dim]);
+      Index result = index;
+      result[dim] = range.start + index[dim] * range.step;
+      return result;
+    }>,
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      SliceRange range = slice_range(c, self_sizes(c)[view_dim(c)]);
+      return {{"self", call(b, "aten.slice_backward",
+                            {g[0], self_sizes(c), view_dim(c), range.start,
+                             range.start + range.length * range.step, range.step})}};
+    },
+    .scatter =
+        [](Builder& b, const Call& c, Tensor base, Tensor value) {
+          return call(b, "aten.slice_scatter",
+                      {base, value, view_dim(c), c.arg("start"), c.arg("end"), c.arg("step")});
+        },
+    .samples = {"$[5, 4], 0, 1, 4", "$[5, 4], 1, 0, -1, 2", "$[5], 0, -3", "$[3], 0, 2, 1",
+                "$[7], 0, 1, 100, 3"}};
+
+/// select and slice as "position p of dimension dim maps to view position v, if any": what the
+/// scatter forms read. Returns the mask and the view's index.
+struct Placed {
+  loop::Val mask;
+  Index index;
+};
+Placed placed_slice(Lowering& lowering, const SliceRange& range, int64_t dim, const Index& index) {
+  loop::ScalarPool& pool = lowering.scalars();
+  Expr offset = index[dim] - range.start;
+  Expr position = sym::floor_div(offset, range.step);
+  loop::Val mask = pool.binary(loop::Opcode::ge, pool.index(offset), pool.integer(DType::i64, 0));
+  auto also = [&](loop::Val cond) { mask = pool.binary(loop::Opcode::bit_and, mask, cond); };
+  also(pool.binary(loop::Opcode::lt, pool.index(position), pool.index(range.length)));
+  if (range.step != 1)
+    also(pool.binary(loop::Opcode::eq, pool.index(sym::mod(offset, range.step)),
+                     pool.integer(DType::i64, 0)));
+  Index view = index;
+  view[dim] = position;
+  return {mask, view};
+}
+Placed placed_select(Lowering& lowering, Expr at, int64_t dim, const Index& index) {
+  loop::ScalarPool& pool = lowering.scalars();
+  loop::Val mask = pool.binary(loop::Opcode::eq, pool.index(index[dim]), pool.index(at));
+  Index view = index;
+  view.erase(view.begin() + dim);
+  return {mask, view};
+}
+
+/// value where the mask holds, else base (or zero).
+Definition place(Lowering& lowering, const Call& c, const ir::Value* value, const ir::Value* base,
+                 std::function<Placed(const Index&)> where) {
+  return map_definition(c, [&lowering, value, base, where](size_t, const Index& index) {
+    loop::ScalarPool& pool = lowering.scalars();
+    Placed placed = where(index);
+    loop::Val inside = lowering.load(value, placed.index, placed.mask);
+    loop::Val outside =
+        base == nullptr ? pool.constant(inside->dtype, 0) : lowering.load(base, index);
+    return pool.select(placed.mask, inside, outside);
+  });
+}
+
+const OpDef kSelectScatter{
+    .schema = "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor",
+    .types = unary_same,
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          int64_t dim = view_dim(c);
+          Expr at = select_index(c);
+          return place(lowering, c, c.value("src"), c.value("self"),
+                       [&lowering, at, dim](const Index& index) {
+                         return placed_select(lowering, at, dim, index);
+                       });
+        },
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor zero = zeros_like(Tensor{b, c.value("src")});
+      return {{"self", call(b, "aten.select_scatter", {g[0], zero, view_dim(c), select_index(c)})},
+              {"src", select(g[0], view_dim(c), select_index(c))}};
+    },
+    .samples = {"$[3, 4], $[4], 0, 1", "$[3, 4], $[3], 1, -1"}};
+const OpDef kSliceScatter{
+    .schema =
+        "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? "
+        "end=None, "
+        "SymInt step=1) -> Tensor",
+    .types = unary_same,
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          int64_t dim = view_dim(c);
+          SliceRange range = slice_range(c, self_sizes(c)[dim]);
+          return place(lowering, c, c.value("src"), c.value("self"),
+                       [&lowering, range, dim](const Index& index) {
+                         return placed_slice(lowering, range, dim, index);
+                       });
+        },
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor zero = zeros_like(Tensor{b, c.value("src")});
+      std::vector<Operand> rest = {g[0],           zero,         view_dim(c),
+                                   c.arg("start"), c.arg("end"), c.arg("step")};
+      std::vector<Operand> back = {g[0], view_dim(c), c.arg("start"), c.arg("end"), c.arg("step")};
+      return {{"self", call(b, "aten.slice_scatter", rest)},
+              {"src", call(b, "aten.slice.Tensor", back)}};
+    },
+    .samples = {"$[5, 4], $[3, 4], 0, 1, 4", "$[5, 4], $[5, 2], 1, 0, 4, 2"}};
+
+Types backward_types(const Call& c) {
+  return {ir::Type::tensor(c.type("grad_output").dtype, c.ints("input_sizes"))};
+}
+const OpDef kSelectBackward{
+    .schema =
+        "aten::select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> "
+        "Tensor",
+    .types = backward_types,
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          int64_t dim = c.constant("dim");
+          Expr at = c.integer("index");
+          return place(lowering, c, c.value("grad_output"), nullptr,
+                       [&lowering, at, dim](const Index& index) {
+                         return placed_select(lowering, at, dim, index);
+                       });
+        },
+    .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
+      return {{"grad_output", select(g[0], c.constant("dim"), c.integer("index"))}};
+    },
+    .samples = {"$[4], [3, 4], 0, 1", "$[3], [3, 4], 1, 2"}};
+const OpDef kSliceBackward{
+    .schema =
+        "aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, "
+        "SymInt "
+        "end, SymInt step) -> Tensor",
+    .types = backward_types,
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          int64_t dim = c.constant("dim");
+          SliceRange range = slice_range(c, c.ints("input_sizes")[dim]);
+          range.length = c.type("grad_output").sizes[dim];
+          return place(lowering, c, c.value("grad_output"), nullptr,
+                       [&lowering, range, dim](const Index& index) {
+                         return placed_slice(lowering, range, dim, index);
+                       });
+        },
+    .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
+      return {{"grad_output", slice(g[0], c.constant("dim"), c.integer("start"), c.integer("end"),
+                                    c.constant("step"))}};
+    },
+    .samples = {"$[3, 4], [5, 4], 0, 1, 4, 1", "$[5, 2], [5, 4], 1, 0, 4, 2"}};
+
+const OpDef* const kOps[] = {
+    &kView,   &kUnsafeView, &kReshape,       &kFlatten,      &kPermute,        &kTranspose,
+    &kT,      &kExpand,     &kSqueeze,       &kSqueezeDim,   &kSqueezeDims,    &kUnsqueeze,
+    &kSelect, &kSlice,      &kSelectScatter, &kSliceScatter, &kSelectBackward, &kSliceBackward,
+};
+
+}  // namespace
+
+Family view_family() { return kOps; }
+
+}  // namespace tandem::ops

@@ -1,0 +1,64 @@
+// Positions of sliding windows as index expressions and masks. The inverse asks for each kernel
+// position whether the stride divides what is left, so a gradient is a gather and needs no atomics.
+#include "ops/window.h"
+
+#include <fmt/format.h>
+
+namespace tandem::ops {
+
+using loop::Opcode;
+using sym::Expr;
+
+std::vector<int64_t> spatial_list(const ir::Call& call, std::string_view name, size_t dims,
+                                  const std::vector<int64_t>& otherwise) {
+  std::vector<int64_t> numbers = call.constants(name);
+  if (numbers.empty() && !otherwise.empty()) return otherwise;
+  if (numbers.size() == 1) return std::vector<int64_t>(dims, numbers[0]);
+  if (numbers.size() != dims)
+    call.fail(fmt::format("{} needs 1 or {} numbers, {} are given", name, dims, numbers.size()));
+  return numbers;
+}
+
+Expr window_count(const Window& window, bool ceil) {
+  Expr span = window.in + 2 * window.padding - (window.kernel - 1) * window.dilation - 1;
+  if (!ceil) return sym::floor_div(span, window.stride) + 1;
+  return sym::min(sym::ceil_div(span, window.stride) + 1,
+                  sym::ceil_div(window.in + window.padding, window.stride));
+}
+
+loop::Val all_of(loop::ScalarPool& pool, loop::Val a, loop::Val b) {
+  return pool.binary(Opcode::bit_and, a, b);
+}
+
+loop::Val in_range(loop::ScalarPool& pool, Expr at, Expr size) {
+  loop::Val position = pool.index(at);
+  return all_of(pool, pool.binary(Opcode::ge, position, pool.integer(DType::i64, 0)),
+                pool.binary(Opcode::lt, position, pool.index(size)));
+}
+
+Read read_windows(loop::ScalarPool& pool, const Windows& windows, std::span<const Expr> o,
+                  std::span<const Expr> k) {
+  Read read{{}, pool.integer(DType::boolean, 1)};
+  for (size_t i = 0; i < windows.size(); ++i) {
+    read.at.push_back(windows[i].read(o[i], k[i]));
+    read.inside = all_of(pool, read.inside, in_range(pool, read.at[i], windows[i].in));
+  }
+  return read;
+}
+
+Read windows_over(loop::ScalarPool& pool, const Windows& windows, std::span<const Expr> at,
+                  std::span<const Expr> k) {
+  Read read{{}, pool.integer(DType::boolean, 1)};
+  for (size_t i = 0; i < windows.size(); ++i) {
+    Expr offset = at[i] + windows[i].padding - k[i] * windows[i].dilation;
+    read.at.push_back(sym::floor_div(offset, windows[i].stride));
+    read.inside = all_of(pool, read.inside, in_range(pool, read.at[i], windows[i].out));
+    if (windows[i].stride == 1) continue;
+    loop::Val rest = pool.index(sym::mod(offset, windows[i].stride));
+    read.inside =
+        all_of(pool, read.inside, pool.binary(Opcode::eq, rest, pool.integer(DType::i64, 0)));
+  }
+  return read;
+}
+
+}  // namespace tandem::ops

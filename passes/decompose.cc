@@ -1,0 +1,49 @@
+// Replaces ops by what they are made of. New nodes stand where the old one stood and are visited in
+// turn, so nested decompositions unfold in one walk.
+#include "base/check.h"
+#include "ops/opdef.h"
+#include "passes/passes.h"
+
+namespace tandem::passes {
+namespace {
+
+using ir::Node;
+
+template <class Wanted>
+void decompose_where(ir::Graph& graph, Wanted wanted) {
+  for (Node* node = graph.first(); node != nullptr;) {
+    const ops::OpDef& def = ops::def_of(*node);
+    if (node->op->mutates() || def.decompose == nullptr || !wanted(def)) {
+      node = node->next;
+      continue;
+    }
+    Node* before = node->prev;
+    ir::Builder builder(graph, node);
+    builder.stamp() = ir::Builder::stamp_of(*node);
+    ops::Tensors results = def.decompose(builder, node->call());
+    TD_CHECK(results.size() == node->results.size()) << "decomposition of " << node->op->name();
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!results[i]) continue;
+      TD_CHECK(results[i].type().dtype == node->results[i]->type.dtype)
+          << "dtype of " << node->op->name();
+      graph.replace_all_uses(node->results[i], results[i].value());
+    }
+    Node* first = before == nullptr ? graph.first() : before->next;
+    Node* old = node;
+    node = first == old ? old->next : first;
+    graph.erase(old);
+  }
+}
+
+}  // namespace
+
+void decompose_composite(ir::Graph& graph, PassCtx&) {
+  decompose_where(graph,
+                  [](const ops::OpDef& def) { return def.vjp == nullptr && def.no_grad.empty(); });
+}
+
+void decompose_core(ir::Graph& graph, PassCtx&) {
+  decompose_where(graph, [](const ops::OpDef& def) { return def.lower == nullptr; });
+}
+
+}  // namespace tandem::passes

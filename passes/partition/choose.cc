@@ -1,0 +1,101 @@
+// The default partition: what backward reads is saved as it is, but for what is cheaper made than
+// kept. Views are made again from their base, fills from nothing, casts and masks from what they
+// read where that is kept anyway or is smaller. Walking backwards decides a value before what it is
+// made from.
+#include <algorithm>
+
+#include "ops/opdef.h"
+#include "passes/partition/partition.h"
+#include "passes/passes.h"
+
+namespace tandem::passes {
+namespace {
+
+using ir::Node;
+using ir::Value;
+
+class Chooser {
+ public:
+  explicit Chooser(ir::Graph& graph) : graph_(graph), halves_(graph) {}
+
+  ir::Values run() {
+    for (Value* value : crossing(graph_, halves_)) needed_[value] = true;
+    for (Node* node = graph_.last(); node != nullptr; node = node->prev)
+      if (halves_.is_forward(node) && !node->op->mutates()) visit(*node);
+    ir::Values saved;
+    for (Value* input : graph_.inputs())
+      if (needed_.at(input)) saved.push_back(input);
+    saved.insert(saved.end(), kept_.rbegin(), kept_.rend());
+    return saved;
+  }
+
+ private:
+  void visit(const Node& node) {
+    bool needed = std::any_of(node.results.begin(), node.results.end(),
+                              [&](const Value* v) { return needed_.at(v) != 0; });
+    if (!needed) return;
+    if (is_recomputed(node)) {
+      ir::for_each_operand(node.args, [&](const Value* operand) { needed_[operand] = true; });
+      return;
+    }
+    for (size_t i = node.results.size(); i-- > 0;)
+      if (needed_.at(node.results[i])) kept_.push_back(node.results[i]);
+  }
+
+  bool is_recomputed(const Node& node) const {
+    const ops::OpDef& def = ops::def_of(node);
+    if (node.op->is_view()) return true;
+    if (def.can_fail) return false;
+    if (asked_to_recompute(node)) return true;
+    if (node.policy != ir::RecomputePolicy::none || def.random) return false;
+    return is_source(node) || (is_cast_or_mask(node) && saves_bytes(node));
+  }
+
+  static bool is_cast_or_mask(const Node& node) {
+    if (!ops::def_of(node).pointwise || node.results.size() != 1) return false;
+    int tensors = 0;
+    bool converts = false;
+    ir::for_each_operand(node.args, [&](const Value* operand) {
+      tensors += operand->type.is_tensor();
+      converts |= operand->type.dtype != node.results[0]->type.dtype;
+    });
+    return !is_float(node.results[0]->type.dtype) || (tensors == 1 && converts);
+  }
+
+  /// What would be kept in its place is kept already, or smaller.
+  bool saves_bytes(const Node& node) const {
+    std::vector<const Value*> bases;
+    ir::for_each_operand(node.args, [&](Value* operand) { bases.push_back(base_of(operand)); });
+    std::sort(bases.begin(), bases.end(),
+              [](const Value* a, const Value* b) { return a->id < b->id; });
+    bases.erase(std::unique(bases.begin(), bases.end()), bases.end());
+    int64_t more = 0;
+    for (const Value* base : bases) {
+      bool is_free = needed_.at(base) || lives_anyway(base) || !base->type.is_tensor();
+      bool is_fill =
+          base->node != nullptr && is_source(*base->node) && !ops::def_of(*base->node).random;
+      if (!is_free && !is_fill) more += typical_bytes(base);
+    }
+    return more == 0 || more < typical_bytes(node.results[0]);
+  }
+
+  ir::Graph& graph_;
+  Halves halves_;
+  DenseMap<Value, char> needed_;
+  ir::Values kept_;  // last first
+};
+
+}  // namespace
+
+ir::Values default_choice(ir::Graph& graph) { return Chooser(graph).run(); }
+
+void choose(ir::Graph& graph, PassCtx& ctx) {
+  std::string_view partition = ctx.option("partition", "default");
+  if (partition == "min_cut") return min_cut(graph, ctx);
+  if (partition != "default")
+    throw UserError("a partition is 'default' or 'min_cut', not '" + std::string(partition) + "'");
+  set_saved(graph, default_choice(graph));
+  ctx.notes.push_back("choose: " + describe_saved(graph));
+}
+
+}  // namespace tandem::passes

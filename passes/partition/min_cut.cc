@@ -1,0 +1,389 @@
+// The partition that moves the fewest bytes between forward and backward, as a minimum cut: the
+// source stands for what forward has at hand, the sink for what only backward computes, a value is
+// an edge of the bytes it takes to keep it, and reading is an edge that cannot be cut. Values below
+// the cut are computed again, so what is too dear to compute twice is tied to the source.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/graph/adjacency_list.hpp>
+#include <boost/graph/boykov_kolmogorov_max_flow.hpp>
+#include <cmath>
+
+#include "base/check.h"
+#include "ir/text.h"
+#include "ops/opdef.h"
+#include "passes/partition/partition.h"
+#include "passes/passes.h"
+
+namespace tandem::passes {
+namespace {
+
+using ir::Node;
+using ir::Value;
+
+using Traits = boost::adjacency_list_traits<boost::vecS, boost::vecS, boost::directedS>;
+using FlowGraph = boost::adjacency_list<
+    boost::vecS, boost::vecS, boost::directedS,
+    boost::property<boost::vertex_color_t, boost::default_color_type,
+                    boost::property<boost::vertex_predecessor_t, Traits::edge_descriptor,
+                                    boost::property<boost::vertex_distance_t, long>>>,
+    boost::property<
+        boost::edge_capacity_t, int64_t,
+        boost::property<boost::edge_residual_capacity_t, int64_t,
+                        boost::property<boost::edge_reverse_t, Traits::edge_descriptor>>>>;
+
+/// More than all values together weigh: such an edge is in no minimum cut.
+constexpr int64_t kUncuttable = int64_t{1} << 60;
+/// No weight exceeds this, so that a million of them stay below kUncuttable.
+constexpr int64_t kMaxWeight = int64_t{1} << 40;
+
+class Network {
+ public:
+  explicit Network(size_t vertices) : graph_(vertices) {}
+
+  void connect(size_t from, size_t to, int64_t capacity) {
+    if (from == to) return;
+    Traits::edge_descriptor edge = boost::add_edge(from, to, graph_).first;
+    Traits::edge_descriptor reverse = boost::add_edge(to, from, graph_).first;
+    boost::put(boost::edge_capacity, graph_, edge, capacity);
+    boost::put(boost::edge_capacity, graph_, reverse, 0);
+    boost::put(boost::edge_reverse, graph_, edge, reverse);
+    boost::put(boost::edge_reverse, graph_, reverse, edge);
+  }
+
+  int64_t flow(size_t source, size_t sink) {
+    return boost::boykov_kolmogorov_max_flow(graph_, source, sink);
+  }
+
+  /// After flow: what the source still reaches, the smallest source side of all minimum cuts.
+  std::vector<char> source_side(size_t source) const {
+    std::vector<char> reached(boost::num_vertices(graph_), 0);
+    std::vector<size_t> open{source};
+    reached[source] = 1;
+    while (!open.empty()) {
+      size_t at = open.back();
+      open.pop_back();
+      for (auto [edge, end] = boost::out_edges(at, graph_); edge != end; ++edge) {
+        size_t to = boost::target(*edge, graph_);
+        if (reached[to] || boost::get(boost::edge_residual_capacity, graph_, *edge) <= 0) continue;
+        reached[to] = 1;
+        open.push_back(to);
+      }
+    }
+    return reached;
+  }
+
+ private:
+  FlowGraph graph_;
+};
+
+/// Runs inside the kernel of what reads it, so that computing it again moves no memory of its own.
+bool is_light(const Node& node) {
+  const ops::OpDef& def = ops::def_of(node);
+  if (node.op->mutates() || def.can_fail || !def.fast.empty()) return false;
+  return def.pointwise || node.op->is_view() || is_source(node);
+}
+
+bool is_reduction(const Node& node) {
+  const ops::OpDef& def = ops::def_of(node);
+  if (node.op->mutates() || def.can_fail || !def.fast.empty() || is_light(node)) return false;
+  int64_t largest = 0;
+  ir::for_each_operand(node.args, [&](const Value* operand) {
+    largest = std::max(largest, typical_bytes(operand));
+  });
+  return typical_bytes(node.results[0]) < largest;
+}
+
+class MinCut {
+ public:
+  MinCut(ir::Graph& graph, PassCtx& ctx) : graph_(graph), ctx_(ctx), halves_(graph) {}
+
+  ir::Values run() {
+    measure_distances();
+    find_banned();
+    Network network = build();
+    int64_t flow = network.flow(kSource, kSink);
+    TD_CHECK(flow < kUncuttable) << "a value can be neither saved nor computed again";
+    std::vector<char> above = network.source_side(kSource);
+    DenseMap<Value, char> cut;
+    for_each_value([&](Value* value) { cut[value] = above[in(value)] && !above[out(value)]; });
+    ir::Values saved = read_of(cut);
+    for (const Value* value : saved)
+      if (value->node != nullptr) note(*value->node);
+    return saved;
+  }
+
+ private:
+  static constexpr size_t kSource = 0;
+  static constexpr size_t kSink = 1;
+  static constexpr int kFar = 1'000'000'000;
+
+  static size_t in(const Value* value) { return 2 + 2 * size_t{value->id}; }
+  static size_t out(const Value* value) { return 3 + 2 * size_t{value->id}; }
+
+  /// What may be kept: inputs, and results that no tangent reaches.
+  template <class F>
+  void for_each_value(F f) const {
+    for (Value* input : graph_.inputs())
+      if (input->role != ir::Role::tangent) f(input);
+    for (const Node* node = graph_.first(); node != nullptr; node = node->next)
+      if (!halves_.needs_tangent(node) && !node->op->mutates())
+        for (Value* result : node->results) f(result);
+  }
+
+  /// What backward reads of the cut, in graph order: an edge that weighs nothing may be cut for no
+  /// reader.
+  ir::Values read_of(const DenseMap<Value, char>& cut) const {
+    DenseMap<Value, char> read;
+    for (const ir::Output& output : graph_.outputs())
+      if (output.kind == ir::OutputKind::gradient && output.value != nullptr)
+        read[output.value] = true;
+    for (const Node* node = graph_.last(); node != nullptr; node = node->prev) {
+      bool runs = halves_.needs_tangent(node);
+      for (const Value* result : node->results) runs |= read.at(result) && !cut.at(result);
+      if (runs)
+        ir::for_each_operand(node->args, [&](const Value* operand) { read[operand] = true; });
+    }
+    ir::Values values;
+    for_each_value([&](Value* value) {
+      if (read.at(value) && cut.at(value)) values.push_back(value);
+    });
+    return values;
+  }
+
+  /// Steps from a value to the nearest reader outside forward. Kept values should be close to
+  /// backward: a copy of a long chain costs more than a copy of a short one.
+  void measure_distances() {
+    for (const Node* node = graph_.last(); node != nullptr; node = node->prev)
+      for (const Value* result : node->results) distance_[result] = measured(result);
+    for (const Value* input : graph_.inputs()) distance_[input] = measured(input);
+  }
+
+  int measured(const Value* value) const {
+    int nearest = kFar;
+    for (const ir::Use& use : value->uses) {
+      if (use.node == nullptr) continue;
+      if (!halves_.is_forward(use.node)) return 1;
+      for (const Value* result : use.node->results)
+        nearest = std::min(nearest, distance_.at(result) + 1);
+    }
+    return std::min(nearest, kFar);
+  }
+
+  // --- bans: what is not computed again
+  // ------------------------------------------------------------
+
+  void find_banned() {
+    for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
+      if (!halves_.is_forward(node) || node->op->mutates()) continue;
+      banned_[node] = why_banned(*node);
+    }
+    ban_used_far_apart();
+    ban_long_chains();
+  }
+
+  static bool may_ban(const Node& node) { return !node.op->is_view() && !asked_to_recompute(node); }
+
+  const char* why_banned(const Node& node) const {
+    if (!may_ban(node)) return nullptr;
+    if (node.policy == ir::RecomputePolicy::must_save) return "it must be saved";
+    if (node.policy == ir::RecomputePolicy::must_recompute ||
+        node.policy == ir::RecomputePolicy::prefer_recompute)
+      return "it fails or a later checkpoint region starts from it";
+    if (ops::def_of(node).random) return "it draws random numbers";
+    if (!is_light(node)) return "it takes a kernel of its own";
+    if (is_source(node)) return nullptr;
+    // Casts of weights: keeping a copy alive from step to step is worse than making it.
+    if (is_realized_behind(node) && !reads_what_lives_anyway(node))
+      return "backward needs it in memory";
+    if (shrinks(node)) return "it is much smaller than what it is made from";
+    return nullptr;
+  }
+
+  static bool reads_what_lives_anyway(const Node& node) {
+    bool all = true;
+    ir::for_each_operand(node.args, [&](const Value* operand) { all &= lives_anyway(operand); });
+    return all;
+  }
+
+  static bool shrinks(const Node& node) {
+    int64_t read = 0;
+    int64_t written = 0;
+    ir::for_each_operand(node.args, [&](const Value* operand) { read += typical_bytes(operand); });
+    for (const Value* result : node.results) written += typical_bytes(result);
+    return 4 * written < read;
+  }
+
+  /// A reader that does not fuse, through views: the value gets memory anyway.
+  bool is_realized_behind(const Node& node) const {
+    ir::Values open = node.results;
+    while (!open.empty()) {
+      const Value* at = open.back();
+      open.pop_back();
+      for (const ir::Use& use : at->uses) {
+        if (use.node == nullptr) continue;
+        if (!halves_.is_forward(use.node) && !fuses(*at, *use.node)) return true;
+        if (use.node->op->is_view())
+          open.insert(open.end(), use.node->results.begin(), use.node->results.end());
+      }
+    }
+    return false;
+  }
+
+  /// A reduction runs in one kernel with what it reads; a product reads memory.
+  static bool fuses(const Value& value, const Node& reader) {
+    return (value.node == nullptr || is_light(*value.node)) &&
+           (is_light(reader) || is_reduction(reader));
+  }
+
+  /// A value read by a node near and by one far behind a product has to be in memory between the
+  /// two: the far readers are kept instead of chaining both halves to it.
+  void ban_used_far_apart() {
+    std::vector<const Node*> forward = forward_nodes();
+    DenseMap<Node, size_t> order;
+    for (size_t i = 0; i < forward.size(); ++i) order[forward[i]] = i;
+    for (const Node* node : forward) {
+      size_t limit = first_unfusible_behind(*node, order);
+      for_each_forward_reader(*node, [&](const Node& reader, const Value& value) {
+        if (order.at(&reader) > limit && fuses(value, reader) && may_ban(reader) &&
+            banned_.at(&reader) == nullptr)
+          banned_[&reader] = "it and an earlier reader stand far apart";
+      });
+    }
+  }
+
+  size_t first_unfusible_behind(const Node& node, const DenseMap<Node, size_t>& order) const {
+    size_t last = 0;
+    size_t first = SIZE_MAX;
+    for_each_forward_reader(
+        node, [&](const Node& reader, const Value&) { last = std::max(last, order.at(&reader)); });
+    std::vector<const Node*> open;
+    DenseMap<Node, char> seen;
+    auto step = [&](const Node& reader, const Value& value) {
+      if (order.at(&reader) > last || reader.op->mutates()) return;
+      if (value.node != &node && !fuses(value, reader)) first = std::min(first, order.at(&reader));
+      if (!seen.at(&reader)) open.push_back(&reader);
+      seen[&reader] = true;
+    };
+    for_each_forward_reader(node, step);
+    while (!open.empty()) {
+      const Node* at = open.back();
+      open.pop_back();
+      for_each_forward_reader(*at, step);
+    }
+    return first == SIZE_MAX ? last : first;
+  }
+
+  std::vector<const Node*> forward_nodes() const {
+    std::vector<const Node*> nodes;
+    for (const Node* node = graph_.first(); node != nullptr; node = node->next)
+      if (halves_.is_forward(node) && !node->op->mutates()) nodes.push_back(node);
+    return nodes;
+  }
+
+  template <class F>
+  void for_each_forward_reader(const Node& node, F f) const {
+    for (const Value* result : node.results)
+      for (const ir::Use& use : result->uses)
+        if (use.node != nullptr && halves_.is_forward(use.node) && !use.node->op->mutates())
+          f(*use.node, *result);
+  }
+
+  /// A copy of a chain may hold so many light nodes and no more: a kernel that computes hundreds of
+  /// them again no longer waits for memory.
+  void ban_long_chains() {
+    static constexpr int kLongest = 100;
+    DenseMap<Node, int> length;
+    for (const Node* node : forward_nodes()) {
+      int longest = 0;
+      ir::for_each_operand(node->args, [&](const Value* operand) {
+        bool chains =
+            operand->node != nullptr && is_light(*operand->node) && !banned_.at(operand->node);
+        if (chains) longest = std::max(longest, length.at(operand->node));
+      });
+      length[node] = longest + 1;
+      if (longest < kLongest || !may_ban(*node) || banned_.at(node) != nullptr) continue;
+      banned_[node] = "the chain before it is long";
+      length[node] = 0;
+    }
+  }
+
+  // --- the network
+  // ---------------------------------------------------------------------------------
+
+  Network build() const {
+    Network network(2 + 2 * graph_.value_ids());
+    for_each_value([&](const Value* value) {
+      bool is_given = value->node == nullptr || banned_.at(value->node);
+      if (is_given) network.connect(kSource, in(value), kUncuttable);
+      network.connect(in(value), out(value), capacity(value));
+      for (const ir::Use& use : value->uses) connect_reader(network, *value, use);
+    });
+    return network;
+  }
+
+  void connect_reader(Network& network, const Value& value, const ir::Use& use) const {
+    if (use.node == nullptr) {
+      bool is_gradient = graph_.outputs()[use.arg].kind == ir::OutputKind::gradient;
+      if (is_gradient) network.connect(out(&value), kSink, kUncuttable);
+    } else if (halves_.needs_tangent(use.node)) {
+      network.connect(out(&value), kSink, kUncuttable);
+    } else if (!use.node->op->mutates()) {
+      for (const Value* result : use.node->results)
+        network.connect(out(&value), in(result), kUncuttable);
+    }
+  }
+
+  int64_t capacity(const Value* value) const {
+    if (!value->type.is_tensor()) return 1;
+    if (lives_anyway(value)) return 0;
+    if (value->node != nullptr && (asked_to_recompute(*value->node) || shows_all_of_base(*value)))
+      return kUncuttable;
+    int nearness = std::clamp(distance_.at(value), 1, 100);
+    double weight = std::min<double>(
+        static_cast<double>(typical_bytes(value)) * std::pow(1.1, nearness), kMaxWeight);
+    return static_cast<int64_t>(weight) * (is_in_memory(*value) ? 1 : 2);
+  }
+
+  /// A copy of it would be no smaller than its base.
+  static bool shows_all_of_base(const Value& value) {
+    if (!value.node->op->is_view()) return false;
+    return typical_bytes(&value) >= typical_bytes(base_of(const_cast<Value*>(&value)));
+  }
+
+  /// Memory that the program needs whether backward reads it or not.
+  static bool is_in_memory(const Value& value) {
+    if (value.node == nullptr) return !is_overwritten(&value);
+    return std::any_of(value.uses.begin(), value.uses.end(), [&](const ir::Use& use) {
+      return use.node != nullptr && !fuses(value, *use.node);
+    });
+  }
+
+  void note(const Node& node) {
+    const char* reason = banned_.at(&node);
+    ctx_.notes.push_back(
+        fmt::format("min_cut: saves {}: {}", ir::to_string(node),
+                    reason != nullptr ? reason : "smaller than what it is made from"));
+  }
+
+  ir::Graph& graph_;
+  PassCtx& ctx_;
+  Halves halves_;
+  DenseMap<Value, int> distance_;
+  DenseMap<Node, const char*> banned_;  // the reason; null: may be computed again
+};
+
+}  // namespace
+
+void min_cut(ir::Graph& graph, PassCtx& ctx) {
+  ir::Values saved = MinCut(graph, ctx).run();
+  // Weights favour what is near to backward; where that ends with more bytes, the default computes
+  // less again, too.
+  ir::Values otherwise = default_choice(graph);
+  bool is_worse = typical_bytes(saved) > typical_bytes(otherwise);
+  if (is_worse) ctx.notes.push_back("min_cut: the default partition saves less");
+  set_saved(graph, is_worse ? otherwise : saved);
+  ctx.notes.push_back("min_cut: " + describe_saved(graph));
+}
+
+}  // namespace tandem::passes

@@ -1,0 +1,62 @@
+// What the partition passes share: which part of a joint graph a value belongs to, and what it
+// costs to keep.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/dense_map.h"
+#include "ir/graph.h"
+
+namespace tandem::passes {
+
+/// The two halves of a joint graph. What is in neither may be computed on either side.
+struct Halves {
+  explicit Halves(const ir::Graph& graph);
+
+  /// Outputs, saved values, write-backs and checks on data need it.
+  bool is_forward(const ir::Node* node) const { return forward_.at(node); }
+  /// A tangent reaches it, so that only backward can compute it.
+  bool needs_tangent(const ir::Node* node) const { return tangent_.at(node); }
+  bool needs_tangent(const ir::Value* value) const;
+  /// An input that is no tangent, or the result of a forward node.
+  bool is_forward(const ir::Value* value) const;
+
+ private:
+  DenseMap<ir::Node, char> forward_;
+  DenseMap<ir::Node, char> tangent_;
+};
+
+/// Values of the forward half that the rest reads, each once, in graph order (inputs first).
+ir::Values crossing(const ir::Graph& graph, const Halves& halves);
+
+/// Bytes of a value: for the eye, and as a number to compare by (a symbolic size counts as a
+/// typical one).
+sym::Expr bytes_of(const ir::Value* value);
+int64_t typical_bytes(const ir::Value* value);
+
+/// The value whose elements a chain of views shows.
+ir::Value* base_of(ir::Value* value);
+/// Costs nothing to keep: a parameter or buffer that lives anyway and that the program does not
+/// overwrite.
+bool lives_anyway(const ir::Value* value);
+/// An input that a write-back replaces.
+bool is_overwritten(const ir::Value* value);
+/// Reads no tensor: a constant fill, a ramp, random numbers.
+bool is_source(const ir::Node& node);
+/// Checkpointing asks that it be computed again. What can fail never is, and neither is what a
+/// later checkpoint region starts from.
+bool asked_to_recompute(const ir::Node& node);
+
+/// What the default partition saves.
+ir::Values default_choice(ir::Graph& graph);
+
+/// Makes `values` the saved values: outputs of kind `saved` before the gradients, scalars last. Of
+/// an input that is overwritten a copy is saved.
+void set_saved(ir::Graph& graph, const ir::Values& values);
+/// Bytes to compare choices by: what lives anyway and scalars count nothing.
+int64_t typical_bytes(const ir::Values& saved);
+/// The note of a choice: how many values, how many bytes.
+std::string describe_saved(const ir::Graph& graph);
+
+}  // namespace tandem::passes

@@ -1,0 +1,141 @@
+// Cuts a joint graph where remat left nothing but saved values to carry over. The graph itself
+// becomes forward: it keeps its inputs, outputs and write-backs and gives the saved values behind
+// them, and last the sizes that backward cannot read off its own inputs. Backward is a new graph:
+// sizes, saved values and tangents in, gradients out.
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/opdef.h"
+#include "passes/partition/partition.h"
+#include "passes/passes.h"
+
+namespace tandem::passes {
+namespace {
+
+using ir::Node;
+using ir::OutputKind;
+using ir::Value;
+
+class Splitter {
+ public:
+  explicit Splitter(ir::Graph& joint) : joint_(joint), halves_(joint) {}
+
+  void run() {
+    for (Node* node = joint_.first(); node != nullptr; node = node->next)
+      if (!halves_.is_forward(node)) backward_nodes_.push_back(node);
+    find_carried();
+    find_sizes();
+    make_backward();
+    shrink_to_forward();
+  }
+
+ private:
+  /// Saved values that backward reads; forward need not give the others.
+  void find_carried() {
+    DenseMap<Value, char> read;
+    for (const Node* node : backward_nodes_)
+      ir::for_each_operand(node->args, [&](const Value* operand) { read[operand] = true; });
+    for (const ir::Output& output : joint_.outputs())
+      if (output.kind == OutputKind::gradient && output.value != nullptr) read[output.value] = true;
+    for (const ir::Output& output : joint_.outputs())
+      if (output.kind == OutputKind::saved && read.at(output.value))
+        carried_.push_back(output.value);
+  }
+
+  static void collect(const ir::Type& type, std::vector<sym::Expr>& symbols) {
+    for (sym::Expr size : type.sizes) sym::collect_symbols(size, symbols);
+    for (sym::Expr stride : type.strides) sym::collect_symbols(stride, symbols);
+  }
+
+  static void collect(const Node& node, std::vector<sym::Expr>& symbols) {
+    for (const ir::Arg& arg : node.args) {
+      if (const sym::Expr* one = std::get_if<sym::Expr>(&arg)) sym::collect_symbols(*one, symbols);
+      if (const ir::Ints* many = std::get_if<ir::Ints>(&arg))
+        for (sym::Expr each : *many) sym::collect_symbols(each, symbols);
+    }
+    for (const Value* result : node.results) collect(result->type, symbols);
+  }
+
+  /// Symbols of backward that are no size of a saved value or tangent by themselves.
+  void find_sizes() {
+    ir::Values tensors = carried_;
+    for (Value* input : joint_.inputs())
+      if (input->role == ir::Role::tangent) tensors.push_back(input);
+    std::vector<sym::Expr> symbols;
+    std::vector<sym::Expr> bound;
+    for (const Value* tensor : tensors) {
+      collect(tensor->type, symbols);
+      bound.insert(bound.end(), tensor->type.sizes.begin(), tensor->type.sizes.end());
+    }
+    for (const Node* node : backward_nodes_) collect(*node, symbols);
+    for (sym::Expr symbol : symbols) {
+      bool seen = std::find(bound.begin(), bound.end(), symbol) != bound.end();
+      if (!seen) sizes_.push_back(symbol.name());
+      if (!seen) bound.push_back(symbol);
+    }
+  }
+
+  void make_backward() {
+    ir::Graph& backward = joint_.module().add_graph(joint_.name() + "_backward");
+    for (const std::string& size : sizes_)
+      backward.add_input(size, ir::Type::scalar(DType::i64), ir::Role::saved);
+    for (size_t i = 0; i < carried_.size(); ++i)
+      add_input(backward, carried_[i],
+                carried_[i]->node == nullptr ? carried_[i]->name : "saved" + std::to_string(i),
+                ir::Role::saved);
+    for (Value* input : joint_.inputs())
+      if (input->role == ir::Role::tangent)
+        add_input(backward, input, input->name, ir::Role::tangent);
+    for (const Node* node : backward_nodes_) {
+      Node* made =
+          ir::clone_node(backward, *node, [&](const Value* v) { return in_backward(v); }, nullptr);
+      for (size_t i = 0; i < node->results.size(); ++i) moved_[node->results[i]] = made->results[i];
+    }
+    for (const ir::Output& output : joint_.outputs())
+      if (output.kind == OutputKind::gradient)
+        backward.add_output(output.value == nullptr ? nullptr : in_backward(output.value),
+                            output.kind, output.name);
+  }
+
+  /// Names are unique in a graph; a size and an input of the user's may share one.
+  void add_input(ir::Graph& backward, const Value* from, std::string name, ir::Role role) {
+    auto taken = [&](const Value* input) { return input->name == name; };
+    while (std::any_of(backward.inputs().begin(), backward.inputs().end(), taken)) name += "_";
+    moved_[from] = backward.add_input(std::move(name), from->type, role);
+  }
+
+  Value* in_backward(const Value* value) const {
+    Value* moved = moved_.at(value);
+    TD_CHECK(moved != nullptr)
+        << "backward reads a value of forward that is not saved: run remat before split";
+    return moved;
+  }
+
+  void shrink_to_forward() {
+    std::vector<ir::Output> outputs = joint_.outputs();
+    joint_.clear_outputs();
+    for (const ir::Output& output : outputs)
+      if (output.kind != OutputKind::gradient && output.kind != OutputKind::saved)
+        joint_.add_output(output.value, output.kind, output.name);
+    for (Value* value : carried_) joint_.add_output(value, OutputKind::saved);
+    // A size is no value of the graph: the output names the symbol.
+    for (const std::string& size : sizes_) joint_.add_output(nullptr, OutputKind::saved_size, size);
+    for (size_t i = backward_nodes_.size(); i-- > 0;) joint_.erase(backward_nodes_[i]);
+    ir::Values inputs = joint_.inputs();
+    for (Value* input : inputs)
+      if (input->role == ir::Role::tangent) joint_.erase_input(input);
+  }
+
+  ir::Graph& joint_;
+  Halves halves_;
+  std::vector<Node*> backward_nodes_;
+  ir::Values carried_;
+  std::vector<std::string> sizes_;
+  DenseMap<Value, Value*> moved_;
+};
+
+}  // namespace
+
+void split(ir::Graph& graph, PassCtx&) { Splitter(graph).run(); }
+
+}  // namespace tandem::passes

@@ -1,0 +1,78 @@
+// Graph to graph: every pass of this room, with its contract. Each is one file of its name.
+#pragma once
+
+#include "base/pass.h"
+#include "ir/graph.h"
+
+namespace tandem::passes {
+
+/// Facts about a graph that passes need, give and break.
+inline constexpr Facts kFunctional = 1 << 0;      // nothing mutates but copy_ to inputs at the end
+inline constexpr Facts kPure = 1 << 1;            // random ops carry seed and stream
+inline constexpr Facts kDifferentiable = 1 << 2;  // every op has a gradient or a reason
+inline constexpr Facts kJoint = 1 << 3;           // gradients of inputs are outputs
+inline constexpr Facts kCore = 1 << 4;            // every op has a lowering
+inline constexpr Facts kChosen = 1 << 5;          // outputs name what forward saves for backward
+inline constexpr Facts kSeparate = 1 << 6;  // backward reads nothing of forward but saved values
+
+/// Nodes that contradict the facts.
+std::vector<Diagnostic> check_facts(const ir::Graph& graph, Facts facts);
+
+/// In-place and out= ops become pure ones; writes through views become scatters to the base; later
+/// reads of aliases are regenerated. Inputs that were written get a `copy_` at the end. Under
+/// no_grad the new value keeps the old one's history (with_history).
+void functionalize(ir::Graph& graph, PassCtx& ctx);
+
+/// Replaces ops that have no gradient rule by their decomposition, so that reverse mode sees
+/// through them.
+void decompose_composite(ir::Graph& graph, PassCtx& ctx);
+
+/// Numbers random ops and gives them the seed input: from here they are functions of (seed, stream,
+/// index).
+void rng(ir::Graph& graph, PassCtx& ctx);
+
+/// Reverse mode: adds the backward nodes behind the forward ones. Option `seed`: "tangents"
+/// (default; one tangent input for each differentiable output) or "ones" (the first output is a
+/// scalar loss). Gradients become outputs named by input, in input order; none for inputs that need
+/// none.
+void joint(ir::Graph& graph, PassCtx& ctx);
+
+/// Replaces ops without a lowering by their decomposition.
+void decompose_core(ir::Graph& graph, PassCtx& ctx);
+
+/// Removes what changes nothing: x * 1, casts to the same type, transposes of transposes, reshapes
+/// of reshapes … Bits stay the same. Only after joint: a value loses its place in the gradient's
+/// history.
+void constant_fold(ir::Graph& graph, PassCtx& ctx);
+
+/// Merges equal nodes; the stronger recompute policy wins.
+void cse(ir::Graph& graph, PassCtx& ctx);
+
+/// Removes nodes whose results nothing reads, keeping those that write.
+void dce(ir::Graph& graph, PassCtx& ctx);
+
+// Partition (partition/): a joint graph becomes forward and backward. Sizes need no saving until
+// split: they are symbols, not values.
+
+/// The default partition. Saves the forward values that backward reads; instead of a view its base;
+/// not what is made from nothing, nor casts and masks of what is kept anyway or smaller. Recompute
+/// policies go first, but for what can fail. The saved values become outputs of kind `saved`.
+/// Option `partition`: "default" or "min_cut".
+void choose(ir::Graph& graph, PassCtx& ctx);
+
+/// Chooses as a minimum cut over bytes: chains of pointwise nodes are computed again where that
+/// saves memory. Products, reductions, random numbers and what can fail never are.
+void min_cut(ir::Graph& graph, PassCtx& ctx);
+
+/// Copies forward nodes whose results backward reads but forward does not save into the backward
+/// part, each right before its first reader; marks every node as forward or backward. cse would
+/// undo it.
+void remat(ir::Graph& graph, PassCtx& ctx);
+
+/// The graph becomes forward: outputs and write-backs as before, then saved values (tensors, then
+/// scalars), then saved sizes, each an output without a value that has the symbol's name. A new
+/// graph `<name>_backward` takes saved sizes (i64 inputs with the names of symbols), saved values
+/// and tangents, and gives one gradient for each input of forward, or none.
+void split(ir::Graph& graph, PassCtx& ctx);
+
+}  // namespace tandem::passes

@@ -1,0 +1,95 @@
+// A view's index map at symbolic positions, laid over self's strides: where the address is affine
+// in every position its coefficients are the view's strides; where it is not, no strides can say
+// it.
+#include "passes/strides.h"
+
+#include <fmt/format.h>
+
+#include "base/diagnostic.h"
+#include "ops/opdef.h"
+
+namespace tandem::passes {
+namespace {
+
+using ir::Sizes;
+using sym::Expr;
+
+/// Answers a lowering's loads with their address.
+class AddressLowering final : public ops::Lowering {
+ public:
+  AddressLowering(sym::Pool& symbols, const Sizes& strides) : pool_(symbols), strides_(&strides) {}
+  loop::ScalarPool& scalars() override { return pool_; }
+  loop::Val load(const ir::Value* tensor, const ops::Index& index, loop::Val) override {
+    Expr address = 0;
+    for (size_t i = 0; i < index.size() && i < strides_->size(); ++i)
+      address = address + index[i] * (*strides_)[i];
+    return pool_.load(0, compute_type(tensor->type.dtype), address);
+  }
+  loop::Val scalar(const ir::Arg&, DType dtype) override { return pool_.constant(dtype, 0); }
+  loop::Val launch_number(int64_t number) override { return pool_.integer(DType::i64, number); }
+  int32_t error(const std::string&) override { return 0; }
+
+ private:
+  loop::ScalarPool pool_;
+  const Sizes* strides_;
+};
+
+bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
+  Sizes wanted = ir::contiguous_strides(sizes);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == Expr(0)) return true;
+    if (sizes[i] != Expr(1) && strides[i] != wanted[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Sizes EagerStrides::of(const ir::Value* value) const {
+  const Sizes* known = strides_.find(value);
+  if (known != nullptr && !known->empty()) return *known;
+  return value->type.strides.empty() ? ir::contiguous_strides(value->type.sizes)
+                                     : value->type.strides;
+}
+
+std::optional<Sizes> EagerStrides::view_strides(const ir::Node& view, const ir::Value* result,
+                                                const Sizes& self) {
+  AddressLowering lowering(graph_->pool(), self);
+  ops::Definition definition = ops::def_of(view).lower(lowering, view.call());
+  ops::Index index;
+  for (Expr size : result->type.sizes) index.push_back(graph_->pool().index("v", size));
+  loop::Val element = definition.map(result->index, index);
+  if (element->opcode != loop::Opcode::load) return std::nullopt;
+  Sizes strides;
+  Expr rest = element->index;
+  for (size_t i = 0; i < index.size(); ++i) {
+    std::optional<sym::Affine> affine = sym::affine_in(rest, index[i]);
+    if (!affine) return std::nullopt;
+    for (Expr axis : index)
+      if (sym::depends_on(affine->coefficient, axis)) return std::nullopt;
+    strides.push_back(affine->coefficient);
+    rest = affine->rest;
+  }
+  return strides;
+}
+
+bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
+  if (ops::def_of(view).lower == nullptr) return true;
+  Sizes own = of(self);
+  if (view.op->schema.name == "aten::contiguous" && !is_contiguous(self->type.sizes, own))
+    return false;
+  for (const ir::Value* result : view.results) {
+    if (result->type.numel() == Expr(0)) continue;
+    std::optional<Sizes> strides = view_strides(view, result, own);
+    if (!strides && view.op->schema.name == "aten::view")
+      throw UserError(
+          fmt::format("[aten::view] sizes {} do not fit the strides {} of self {}: use reshape",
+                      ir::to_string(result->type.sizes), ir::to_string(own), to_string(self->type)),
+          view.origin.place);
+    if (!strides) return false;
+    strides_[result] = *strides;
+  }
+  return true;
+}
+
+}  // namespace tandem::passes

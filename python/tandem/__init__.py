@@ -1,0 +1,66 @@
+"""Tandem from Python: compile tensor programs and run them on torch tensors."""
+
+from tandem._tandem import Op, Unsupported, UserError, ops, set_threads, threads
+from tandem._tandem import Executable as _Executable
+from tandem._tandem import compile_text as _compile_text
+
+__all__ = [
+    "Executable",
+    "Op",
+    "Unsupported",
+    "UserError",
+    "compile_text",
+    "ops",
+    "set_threads",
+    "threads",
+]
+
+
+class Executable:
+    """A compiled graph. Tensors go in and come out without a copy."""
+
+    def __init__(self, native: _Executable):
+        self._native = native
+
+    def run(self, arguments):
+        """Results of the graph for tensors, ints and floats, one for each of `inputs`."""
+        return self._native.run([_plain(argument) for argument in arguments])
+
+    __call__ = run
+
+    @property
+    def inputs(self):
+        """Names, in the order that run takes; tangents come last."""
+        return self._native.inputs
+
+    @property
+    def outputs(self):
+        """Names: "output", or of a gradient the name of its input."""
+        return self._native.outputs
+
+    @property
+    def times(self):
+        """Milliseconds by stage of the compilation."""
+        return self._native.times
+
+    @property
+    def report(self):
+        """What was decided and why, and every kernel; empty unless compiled with report=True."""
+        return self._native.report
+
+
+def _plain(argument):
+    if getattr(argument, "requires_grad", False):
+        argument = argument.detach()
+    return argument
+
+
+def compile_text(
+    text, gradients="", *, interpret=False, always_parallel=False, report=False, level=-1
+):
+    """Compiles the first graph of a text.
+
+    `gradients`: "", "tangents" (one input for each output's tangent) or "ones" (the first output
+    is a scalar loss). `interpret` runs the slow reference engine instead of
+    machine code; `always_parallel` uses the thread team for work of any size."""
+    return Executable(_compile_text(text, gradients, interpret, always_parallel, report, level))

@@ -1,0 +1,132 @@
+// Fresh pages are the most expensive memory there is (a page fault costs more than writing the
+// page), and a training step asks for the same sizes again and again. So released blocks are kept
+// in free lists, one per size class of at most 25 % waste, newest first: the block whose lines are
+// still in the cache. The first block of a class comes from aligned_alloc; large ones ask for huge
+// pages.
+#include "runtime/allocator.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <string>
+
+#include "base/check.h"
+#include "base/diagnostic.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+namespace tandem::runtime {
+namespace {
+
+constexpr int64_t kMinBlock = 64;
+constexpr int64_t kHugePage = 2 << 20;
+constexpr int64_t kMaxBlock = int64_t{1} << 46;
+
+struct SizeClass {
+  int number;
+  int64_t bytes;
+};
+
+// Class 4p + q holds blocks of (4 + q) << p bytes, rounded up to the granule of its range.
+SizeClass size_class(int64_t bytes) {
+  const int64_t wanted = std::max(bytes, kMinBlock);
+  const int top = std::bit_width(static_cast<uint64_t>(wanted - 1));  // wanted <= 1 << top
+  const int shift = std::max(top - 3, 4);
+  const int64_t steps = ((wanted - 1) >> shift) + 1;  // 4 … 8 quarters of the lower power
+  const int64_t granule = wanted >= kHugePage ? kHugePage : kMinBlock;
+  const int64_t size = ((steps << shift) + granule - 1) / granule * granule;
+  return {static_cast<int>(4 * (shift - 4) + (steps - 4)), size};
+}
+
+void* fresh_block(int64_t bytes) {
+  const bool huge = bytes >= kHugePage;
+  const size_t size = static_cast<size_t>(bytes);
+  void* block = std::aligned_alloc(static_cast<size_t>(huge ? kHugePage : kMinBlock), size);
+  if (block != nullptr && huge) madvise(block, size, MADV_HUGEPAGE);
+  return block;
+}
+
+}  // namespace
+
+int64_t Allocator::class_bytes(int64_t bytes) { return size_class(bytes).bytes; }
+
+void* Allocator::allocate(int64_t bytes) {
+  TD_CHECK(bytes >= 0) << "block of " << bytes << " bytes";
+  if (bytes > kMaxBlock)
+    throw UserError("out of memory: " + std::to_string(bytes) + " bytes asked");
+  const SizeClass wanted = size_class(bytes);
+  void* block = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    counters_.live_bytes += wanted.bytes;
+    counters_.peak_live_bytes = std::max(counters_.peak_live_bytes, counters_.live_bytes);
+    std::vector<void*>& list = cached_[static_cast<size_t>(wanted.number)];
+    if (!list.empty()) {
+      block = list.back();
+      list.pop_back();
+      counters_.cached_bytes -= wanted.bytes;
+    }
+  }
+  if (block != nullptr) {
+    ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(wanted.bytes));
+    return block;
+  }
+  block = fresh_block(wanted.bytes);
+  if (block == nullptr) {
+    trim();
+    block = fresh_block(wanted.bytes);
+  }
+  if (block != nullptr) return block;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  counters_.live_bytes -= wanted.bytes;
+  throw UserError("out of memory: " + std::to_string(bytes) + " bytes asked, " +
+                  std::to_string(counters_.live_bytes) + " bytes in use");
+}
+
+void Allocator::release(void* block, int64_t bytes) {
+  const SizeClass wanted = size_class(bytes);
+  ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(wanted.bytes));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  cached_[static_cast<size_t>(wanted.number)].push_back(block);
+  counters_.live_bytes -= wanted.bytes;
+  counters_.cached_bytes += wanted.bytes;
+}
+
+void Allocator::trim() {
+  std::array<std::vector<void*>, kClasses> lists;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lists.swap(cached_);
+    counters_.cached_bytes = 0;
+  }
+  for (const std::vector<void*>& list : lists) {
+    for (void* block : list) {
+      ASAN_UNPOISON_MEMORY_REGION(block, kMinBlock);
+      std::free(block);
+    }
+  }
+}
+
+AllocatorCounters Allocator::counters() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return counters_;
+}
+
+void Allocator::reset_peak() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  counters_.peak_live_bytes = counters_.live_bytes;
+}
+
+Allocator& allocator() {
+  static Allocator* const instance = new Allocator;
+  return *instance;
+}
+
+}  // namespace tandem::runtime

@@ -1,0 +1,68 @@
+// Caching allocator of all tensor memory: arenas, outputs, saved activations, scratch.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace tandem::runtime {
+
+/// Bytes are those of the size class, not of the request.
+struct AllocatorCounters {
+  int64_t live_bytes = 0;       // handed out
+  int64_t cached_bytes = 0;     // released and kept
+  int64_t peak_live_bytes = 0;  // highest live_bytes since the start or `reset_peak`
+};
+
+/// Thread-safe. A released block is kept for the next request of its size class, because fresh
+/// pages cost six times a warm write. Blocks are 64-byte aligned; from 2 MiB on, 2 MiB aligned and
+/// on huge pages.
+class Allocator {
+ public:
+  Allocator() = default;
+  Allocator(const Allocator&) = delete;
+  Allocator& operator=(const Allocator&) = delete;
+  /// Gives back what is cached; blocks still live are leaked, never freed under their owner.
+  ~Allocator() { trim(); }
+
+  /// Memory of at least `bytes` bytes with unspecified content. Zero bytes give a valid block too.
+  /// Throws UserError when the system has no memory left, after giving back what was cached.
+  void* allocate(int64_t bytes);
+  /// `bytes` is what was asked of `allocate`.
+  void release(void* block, int64_t bytes);
+  /// Returns cached blocks to the system.
+  void trim();
+  AllocatorCounters counters() const;
+  void reset_peak();
+
+  /// Bytes that a request really takes: powers of two in four steps, from 2 MiB on in whole 2 MiB.
+  static int64_t class_bytes(int64_t bytes);
+
+ private:
+  static constexpr int kClasses = 4 * 48;
+  mutable std::mutex mutex_;
+  std::array<std::vector<void*>, kClasses> cached_;
+  AllocatorCounters counters_;
+};
+
+/// The allocator of the process; never destroyed, so that arrays with static storage may outlive
+/// main.
+Allocator& allocator();
+
+/// A block of the process's allocator for the length of a scope.
+class ScopedBlock {
+ public:
+  explicit ScopedBlock(int64_t bytes) : bytes_(bytes), data_(allocator().allocate(bytes)) {}
+  ~ScopedBlock() { allocator().release(data_, bytes_); }
+  ScopedBlock(const ScopedBlock&) = delete;
+  ScopedBlock& operator=(const ScopedBlock&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  int64_t bytes_;
+  void* data_;
+};
+
+}  // namespace tandem::runtime

@@ -1,0 +1,451 @@
+// One call. What depends on sizes (guards, arena plan, strides, library plans) is resolved when the
+// sizes differ from the last call's; in between, a call compares the arguments with what is known,
+// fills the pointer tables and runs the steps. Nothing is looked up by name and nothing is
+// allocated but the outputs, the arena and what has to be copied. Inputs change only after the last
+// step has succeeded, except those that kernels write in place.
+#include "runtime/execution.h"
+
+#include <chrono>
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/diagnostic.h"
+#include "runtime/parallel_for.h"
+#include "runtime/placement.h"
+#include "runtime/size_code.h"
+
+namespace tandem::runtime {
+namespace {
+
+constexpr int64_t kParallelNanoseconds = 5000;
+
+std::string expected_text(const abi::Input& input) {
+  std::string text = std::string(name_of(input.dtype)) + "[";
+  for (size_t i = 0; i < input.sizes.size(); ++i)
+    text += (i > 0 ? ", " : "") + to_text(input.sizes[i]);
+  return text + "]";
+}
+
+std::string kind_of(const Argument& argument) {
+  if (const Array* array = std::get_if<Array>(&argument)) return array->describe();
+  return std::holds_alternative<int64_t>(argument) ? "an i64 scalar" : "an f64 scalar";
+}
+
+}  // namespace
+
+Execution::Execution(const LoadedProgram& loaded) : loaded_(loaded) {
+  slots_.assign(program().slots, 0);
+  for (const abi::Buffer& buffer : program().buffers)
+    buffers_.push_back({buffer.kind, buffer.index, 0, 0});
+  bases_.assign(buffers_.size(), nullptr);
+  output_storage_.resize(buffers_.size());
+  input_strides_.resize(program().inputs.size());
+  make_steps();
+}
+
+void Execution::make_steps() {
+  for (const abi::Instruction& instruction : program().instructions) {
+    if (const abi::Launch* launch = std::get_if<abi::Launch>(&instruction)) {
+      const uint32_t index = static_cast<uint32_t>(launches_.size());
+      steps_.push_back({StepKind::launch, index});
+      LaunchState& state = launches_.emplace_back();
+      state.launch = launch;
+      state.kernel = loaded_.kernels_[launch->kernel];
+      state.pointers.resize(launch->buffers.size());
+      state.sizes.resize(launch->sizes.size());
+      find_scalar_arguments(index);
+    } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
+      steps_.push_back({StepKind::library, static_cast<uint32_t>(libraries_.size())});
+      libraries_.push_back({call, LibrarySite(*call), nullptr, {}, {}});
+    } else {
+      steps_.push_back({StepKind::copy, static_cast<uint32_t>(copies_.size())});
+      copies_.push_back({&std::get<abi::Copy>(instruction), {}, {}});
+    }
+  }
+}
+
+void Execution::find_scalar_arguments(uint32_t launch) {
+  const std::vector<abi::SizeCode>& codes = launches_[launch].launch->sizes;
+  for (uint32_t i = 0; i < codes.size(); ++i) {
+    const bool is_scalar =
+        std::any_of(codes[i].begin(), codes[i].end(), [&](const abi::SizeInstruction& instruction) {
+          return instruction.op == abi::SizeInstruction::Op::slot &&
+                 loaded_.is_cheap_slot_[static_cast<size_t>(instruction.value)] != 0;
+        });
+    if (is_scalar) scalar_arguments_.push_back({&codes[i], launch, i});
+  }
+}
+
+// --- Before anything runs ---
+
+void Execution::set_slot(int64_t slot, int64_t value) {
+  const size_t at = static_cast<size_t>(slot);
+  if (slots_[at] == value) return;
+  slots_[at] = value;
+  if (loaded_.is_cheap_slot_[at] == 0) is_resolved_ = false;
+}
+
+void Execution::bind_scalar(uint32_t index, const Argument& argument) {
+  const abi::Input& input = program().inputs[index];
+  const int64_t* const integer = std::get_if<int64_t>(&argument);
+  const double* const real = std::get_if<double>(&argument);
+  if (is_float(input.dtype) && (integer != nullptr || real != nullptr)) {
+    const double value = real != nullptr ? *real : static_cast<double>(*integer);
+    set_slot(input.scalar_slot, std::bit_cast<int64_t>(value));
+  } else if (integer != nullptr) {
+    set_slot(input.scalar_slot, *integer);
+  } else {
+    throw UserError("input '" + input.name + "': expected an " +
+                    (is_float(input.dtype) ? "f64" : "i64") + " scalar, got " + kind_of(argument));
+  }
+}
+
+void Execution::check_array(uint32_t index, const Argument& argument) const {
+  const abi::Input& input = program().inputs[index];
+  const Array* const array = std::get_if<Array>(&argument);
+  if (array != nullptr && array->dtype() == input.dtype && array->rank() == input.sizes.size())
+    return;
+  throw UserError("input '" + input.name + "': expected " + expected_text(input) + ", got " +
+                  kind_of(argument));
+}
+
+void Execution::check_sizes(std::span<const Argument> arguments) const {
+  for (const LoadedProgram::SizeStep& step : loaded_.check_steps_) {
+    const Array& array = std::get<Array>(arguments[step.input]);
+    const abi::Input& input = program().inputs[step.input];
+    const int64_t expected = evaluate(input.sizes[step.dim], slots_);
+    if (array.sizes()[step.dim] == expected) [[likely]]
+      continue;
+    const std::string code = to_text(input.sizes[step.dim]);
+    const std::string number = std::to_string(expected);
+    throw UserError("input '" + input.name + "': expected " + expected_text(input) + ", got " +
+                    array.describe() + ": size " + std::to_string(step.dim) + " must be " +
+                    (code == number ? code : code + " = " + number));
+  }
+}
+
+void Execution::bind(std::span<const Argument> arguments) {
+  if (arguments.size() != program().inputs.size())
+    throw UserError("program '" + program().name + "' takes " +
+                    std::to_string(program().inputs.size()) + " inputs, got " +
+                    std::to_string(arguments.size()));
+  for (uint32_t i = 0; i < arguments.size(); ++i) {
+    if (program().inputs[i].is_scalar) {
+      bind_scalar(i, arguments[i]);
+    } else {
+      check_array(i, arguments[i]);
+    }
+  }
+  for (const LoadedProgram::SizeStep& step : loaded_.bind_steps_)
+    set_slot(step.slot, std::get<Array>(arguments[step.input]).sizes()[step.dim]);
+  check_sizes(arguments);
+}
+
+void Execution::check_guards() const {
+  for (const abi::Guard& guard : program().guards) {
+    if (evaluate(guard, slots_)) continue;
+    throw UserError("program '" + program().name + "': guard " + guard.text +
+                    " fails: " + to_text(guard.left) + " is " +
+                    std::to_string(evaluate(guard.left, slots_)) + ", " + to_text(guard.right) +
+                    " is " + std::to_string(evaluate(guard.right, slots_)));
+  }
+}
+
+// --- For new sizes ---
+
+int64_t Execution::value(const abi::SizeCode& code) const {
+  return code.empty() ? 0 : evaluate(code, slots_);
+}
+
+Execution::View Execution::resolve(const abi::TensorRef& ref, DType dtype) const {
+  View view;
+  view.buffer = ref.buffer;
+  view.dtype = dtype;
+  for (const abi::SizeCode& code : ref.sizes) view.sizes.push_back(value(code));
+  for (const abi::SizeCode& code : ref.strides) view.strides.push_back(value(code));
+  view.offset = value(ref.offset);
+  return view;
+}
+
+Execution::View Execution::resolve(const abi::TensorRef& ref) const {
+  return resolve(ref, program().buffers[ref.buffer].dtype);
+}
+
+void Execution::resolve() {
+  check_guards();
+  for (size_t i = 0; i < program().inputs.size(); ++i) {
+    input_strides_[i].clear();
+    for (const abi::SizeCode& code : program().inputs[i].strides)
+      input_strides_[i].push_back(value(code));
+  }
+  resolve_arena();
+  resolve_steps();
+  output_views_.clear();
+  for (const abi::Output& output : program().outputs) {
+    if (output.kind == abi::Output::Kind::scalar) {
+      output_views_.emplace_back();
+    } else if (output.kind == abi::Output::Kind::input_view) {
+      output_views_.push_back(resolve(output.ref, program().inputs[output.input].dtype));
+    } else {
+      output_views_.push_back(resolve(output.ref));
+    }
+  }
+  write_back_views_.clear();
+  for (const abi::WriteBack& write_back : program().write_backs)
+    write_back_views_.push_back(resolve(write_back.src));
+  is_resolved_ = true;
+}
+
+void Execution::resolve_arena() {
+  std::vector<Lifetime> lifetimes;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const abi::Buffer& buffer = program().buffers[i];
+    buffers_[i].bytes = value(buffer.bytes);
+    const bool is_temporary = buffer.kind == abi::BufferKind::temporary;
+    lifetimes.push_back({is_temporary ? buffers_[i].bytes : 0, buffer.first_use, buffer.last_use});
+  }
+  const Placement placement = place(lifetimes);
+  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].offset = placement.offsets[i];
+  arena_bytes_ = placement.bytes;
+}
+
+void Execution::resolve_steps() {
+  scratch_bytes_ = 0;
+  for (LaunchState& state : launches_) {
+    for (size_t i = 0; i < state.sizes.size(); ++i) state.sizes[i] = value(state.launch->sizes[i]);
+    state.tasks = value(state.launch->tasks);
+    state.is_parallel = state.tasks > 1 && value(state.launch->work) > kParallelNanoseconds;
+    scratch_bytes_ = std::max(scratch_bytes_, (value(state.launch->scratch_bytes) + 63) / 64 * 64);
+  }
+  for (LibraryState& state : libraries_) {
+    state.views.clear();
+    for (const abi::TensorRef& ref : state.call->args) state.views.push_back(resolve(ref));
+    state.views.push_back(resolve(state.call->out));
+    std::vector<Operand> operands;
+    for (const View& view : state.views) operands.push_back({view.dtype, view.sizes, view.strides});
+    state.plan = &state.site.prepare(operands);
+    state.pointers.resize(state.views.size());
+  }
+  for (CopyState& state : copies_) {
+    state.src = resolve(state.copy->src);
+    state.dst = resolve(state.copy->dst);
+  }
+}
+
+// --- At every call ---
+
+bool Execution::matches(uint32_t input, const Array& array) const {
+  const std::vector<int64_t>& expected = input_strides_[input];
+  const std::span<const int64_t> strides = array.strides();
+  const std::span<const int64_t> sizes = array.sizes();
+  bool same = true;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (sizes[i] == 0) return true;
+    if (sizes[i] != 1 && strides[i] != expected[i]) same = false;
+  }
+  const uintptr_t address = reinterpret_cast<uintptr_t>(array.raw());
+  return same && address % static_cast<uintptr_t>(size_of(array.dtype())) == 0;
+}
+
+// What the kernels see instead of an array of other strides.
+Array Execution::staged_copy(uint32_t input, const Array& array) const {
+  const std::vector<int64_t>& strides = input_strides_[input];
+  bool is_broadcast = false;
+  for (size_t i = 0; i < strides.size(); ++i)
+    if (strides[i] == 0 && array.sizes()[i] > 1) is_broadcast = true;
+  if (is_broadcast || loaded_.has_view_[input] != 0) {
+    std::string text = "input '" + program().inputs[input].name + "': expected strides [";
+    for (size_t i = 0; i < strides.size(); ++i)
+      text += (i > 0 ? ", " : "") + std::to_string(strides[i]);
+    throw UserError(text + "], which cannot be had by a copy because " +
+                    (is_broadcast ? "elements are shared" : "an output is a view of it"));
+  }
+  const int64_t elements = extent(array.sizes(), strides);
+  const Array block = Array::empty(array.dtype(), std::array{elements});
+  const Array copy = block.as_strided(array.sizes(), strides);
+  copy.copy_from(array);
+  return copy;
+}
+
+void Execution::point_inputs(std::span<const Argument> arguments) {
+  staged_.clear();
+  for (uint32_t i = 0; i < arguments.size(); ++i) {
+    const Array* const array = std::get_if<Array>(&arguments[i]);
+    if (array == nullptr || matches(i, *array)) [[likely]]
+      continue;
+    staged_.push_back({i, staged_copy(i, *array)});
+  }
+}
+
+const Array& Execution::seen_input(std::span<const Argument> arguments, uint32_t input) const {
+  for (const StagedInput& staged : staged_)
+    if (staged.input == input) return staged.copy;
+  return std::get<Array>(arguments[input]);
+}
+
+void Execution::point_buffers(std::span<const Argument> arguments, std::byte* arena) {
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const BufferState& buffer = buffers_[i];
+    switch (buffer.kind) {
+      case abi::BufferKind::input: bases_[i] = seen_input(arguments, buffer.index).raw(); break;
+      case abi::BufferKind::constant: bases_[i] = loaded_.constants_[buffer.index].raw(); break;
+      case abi::BufferKind::temporary: bases_[i] = arena + buffer.offset; break;
+      case abi::BufferKind::output:
+        output_storage_[i] = std::make_shared<const Storage>(buffer.bytes);
+        bases_[i] = output_storage_[i]->data();
+        break;
+    }
+  }
+  for (const ScalarArgument& scalar : scalar_arguments_)
+    launches_[scalar.launch].sizes[scalar.index] = evaluate(*scalar.code, slots_);
+}
+
+void* Execution::address(const View& view) const {
+  return static_cast<std::byte*>(bases_[view.buffer]) + view.offset * size_of(view.dtype);
+}
+
+void Execution::run_launch(LaunchState& state, std::byte* scratch) const {
+  if (state.tasks <= 0) return;
+  const std::vector<uint32_t>& buffers = state.launch->buffers;
+  for (size_t i = 0; i < buffers.size(); ++i) state.pointers[i] = bases_[buffers[i]];
+  int64_t status = 0;
+  if (!state.is_parallel) {
+    status = state.kernel(state.pointers.data(), state.sizes.data(), 0, state.tasks, scratch);
+  } else {
+    status = run_team(state, scratch);
+  }
+  if (status == 0) [[likely]]
+    return;
+  const size_t number = static_cast<size_t>(status - 1);
+  TD_CHECK(number < state.launch->errors.size()) << state.launch->label << " status " << status;
+  throw UserError(state.launch->errors[number]);
+}
+
+int64_t Execution::run_team(const LaunchState& state, std::byte* scratch) const {
+  std::mutex mutex;
+  int64_t failed_at = INT64_MAX;
+  int64_t failed_status = 0;
+  parallel_for(state.tasks, [&](int64_t lo, int64_t hi) {
+    std::byte* const own = scratch == nullptr ? nullptr : scratch + thread_index() * scratch_bytes_;
+    const int64_t status = state.kernel(state.pointers.data(), state.sizes.data(), lo, hi, own);
+    if (status == 0) return;
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (lo >= failed_at) return;
+    failed_at = lo;
+    failed_status = status;
+  });
+  return failed_status;
+}
+
+void Execution::run_library(LibraryState& state) const {
+  for (size_t i = 0; i < state.views.size(); ++i) state.pointers[i] = address(state.views[i]);
+  state.plan->execute(state.pointers);
+}
+
+void Execution::run_steps(std::byte* scratch) {
+  if (loaded_.profile_.running()) [[unlikely]]
+    return run_profiled(scratch);
+  for (const Step& step : steps_) run_step(step, scratch);
+}
+
+void Execution::run_profiled(std::byte* scratch) {
+  using Clock = std::chrono::steady_clock;
+  for (uint32_t i = 0; i < steps_.size(); ++i) {
+    const Clock::time_point start = Clock::now();
+    run_step(steps_[i], scratch);
+    const std::chrono::nanoseconds taken = Clock::now() - start;
+    loaded_.profile_.add(i, taken.count());
+  }
+}
+
+inline void Execution::run_step(const Step& step, std::byte* scratch) {
+  switch (step.kind) {
+    case StepKind::launch: run_launch(launches_[step.index], scratch); break;
+    case StepKind::library: run_library(libraries_[step.index]); break;
+    case StepKind::copy: {
+      const CopyState& state = copies_[step.index];
+      copy_strided(address(state.dst), state.dst.strides, address(state.src), state.src.strides,
+                   state.dst.sizes, size_of(state.dst.dtype));
+      break;
+    }
+  }
+}
+
+// A write-back may read an input that another one writes: then all are read before the first is
+// written.
+void Execution::write_back(std::span<const Argument> arguments) const {
+  std::vector<Array> read;
+  if (loaded_.write_backs_overlap_) {
+    for (const View& view : write_back_views_) {
+      read.push_back(Array::empty(view.dtype, view.sizes));
+      copy_strided(read.back().raw(), read.back().strides(), address(view), view.strides,
+                   view.sizes, size_of(view.dtype));
+    }
+  }
+  for (size_t i = 0; i < write_back_views_.size(); ++i) {
+    const View& view = write_back_views_[i];
+    const Array& target = seen_input(arguments, program().write_backs[i].input);
+    const bool is_read = !read.empty();
+    copy_strided(target.raw(), target.strides(), is_read ? read[i].raw() : address(view),
+                 is_read ? read[i].strides() : std::span<const int64_t>(view.strides), view.sizes,
+                 size_of(view.dtype));
+  }
+  for (const StagedInput& staged : staged_)
+    if (loaded_.is_written_[staged.input] != 0)
+      std::get<Array>(arguments[staged.input]).copy_from(staged.copy);
+}
+
+std::vector<Result> Execution::results(std::span<const Argument> arguments) {
+  std::vector<Result> results;
+  results.reserve(program().outputs.size());
+  for (size_t i = 0; i < program().outputs.size(); ++i) {
+    const abi::Output& output = program().outputs[i];
+    const View& view = output_views_[i];
+    if (output.kind == abi::Output::Kind::tensor) {
+      results.emplace_back(Array::window(output_storage_[view.buffer], view.dtype, view.sizes,
+                                         view.strides, view.offset));
+    } else if (output.kind == abi::Output::Kind::input_view) {
+      const Array& input = std::get<Array>(arguments[output.input]);
+      results.emplace_back(input.as_strided(view.sizes, view.strides, view.offset));
+    } else if (is_float(output.dtype)) {
+      results.emplace_back(std::bit_cast<double>(value(output.scalar)));
+    } else {
+      results.emplace_back(value(output.scalar));
+    }
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    if (buffers_[i].kind == abi::BufferKind::output) output_storage_[i].reset();
+  staged_.clear();
+  return results;
+}
+
+std::vector<Result> Execution::run(std::span<const Argument> arguments) {
+  bind(arguments);
+  if (!is_resolved_) resolve();
+  point_inputs(arguments);
+  const int64_t scratch = scratch_bytes_ * threads();
+  std::optional<ScopedBlock> arena;
+  if (arena_bytes_ + scratch > 0) arena.emplace(arena_bytes_ + scratch);
+  std::byte* const memory = arena ? arena->data() : nullptr;
+  point_buffers(arguments, memory);
+  run_steps(scratch > 0 ? memory + arena_bytes_ : nullptr);
+  if (!write_back_views_.empty() || !staged_.empty()) write_back(arguments);
+  return results(arguments);
+}
+
+std::vector<LibraryCallReport> Execution::library_calls() const {
+  std::vector<LibraryCallReport> reports;
+  for (const LibraryState& state : libraries_) {
+    if (state.plan == nullptr) continue;
+    const PlanReport& report = state.plan->report();
+    reports.push_back({state.call->label, report.implementation, report.flops, report.tasks});
+  }
+  return reports;
+}
+
+}  // namespace tandem::runtime

@@ -1,0 +1,133 @@
+// The state of one call of a program: slots, resolved sizes, pointer tables. Reused by later calls.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "abi/program.h"
+#include "runtime/allocator.h"
+#include "runtime/executor.h"
+#include "runtime/library.h"
+
+namespace tandem::runtime {
+
+class Execution {
+ public:
+  explicit Execution(const LoadedProgram& loaded);
+
+  std::vector<Result> run(std::span<const Argument> arguments);
+  int64_t arena_bytes() const { return arena_bytes_; }
+  std::vector<LibraryCallReport> library_calls() const;
+
+ private:
+  /// A TensorRef with its numbers.
+  struct View {
+    uint32_t buffer = 0;
+    DType dtype = DType::f32;
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
+    int64_t offset = 0;  // elements
+  };
+  struct LaunchState {
+    const abi::Launch* launch = nullptr;
+    abi::KernelFunction kernel = nullptr;
+    std::vector<void*> pointers;
+    std::vector<int64_t> sizes;
+    int64_t tasks = 0;
+    bool is_parallel = false;
+  };
+  struct LibraryState {
+    const abi::LibraryCall* call = nullptr;
+    LibrarySite site;
+    LibraryPlan* plan = nullptr;
+    std::vector<View> views;  // args, then out
+    std::vector<void*> pointers;
+  };
+  struct CopyState {
+    const abi::Copy* copy = nullptr;
+    View src;
+    View dst;
+  };
+  enum class StepKind : uint8_t { launch, library, copy };
+  struct Step {
+    StepKind kind;
+    uint32_t index;
+  };
+  struct BufferState {
+    abi::BufferKind kind;
+    uint32_t index;  // input or constant
+    int64_t bytes = 0;
+    int64_t offset = 0;  // temporaries: in the arena
+  };
+  /// A kernel argument that reads a cheap slot: evaluated at every call.
+  struct ScalarArgument {
+    const abi::SizeCode* code;
+    uint32_t launch;
+    uint32_t index;
+  };
+  /// A staged input: what the kernels see instead of the caller's array.
+  struct StagedInput {
+    uint32_t input;
+    Array copy;
+  };
+
+  const abi::Program& program() const { return loaded_.program(); }
+  void make_steps();
+  void find_scalar_arguments(uint32_t launch);
+
+  // Before anything runs.
+  void bind(std::span<const Argument> arguments);
+  void bind_scalar(uint32_t index, const Argument& argument);
+  void set_slot(int64_t slot, int64_t value);
+  void check_array(uint32_t index, const Argument& argument) const;
+  void check_sizes(std::span<const Argument> arguments) const;
+  void check_guards() const;
+
+  // For new sizes.
+  void resolve();
+  void resolve_arena();
+  void resolve_steps();
+  View resolve(const abi::TensorRef& ref, DType dtype) const;
+  View resolve(const abi::TensorRef& ref) const;
+  int64_t value(const abi::SizeCode& code) const;
+
+  // At every call.
+  bool matches(uint32_t input, const Array& array) const;
+  Array staged_copy(uint32_t input, const Array& array) const;
+  void point_inputs(std::span<const Argument> arguments);
+  const Array& seen_input(std::span<const Argument> arguments, uint32_t input) const;
+  void point_buffers(std::span<const Argument> arguments, std::byte* arena);
+  void* address(const View& view) const;
+  void run_steps(std::byte* scratch);
+  void run_profiled(std::byte* scratch);
+  void run_step(const Step& step, std::byte* scratch);
+  void run_launch(LaunchState& state, std::byte* scratch) const;
+  int64_t run_team(const LaunchState& state, std::byte* scratch) const;
+  void run_library(LibraryState& state) const;
+  void write_back(std::span<const Argument> arguments) const;
+  std::vector<Result> results(std::span<const Argument> arguments);
+
+  const LoadedProgram& loaded_;
+  bool is_resolved_ = false;
+  std::vector<int64_t> slots_;
+  std::vector<Step> steps_;
+  std::vector<LaunchState> launches_;
+  std::vector<LibraryState> libraries_;
+  std::vector<CopyState> copies_;
+  std::vector<BufferState> buffers_;
+  std::vector<void*> bases_;  // of each buffer, this call
+  std::vector<std::vector<int64_t>> input_strides_;
+  std::vector<View> output_views_;
+  std::vector<View> write_back_views_;
+  std::vector<ScalarArgument> scalar_arguments_;
+  int64_t arena_bytes_ = 0;
+  int64_t scratch_bytes_ = 0;  // per thread
+
+  // Of the running call only.
+  std::vector<std::shared_ptr<const Storage>> output_storage_;  // by buffer
+  std::vector<StagedInput> staged_;
+};
+
+}  // namespace tandem::runtime

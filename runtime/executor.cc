@@ -1,0 +1,252 @@
+// Loading: everything that can be known before the first call is found here once. A program may
+// come from a file, so its numbers are verified before they are used as indices. Then: which input
+// sizes bind slots and which are compared, which scalars can change without a new resolution of
+// sizes, which inputs change, and the constants, computed by the setup program where there is one.
+// A call takes an idle Execution, or makes one when all are busy.
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/diagnostic.h"
+#include "runtime/execution.h"
+#include "runtime/size_code.h"
+
+namespace tandem::runtime {
+namespace {
+
+using abi::SizeCode;
+
+// What changes when a code's value changes: sizes and layout, or only a number that is passed on.
+enum class Use : uint8_t { structure, passed_on };
+
+template <class F>
+void visit_ref(const abi::TensorRef& ref, const F& visit) {
+  for (const SizeCode& code : ref.sizes) visit(code, Use::structure);
+  for (const SizeCode& code : ref.strides) visit(code, Use::structure);
+  visit(ref.offset, Use::structure);
+}
+
+template <class F>
+void visit_instruction(const abi::Instruction& instruction, const F& visit) {
+  if (const abi::Launch* launch = std::get_if<abi::Launch>(&instruction)) {
+    for (const SizeCode& code : launch->sizes) visit(code, Use::passed_on);
+    visit(launch->tasks, Use::structure);
+    visit(launch->work, Use::structure);
+    visit(launch->scratch_bytes, Use::structure);
+  } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
+    for (const abi::TensorRef& ref : call->args) visit_ref(ref, visit);
+    visit_ref(call->out, visit);
+  } else {
+    visit_ref(std::get<abi::Copy>(instruction).src, visit);
+    visit_ref(std::get<abi::Copy>(instruction).dst, visit);
+  }
+}
+
+// Every size code of the program; empty ones mean 0.
+template <class F>
+void visit_codes(const abi::Program& program, const F& visit) {
+  for (const abi::Input& input : program.inputs) {
+    for (const SizeCode& code : input.sizes) visit(code, Use::structure);
+    for (const SizeCode& code : input.strides) visit(code, Use::structure);
+  }
+  for (const abi::Guard& guard : program.guards) {
+    visit(guard.left, Use::structure);
+    visit(guard.right, Use::structure);
+  }
+  for (const abi::Buffer& buffer : program.buffers) visit(buffer.bytes, Use::structure);
+  for (const abi::Instruction& instruction : program.instructions)
+    visit_instruction(instruction, visit);
+  for (const abi::Output& output : program.outputs) {
+    visit_ref(output.ref, visit);
+    visit(output.scalar, Use::passed_on);
+  }
+  for (const abi::WriteBack& write_back : program.write_backs) visit_ref(write_back.src, visit);
+}
+
+// Verifies the numbers of a program from outside.
+class Verifier {
+ public:
+  Verifier(const abi::Program& program, size_t kernels) : program_(program), kernels_(kernels) {}
+
+  void run() const {
+    visit_codes(program_, [&](const SizeCode& code, Use) {
+      expect(code.empty() || is_well_formed(code, program_.slots), "a size code is malformed");
+    });
+    expect(kernels_ == program_.kernels.size(), "the number of kernels differs");
+    for (const abi::Input& input : program_.inputs)
+      expect(input.is_scalar ? input.scalar_slot < program_.slots
+                             : input.sizes.size() == input.strides.size(),
+             "input '" + input.name + "' is malformed");
+    for (const abi::Buffer& buffer : program_.buffers) check_buffer(buffer);
+    for (const abi::Instruction& instruction : program_.instructions) check(instruction);
+    for (const abi::Output& output : program_.outputs) check_output(output);
+    for (const abi::WriteBack& write_back : program_.write_backs) {
+      check_tensor_input(write_back.input);
+      check_ref(write_back.src);
+    }
+  }
+
+ private:
+  void expect(bool condition, const std::string& what) const {
+    if (!condition) throw UserError("program '" + program_.name + "' is damaged: " + what);
+  }
+  void check_tensor_input(uint32_t input) const {
+    expect(input < program_.inputs.size() && !program_.inputs[input].is_scalar,
+           "input " + std::to_string(input) + " is no tensor");
+  }
+  void check_buffer(const abi::Buffer& buffer) const {
+    if (buffer.kind == abi::BufferKind::input) check_tensor_input(buffer.index);
+    if (buffer.kind == abi::BufferKind::constant)
+      expect(buffer.index < program_.constants.size(),
+             "no constant " + std::to_string(buffer.index));
+  }
+  void check_ref(const abi::TensorRef& ref) const {
+    expect(ref.buffer < program_.buffers.size(), "no buffer " + std::to_string(ref.buffer));
+    expect(ref.sizes.size() == ref.strides.size(), "sizes and strides differ in number");
+  }
+  void check(const abi::Instruction& instruction) const {
+    if (const abi::Launch* launch = std::get_if<abi::Launch>(&instruction)) {
+      expect(launch->kernel < kernels_, "no kernel " + std::to_string(launch->kernel));
+      for (const uint32_t buffer : launch->buffers)
+        expect(buffer < program_.buffers.size(), "no buffer " + std::to_string(buffer));
+    } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
+      for (const abi::TensorRef& ref : call->args) check_ref(ref);
+      check_ref(call->out);
+    } else {
+      check_ref(std::get<abi::Copy>(instruction).src);
+      check_ref(std::get<abi::Copy>(instruction).dst);
+    }
+  }
+  void check_output(const abi::Output& output) const {
+    if (output.kind == abi::Output::Kind::tensor) {
+      check_ref(output.ref);
+      expect(program_.buffers[output.ref.buffer].kind == abi::BufferKind::output,
+             "output '" + output.name + "' is in no output buffer");
+    } else if (output.kind == abi::Output::Kind::input_view) {
+      check_tensor_input(output.input);
+      expect(output.ref.sizes.size() == output.ref.strides.size(), "an output view is malformed");
+    }
+  }
+
+  const abi::Program& program_;
+  size_t kernels_;
+};
+
+}  // namespace
+
+LoadedProgram::LoadedProgram(abi::Program program, std::vector<abi::KernelFunction> kernels,
+                             std::vector<abi::KernelFunction> setup_kernels)
+    : program_(std::move(program)), kernels_(std::move(kernels)) {
+  Verifier(program_, kernels_.size()).run();
+  plan_binding();
+  find_written_inputs();
+  load_constants(std::move(setup_kernels));
+}
+
+LoadedProgram::~LoadedProgram() = default;
+
+void LoadedProgram::plan_binding() {
+  std::vector<char> is_bound(program_.slots, 0);
+  std::vector<char> is_scalar(program_.slots, 0);
+  for (const abi::Input& input : program_.inputs)
+    if (input.is_scalar) is_bound[input.scalar_slot] = is_scalar[input.scalar_slot] = 1;
+  for (uint32_t i = 0; i < program_.inputs.size(); ++i) {
+    const abi::Input& input = program_.inputs[i];
+    for (uint32_t dim = 0; !input.is_scalar && dim < input.sizes.size(); ++dim) {
+      const int64_t slot = single_slot(input.sizes[dim]);
+      const bool binds = slot >= 0 && is_bound[static_cast<size_t>(slot)] == 0;
+      (binds ? bind_steps_ : check_steps_).push_back({i, dim, binds ? slot : -1});
+      if (binds) is_bound[static_cast<size_t>(slot)] = 1;
+    }
+  }
+  is_cheap_slot_ = std::move(is_scalar);
+  visit_codes(program_, [&](const SizeCode& code, Use use) {
+    for (const abi::SizeInstruction& instruction : code) {
+      if (instruction.op != abi::SizeInstruction::Op::slot) continue;
+      const size_t slot = static_cast<size_t>(instruction.value);
+      if (use == Use::structure) is_cheap_slot_[slot] = 0;
+      if (is_bound[slot] == 0)
+        throw UserError("program '" + program_.name + "' is damaged: no input binds s" +
+                        std::to_string(slot));
+    }
+  });
+}
+
+void LoadedProgram::find_written_inputs() {
+  is_written_.assign(program_.inputs.size(), 0);
+  has_view_.assign(program_.inputs.size(), 0);
+  for (size_t i = 0; i < program_.inputs.size(); ++i) is_written_[i] = program_.inputs[i].mutated;
+  std::vector<char> is_target(program_.inputs.size(), 0);
+  for (const abi::WriteBack& write_back : program_.write_backs)
+    is_written_[write_back.input] = is_target[write_back.input] = 1;
+  for (const abi::Output& output : program_.outputs)
+    if (output.kind == abi::Output::Kind::input_view) has_view_[output.input] = 1;
+  for (const abi::WriteBack& write_back : program_.write_backs) {
+    const abi::Buffer& source = program_.buffers[write_back.src.buffer];
+    if (source.kind == abi::BufferKind::input && is_target[source.index] != 0)
+      write_backs_overlap_ = true;
+  }
+}
+
+void LoadedProgram::load_constants(std::vector<abi::KernelFunction> setup_kernels) {
+  std::vector<Result> computed;
+  if (program_.setup != nullptr) {
+    LoadedProgram setup(*program_.setup, std::move(setup_kernels));
+    computed = setup.run({});
+  }
+  for (abi::Constant& constant : program_.constants) {
+    if (constant.setup_output >= 0) {
+      const size_t number = static_cast<size_t>(constant.setup_output);
+      if (number >= computed.size() || !std::holds_alternative<Array>(computed[number]))
+        throw UserError("constant '" + constant.name + "' is no output of the setup program");
+      constants_.push_back(std::get<Array>(computed[number]).contiguous());
+      continue;
+    }
+    const Array array = Array::empty(constant.dtype, constant.sizes);
+    if (static_cast<size_t>(array.nbytes()) != constant.bytes.size())
+      throw UserError("constant '" + constant.name + "' should be " + array.describe() +
+                      " and has " + std::to_string(constant.bytes.size()) + " bytes");
+    if (array.nbytes() > 0) std::memcpy(array.raw(), constant.bytes.data(), constant.bytes.size());
+    constants_.push_back(array);
+    constant.bytes = {};
+  }
+}
+
+std::unique_ptr<Execution> LoadedProgram::take_execution() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Execution> execution = std::move(idle_.back());
+      idle_.pop_back();
+      return execution;
+    }
+  }
+  return std::make_unique<Execution>(*this);
+}
+
+void LoadedProgram::give_execution(std::unique_ptr<Execution> execution) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  idle_.push_back(std::move(execution));
+}
+
+std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments) {
+  // An execution that throws is dropped with whatever state it was in.
+  std::unique_ptr<Execution> execution = take_execution();
+  std::vector<Result> results = execution->run(arguments);
+  give_execution(std::move(execution));
+  return results;
+}
+
+int64_t LoadedProgram::arena_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return idle_.empty() ? 0 : idle_.back()->arena_bytes();
+}
+
+std::vector<LibraryCallReport> LoadedProgram::library_calls() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return idle_.empty() ? std::vector<LibraryCallReport>{} : idle_.back()->library_calls();
+}
+
+}  // namespace tandem::runtime

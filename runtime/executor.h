@@ -1,0 +1,90 @@
+// Runs a compiled Program in this process.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "abi/program.h"
+#include "runtime/array.h"
+#include "runtime/profile.h"
+
+namespace tandem::runtime {
+
+/// What a program takes and gives: a tensor, an i64 or an f64.
+using Value = std::variant<Array, int64_t, double>;
+using Argument = Value;
+using Result = Value;
+
+class Execution;
+
+/// What became of the library calls of a program in its latest execution, for logs.
+struct LibraryCallReport {
+  std::string label;
+  std::string implementation;
+  int64_t flops = 0;
+  int64_t tasks = 0;
+};
+
+/// A program with its kernels and constants, ready to be called. Calls may come from several
+/// threads and any number of results may be alive. Kernels see 64-byte aligned constants,
+/// temporaries and outputs; inputs are only as aligned as their elements.
+class LoadedProgram {
+ public:
+  /// `kernels[i]` is the code of program.kernels[i]; `setup_kernels` those of program.setup, which
+  /// takes no inputs. A program that contradicts itself raises UserError.
+  LoadedProgram(abi::Program program, std::vector<abi::KernelFunction> kernels,
+                std::vector<abi::KernelFunction> setup_kernels = {});
+  LoadedProgram(const LoadedProgram&) = delete;
+  LoadedProgram& operator=(const LoadedProgram&) = delete;
+  ~LoadedProgram();
+
+  /// One argument for each input, in order; one result for each output. UserError for arguments
+  /// that do not fit, a guard that fails or a check that fails in a kernel; inputs that only
+  /// write-backs change are then as they were. Arrays of other strides than the program assumes are
+  /// copied, and copied back when mutated; one that an output is a view of must have the assumed
+  /// strides.
+  std::vector<Result> run(std::span<const Argument> arguments);
+
+  const abi::Program& program() const { return program_; }
+  /// Bytes of the arena in the execution used last.
+  int64_t arena_bytes() const;
+  std::vector<LibraryCallReport> library_calls() const;
+  /// Times instructions from here on.
+  void start_profile() { profile_.start(program_); }
+  std::vector<InstructionTime> profile() const { return profile_.times(); }
+
+ private:
+  friend class Execution;
+  /// An input's size that gives a slot its value, or must equal its size code.
+  struct SizeStep {
+    uint32_t input;
+    uint32_t dim;
+    int64_t slot;  // -1: compare
+  };
+
+  void plan_binding();
+  void find_written_inputs();
+  void load_constants(std::vector<abi::KernelFunction> setup_kernels);
+  std::unique_ptr<Execution> take_execution();
+  void give_execution(std::unique_ptr<Execution> execution);
+
+  mutable Profile profile_;  // counts what const executions do
+  abi::Program program_;
+  std::vector<abi::KernelFunction> kernels_;
+  std::vector<Array> constants_;
+  std::vector<SizeStep> bind_steps_;
+  std::vector<SizeStep> check_steps_;
+  std::vector<char> is_cheap_slot_;   // scalars that only kernel arguments and scalar outputs read
+  std::vector<char> is_written_;      // inputs that are mutated
+  std::vector<char> has_view_;        // inputs that an output is a view of
+  bool write_backs_overlap_ = false;  // a write-back reads an input that one writes
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Execution>> idle_;  // used last comes last
+};
+
+}  // namespace tandem::runtime

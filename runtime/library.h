@@ -1,0 +1,82 @@
+// Library calls (matrix product, convolution) of a Program, run by oneDNN with our own cutting into
+// tasks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "abi/program.h"
+#include "base/dtype.h"
+
+namespace tandem::runtime {
+
+/// Shape of one operand; strides in elements, 0 for what is broadcast.
+struct Operand {
+  DType dtype = DType::f32;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  bool operator==(const Operand&) const = default;
+};
+
+/// What became of a library call, for logs and cost models.
+struct PlanReport {
+  std::string
+      implementation;        // oneDNN's name of the main primitive; "none" when nothing is computed
+  int64_t flops = 0;         // multiply-adds count as two
+  int64_t tasks = 0;         // of the main loop
+  int64_t staged_bytes = 0;  // operands copied because oneDNN cannot read or write their strides
+  bool is_slow = false;      // a reference or jit-gemm implementation
+};
+
+/// A library call for concrete sizes and strides. How it is cut depends on these alone, never on
+/// the number of threads, and so do the bits of its result.
+class LibraryPlan {
+ public:
+  virtual ~LibraryPlan() = default;
+  /// First elements of the operands in the order of LibraryCall::args, then of the result. One
+  /// execution of a plan at a time.
+  virtual void execute(std::span<void* const> operands) = 0;
+  const PlanReport& report() const { return report_; }
+
+ protected:
+  PlanReport report_;
+};
+
+/// Operands: args, then out. UserError or Unsupported for dtypes and shapes that do not fit the
+/// operation.
+std::unique_ptr<LibraryPlan> plan_matmul(std::span<const Operand> operands, bool has_bias);
+std::unique_ptr<LibraryPlan> plan_convolution(std::span<const Operand> operands,
+                                              const abi::LibraryCall& call);
+
+/// One library call of an Execution with the plans it used last.
+class LibrarySite {
+ public:
+  static constexpr size_t kMaxPlans = 8;
+
+  /// `call` must outlive the site.
+  explicit LibrarySite(const abi::LibraryCall& call) : call_(&call) {}
+  /// Operands: args, then out. The plan lives until kMaxPlans other shapes came after it.
+  LibraryPlan& prepare(std::span<const Operand> operands);
+
+ private:
+  struct Entry {
+    std::vector<Operand> operands;
+    std::unique_ptr<LibraryPlan> plan;
+  };
+  const abi::LibraryCall* call_;
+  std::vector<Entry> plans_;  // used last comes first
+};
+
+/// Over the life of the process; thread-safe.
+struct LibraryStatistics {
+  int64_t plans = 0;
+  int64_t slow_plans = 0;  // PlanReport::is_slow
+  std::string last_implementation;
+};
+LibraryStatistics library_statistics();
+std::string last_implementation();
+
+}  // namespace tandem::runtime

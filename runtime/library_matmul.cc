@@ -1,0 +1,444 @@
+// out = a b (+ bias), any strides, any batch dimensions. The product is brought to a normal form:
+// batch dimensions are merged, folded into m where b is shared, and the whole is transposed when
+// the result is column-major. Then it is a list of tasks (batch slice, block of m, block of n),
+// each one 2-d product by a primitive made for one thread; k is never cut, so a result element is
+// computed by one task, always with the same blocking. Operands without a unit stride are copied
+// first. A bias that is one row goes to the primitive; any other one is written to the result and
+// the product added to it.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+#include "base/diagnostic.h"
+#include "runtime/allocator.h"
+#include "runtime/array.h"
+#include "runtime/library.h"
+#include "runtime/onednn.h"
+#include "runtime/parallel_for.h"
+
+namespace tandem::runtime {
+namespace {
+
+enum Role : size_t { kA, kB, kBias, kOut, kRoles };
+using Steps = std::array<int64_t, kRoles>;  // a stride for each operand
+
+struct Axis {
+  int64_t size = 1;
+  Steps step{};
+};
+
+struct Product {
+  std::array<DType, kRoles> dtype{};
+  bool has_bias = false;
+  std::vector<Axis> batch;  // outermost first
+  Axis m, n, k;             // step 0 for operands without the axis
+
+  int64_t slices() const {
+    int64_t count = 1;
+    for (const Axis& axis : batch) count *= axis.size;
+    return count;
+  }
+  int64_t flops() const { return 2 * slices() * m.size * n.size * k.size; }
+};
+
+// --- Normal form ---
+
+[[noreturn]] void mismatch(std::span<const Operand> operands) {
+  std::string text = "[matmul] shapes do not fit:";
+  for (const Operand& operand : operands) text += " " + describe(operand.dtype, operand.sizes);
+  throw UserError(text);
+}
+
+// Dimension `from_end` (0 is the last) of an operand broadcast to `size`; its step.
+int64_t step_of(std::span<const Operand> operands, size_t which, size_t from_end, int64_t size) {
+  const Operand& operand = operands[which];
+  const size_t rank = operand.sizes.size();
+  if (from_end >= rank) return 0;
+  const size_t dim = rank - 1 - from_end;
+  if (operand.sizes[dim] == 1) return 0;
+  if (operand.sizes[dim] != size) mismatch(operands);
+  return operand.strides[dim];
+}
+
+void check_types(const Product& product) {
+  const auto accepted = [](DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; };
+  const bool good =
+      accepted(product.dtype[kA]) && product.dtype[kA] == product.dtype[kB] &&
+      (product.dtype[kOut] == product.dtype[kA] || product.dtype[kOut] == DType::f32) &&
+      (!product.has_bias || accepted(product.dtype[kBias]));
+  if (good) return;
+  throw Unsupported("[matmul] " + std::string(name_of(product.dtype[kA])) + " times " +
+                    std::string(name_of(product.dtype[kB])) + " to " +
+                    std::string(name_of(product.dtype[kOut])) +
+                    " has no library route; accepted are f32 and bf16");
+}
+
+Product product_of(std::span<const Operand> operands, bool has_bias) {
+  const size_t out = operands.size() - 1;
+  TD_CHECK(operands.size() == (has_bias ? 4u : 3u)) << operands.size() << " operands";
+  for (const Operand& operand : operands)
+    if (operand.sizes.size() < (&operand == &operands[2] && has_bias ? 0u : 2u)) mismatch(operands);
+  Product product;
+  product.has_bias = has_bias;
+  product.dtype = {operands[0].dtype, operands[1].dtype, operands[has_bias ? 2 : out].dtype,
+                   operands[out].dtype};
+  check_types(product);
+  const Operand& result = operands[out];
+  const size_t rank = result.sizes.size();
+  if (operands[0].sizes.size() > rank || operands[1].sizes.size() > rank) mismatch(operands);
+  const int64_t m = result.sizes[rank - 2];
+  const int64_t n = result.sizes[rank - 1];
+  const int64_t k = operands[0].sizes.back();
+  const auto bias = [&](size_t from_end, int64_t size) {
+    return has_bias ? step_of(operands, 2, from_end, size) : 0;
+  };
+  if (operands[0].sizes[operands[0].sizes.size() - 2] != m || operands[1].sizes.back() != n ||
+      operands[1].sizes[operands[1].sizes.size() - 2] != k)
+    mismatch(operands);
+  product.m = {m, {step_of(operands, 0, 1, m), 0, bias(1, m), step_of(operands, out, 1, m)}};
+  product.n = {n, {0, step_of(operands, 1, 0, n), bias(0, n), step_of(operands, out, 0, n)}};
+  product.k = {k, {step_of(operands, 0, 0, k), step_of(operands, 1, 1, k), 0, 0}};
+  for (size_t from_end = rank - 1; from_end >= 2; --from_end) {
+    const int64_t size = result.sizes[rank - 1 - from_end];
+    product.batch.push_back(
+        {size,
+         {step_of(operands, 0, from_end, size), step_of(operands, 1, from_end, size),
+          bias(from_end, size), step_of(operands, out, from_end, size)}});
+  }
+  return product;
+}
+
+// `outer` continues `inner` without a gap in every operand.
+bool continues(const Axis& outer, const Axis& inner) {
+  for (size_t role = 0; role < kRoles; ++role)
+    if (outer.step[role] != inner.step[role] * inner.size) return false;
+  return true;
+}
+
+void merge_batch(Product& product) {
+  std::vector<Axis> merged;
+  for (const Axis& axis : product.batch) {
+    if (axis.size == 1) continue;
+    if (!merged.empty() && continues(merged.back(), axis)) {
+      merged.back() = {merged.back().size * axis.size, axis.step};
+    } else {
+      merged.push_back(axis);
+    }
+  }
+  while (!merged.empty() && merged.back().step[kB] == 0 &&
+         (product.m.size == 1 || continues(merged.back(), product.m))) {
+    const Axis& inner = merged.back();
+    product.m = {inner.size * product.m.size, product.m.size == 1 ? inner.step : product.m.step};
+    merged.pop_back();
+  }
+  product.batch = std::move(merged);
+}
+
+// (a b)' = b' a': rows and columns change places.
+void transpose(Product& product) {
+  const auto swap_ab = [](Axis& axis) { std::swap(axis.step[kA], axis.step[kB]); };
+  std::swap(product.dtype[kA], product.dtype[kB]);
+  std::swap(product.m, product.n);
+  swap_ab(product.m);
+  swap_ab(product.n);
+  swap_ab(product.k);
+  for (Axis& axis : product.batch) swap_ab(axis);
+}
+
+bool is_column_major(const Product& product) {
+  if (product.n.size == 1) return product.m.size > 1 && product.m.step[kOut] == 1;
+  return product.n.step[kOut] != 1 && (product.m.step[kOut] == 1 || product.m.size == 1);
+}
+
+// The strides of a rows x columns matrix in a form that oneDNN takes: one of them 1, the other no
+// less than the extent of the first. False when there is none.
+bool fit_matrix(int64_t rows, int64_t columns, int64_t& row_step, int64_t& column_step) {
+  if (columns == 1 && (rows == 1 || row_step >= 1)) {
+    column_step = 1;
+    if (rows == 1) row_step = 1;
+    return true;
+  }
+  if (rows == 1 && column_step >= 1) {
+    row_step = column_step == 1 ? columns : 1;
+    return true;
+  }
+  return (column_step == 1 && row_step >= columns) || (row_step == 1 && column_step >= rows);
+}
+
+// --- Execution ---
+
+// An operand in scratch memory instead of its own.
+struct Staging {
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> own;      // strides of the caller's memory
+  std::vector<int64_t> scratch;  // of the copy
+  int64_t bytes = 0;             // 0: not staged
+};
+
+struct Cut {
+  int64_t m_block;
+  int64_t n_block;
+};
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Blocks of about equal size, multiples of `granule`.
+int64_t block_of(int64_t size, int64_t pieces, int64_t granule) {
+  return std::min(size, ceil_div(ceil_div(size, pieces), granule) * granule);
+}
+
+// Measured: blocks of m cost least, because b is then read as it lies; below 32 rows (64 where b
+// has to be transposed on the way) its repacking shows. Few tasks are enough, two for each core of
+// the machine. A product of few rows is always cut by n: oneDNN's kernel for the whole is three
+// times slower there.
+Cut cut_of(const Product& product) {
+  constexpr int64_t kTaskFlops = 1 << 20;  // about 10 us on one core
+  constexpr int64_t kFewRows = 16;
+  const int64_t m = product.m.size, n = product.n.size;
+  const int64_t cores = machine_cores();
+  const int64_t most = ceil_div(2 * cores, product.slices());
+  int64_t wanted = std::clamp<int64_t>(2 * m * n * product.k.size / kTaskFlops, 1, most);
+  if (m < kFewRows && n >= 128) wanted = std::max<int64_t>(wanted, 2);
+  const bool b_is_transposed = product.n.step[kB] != 1;
+  const int64_t m_pieces = std::clamp<int64_t>(m / (b_is_transposed ? 64 : 32), 1, wanted);
+  const bool is_enough = m_pieces >= std::min(wanted, cores);
+  const int64_t n_pieces =
+      is_enough ? 1 : std::clamp<int64_t>(n / 64, 1, ceil_div(wanted, m_pieces));
+  return {block_of(m, m_pieces, 16), block_of(n, n_pieces, 16)};
+}
+
+class MatmulPlan final : public LibraryPlan {
+ public:
+  explicit MatmulPlan(const Product& product);
+  void execute(std::span<void* const> operands) override;
+
+ private:
+  static constexpr int64_t kParallelFlops = 1 << 20;
+  using Data = std::array<std::byte*, kRoles>;  // first elements, by role
+
+  void fit_operands();
+  void stage(Role role, Axis& rows, Axis& columns);
+  void choose_bias();
+  void make_primitives();
+  std::unique_ptr<TeamPrimitive> make_primitive(int64_t m, int64_t n) const;
+  void copy_in(Data& data, std::byte* scratch) const;
+  void fill(void* out, const void* value) const;
+  void run_task(const Data& data, int64_t task, int thread, std::byte* scratchpad) const;
+  void run_tasks(const Data& data);
+
+  Product product_;
+  bool is_transposed_ = false;
+  std::array<Staging, kRoles> staging_;
+  bool bias_in_primitive_ = false;
+  Cut cut_{};
+  int64_t m_blocks_ = 1, n_blocks_ = 1;
+  int64_t scratchpad_bytes_ = 0;  // of one thread
+  int64_t staged_bytes_ = 0;
+  // Index: last block of m, then last block of n.
+  std::array<std::array<std::unique_ptr<TeamPrimitive>, 2>, 2> primitives_;
+};
+
+MatmulPlan::MatmulPlan(const Product& product) : product_(product) {
+  merge_batch(product_);
+  is_transposed_ = is_column_major(product_);
+  if (is_transposed_) transpose(product_);
+  report_.flops = product_.flops();
+  report_.implementation = "none";
+  const bool empty = product_.slices() == 0 || product_.m.size == 0 || product_.n.size == 0;
+  if (!empty) choose_bias();
+  if (empty || product_.k.size == 0) return;
+  fit_operands();
+  cut_ = cut_of(product_);
+  m_blocks_ = ceil_div(product_.m.size, cut_.m_block);
+  n_blocks_ = ceil_div(product_.n.size, cut_.n_block);
+  make_primitives();
+}
+
+void MatmulPlan::fit_operands() {
+  Product& p = product_;
+  if (!fit_matrix(p.m.size, p.k.size, p.m.step[kA], p.k.step[kA])) stage(kA, p.m, p.k);
+  if (!fit_matrix(p.k.size, p.n.size, p.k.step[kB], p.n.step[kB])) stage(kB, p.k, p.n);
+  // The result must be row-major; broadcast steps cannot occur in what is written.
+  const bool row_major =
+      (p.n.size == 1 || p.n.step[kOut] == 1) && (p.m.size == 1 || p.m.step[kOut] >= p.n.size);
+  if (!row_major) stage(kOut, p.m, p.n);
+  if (p.n.size == 1) p.n.step[kOut] = 1;
+  if (p.m.size == 1) p.m.step[kOut] = p.n.size;
+}
+
+void MatmulPlan::stage(Role role, Axis& rows, Axis& columns) {
+  Staging& staging = staging_[role];
+  int64_t stride = rows.size * columns.size;
+  const int64_t matrix = stride;
+  for (const Axis& axis : product_.batch)
+    if (axis.step[role] != 0) stride *= axis.size;
+  staging.bytes = stride * size_of(product_.dtype[role]);
+  report_.staged_bytes += staging.bytes;
+  staged_bytes_ += ceil_div(staging.bytes, 64) * 64;
+  for (Axis& axis : product_.batch) {
+    if (axis.step[role] == 0) continue;
+    stride /= axis.size;
+    staging.sizes.push_back(axis.size);
+    staging.own.push_back(axis.step[role]);
+    staging.scratch.push_back(stride);
+    axis.step[role] = stride;
+  }
+  TD_CHECK(stride == matrix);
+  staging.sizes.insert(staging.sizes.end(), {rows.size, columns.size});
+  staging.own.insert(staging.own.end(), {rows.step[role], columns.step[role]});
+  staging.scratch.insert(staging.scratch.end(), {columns.size, 1});
+  rows.step[role] = columns.size;
+  columns.step[role] = 1;
+}
+
+void MatmulPlan::choose_bias() {
+  if (!product_.has_bias) return;
+  const bool is_row = product_.n.step[kBias] == 1 && product_.m.step[kBias] == 0;
+  bias_in_primitive_ = is_row && product_.k.size > 0;
+  if (bias_in_primitive_ || product_.dtype[kBias] == product_.dtype[kOut]) return;
+  throw Unsupported("[matmul] a bias of type " + std::string(name_of(product_.dtype[kBias])) +
+                    " that is not a row, with a result of type " +
+                    std::string(name_of(product_.dtype[kOut])) + "; equal types are accepted");
+}
+
+void MatmulPlan::make_primitives() {
+  const int64_t m_last = product_.m.size - (m_blocks_ - 1) * cut_.m_block;
+  const int64_t n_last = product_.n.size - (n_blocks_ - 1) * cut_.n_block;
+  for (size_t i = 0; i < 2; ++i) {
+    if (i == 0 && m_blocks_ == 1) continue;
+    for (size_t j = 0; j < 2; ++j) {
+      if (j == 0 && n_blocks_ == 1) continue;
+      primitives_[i][j] =
+          make_primitive(i == 1 ? m_last : cut_.m_block, j == 1 ? n_last : cut_.n_block);
+      scratchpad_bytes_ =
+          std::max(scratchpad_bytes_, primitives_[i][j]->primitive().scratchpad_bytes());
+    }
+  }
+  scratchpad_bytes_ = ceil_div(scratchpad_bytes_, 64) * 64;
+  report_.implementation = primitives_[1][1]->primitive().implementation();
+  report_.is_slow = report_.implementation.starts_with("ref") ||
+                    report_.implementation.find("gemm:jit") != std::string::npos;
+  report_.tasks = product_.slices() * m_blocks_ * n_blocks_;
+}
+
+std::unique_ptr<TeamPrimitive> MatmulPlan::make_primitive(int64_t m, int64_t n) const {
+  const Product& p = product_;
+  const int64_t k = p.k.size;
+  const auto matrix = [&](Role role, const Axis& rows, int64_t row_count, const Axis& columns,
+                          int64_t column_count) {
+    return strided_desc(p.dtype[role], std::array{row_count, column_count},
+                        std::array{rows.step[role], columns.step[role]});
+  };
+  const dnnl_memory_desc_t a = matrix(kA, p.m, m, p.k, k);
+  const dnnl_memory_desc_t b = matrix(kB, p.k, k, p.n, n);
+  const dnnl_memory_desc_t out = matrix(kOut, p.m, m, p.n, n);
+  dnnl_memory_desc_t bias{};
+  if (bias_in_primitive_)
+    bias = strided_desc(p.dtype[kBias], std::array{int64_t{1}, n}, std::array{n, int64_t{1}});
+  dnnl_matmul_desc_t desc;
+  const dnnl_status_t status =
+      onednn().matmul_desc_init(&desc, &a, &b, bias_in_primitive_ ? &bias : nullptr, &out);
+  TD_CHECK(status == dnnl_success) << "matmul descriptor: " << static_cast<int>(status);
+  static constexpr std::array<int, 4> kIds = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                                              DNNL_ARG_BIAS};
+  return std::make_unique<TeamPrimitive>(&desc, std::span(kIds).first(bias_in_primitive_ ? 4 : 3),
+                                         p.has_bias && !bias_in_primitive_);
+}
+
+// Every element of the result becomes its bias; without one, the value.
+void MatmulPlan::fill(void* out, const void* value) const {
+  std::vector<int64_t> sizes, to, from;
+  const auto add = [&](const Axis& axis) {
+    sizes.push_back(axis.size);
+    to.push_back(axis.step[kOut]);
+    from.push_back(axis.step[kBias]);  // 0 where there is no bias
+  };
+  for (const Axis& axis : product_.batch) add(axis);
+  add(product_.m);
+  add(product_.n);
+  copy_strided(out, to, value, from, sizes, size_of(product_.dtype[kOut]));
+}
+
+// Gives staged operands their scratch memory; copies in what is read.
+void MatmulPlan::copy_in(Data& data, std::byte* scratch) const {
+  for (size_t role = 0; role < kRoles; ++role) {
+    const Staging& staging = staging_[role];
+    if (staging.bytes == 0) continue;
+    if (role != kOut)
+      copy_strided(scratch, staging.scratch, data[role], staging.own, staging.sizes,
+                   size_of(product_.dtype[role]));
+    data[role] = scratch;
+    scratch += ceil_div(staging.bytes, 64) * 64;
+  }
+}
+
+void MatmulPlan::run_task(const Data& data, int64_t task, int thread, std::byte* scratchpad) const {
+  const Product& p = product_;
+  const int64_t n_index = task % n_blocks_;
+  const int64_t m_index = task / n_blocks_ % m_blocks_;
+  int64_t slice = task / n_blocks_ / m_blocks_;
+  Steps at{};
+  for (size_t role = 0; role < kRoles; ++role)
+    at[role] = m_index * cut_.m_block * p.m.step[role] + n_index * cut_.n_block * p.n.step[role];
+  for (size_t i = p.batch.size(); i-- > 0;) {
+    const int64_t index = slice % p.batch[i].size;
+    slice /= p.batch[i].size;
+    for (size_t role = 0; role < kRoles; ++role) at[role] += index * p.batch[i].step[role];
+  }
+  const auto pointer = [&](Role role) -> void* {
+    return data[role] + at[role] * size_of(p.dtype[role]);
+  };
+  std::array<void*, 4> arguments = {pointer(kA), pointer(kB), pointer(kOut), nullptr};
+  if (bias_in_primitive_) arguments[3] = pointer(kBias);
+  primitives_[m_index + 1 == m_blocks_][n_index + 1 == n_blocks_]->run(
+      thread, std::span(arguments).first(bias_in_primitive_ ? 4 : 3), scratchpad);
+}
+
+void MatmulPlan::run_tasks(const Data& data) {
+  const bool is_parallel = report_.flops >= kParallelFlops && report_.tasks > 1;
+  const int count = is_parallel ? threads() : 1;
+  for (const auto& row : primitives_)
+    for (const std::unique_ptr<TeamPrimitive>& primitive : row)
+      if (primitive != nullptr) primitive->prepare(count);
+  const ScopedBlock scratchpads(scratchpad_bytes_ * count);
+  const auto run_range = [&](int thread, int64_t lo, int64_t hi) {
+    const OneThread one;
+    std::byte* const scratchpad = scratchpads.data() + thread * scratchpad_bytes_;
+    for (int64_t task = lo; task < hi; ++task) run_task(data, task, thread, scratchpad);
+  };
+  if (is_parallel) {
+    parallel_for(report_.tasks, [&](int64_t lo, int64_t hi) { run_range(thread_index(), lo, hi); });
+  } else {
+    run_range(0, 0, report_.tasks);
+  }
+}
+
+void MatmulPlan::execute(std::span<void* const> operands) {
+  const auto operand = [&](size_t i) { return static_cast<std::byte*>(operands[i]); };
+  std::byte* const out = operand(operands.size() - 1);
+  Data data = {operand(is_transposed_ ? 1 : 0), operand(is_transposed_ ? 0 : 1),
+               product_.has_bias ? operand(2) : out, out};
+  if (primitives_[1][1] == nullptr) {
+    const int64_t zero = 0;
+    const void* const value = product_.has_bias ? data[kBias] : static_cast<const void*>(&zero);
+    fill(out, value);
+    return;
+  }
+  const ScopedBlock scratch(staged_bytes_);
+  copy_in(data, scratch.data());
+  if (product_.has_bias && !bias_in_primitive_) fill(data[kOut], data[kBias]);
+  run_tasks(data);
+  const Staging& staging = staging_[kOut];
+  if (staging.bytes != 0)
+    copy_strided(out, staging.own, data[kOut], staging.scratch, staging.sizes,
+                 size_of(product_.dtype[kOut]));
+}
+
+}  // namespace
+
+std::unique_ptr<LibraryPlan> plan_matmul(std::span<const Operand> operands, bool has_bias) {
+  return std::make_unique<MatmulPlan>(product_of(operands, has_bias));
+}
+
+}  // namespace tandem::runtime

@@ -1,0 +1,25 @@
+// Where temporaries live in one arena.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tandem::runtime {
+
+/// One temporary: alive in instructions [first_use, last_use], both included.
+struct Lifetime {
+  int64_t bytes = 0;
+  uint32_t first_use = 0;
+  uint32_t last_use = 0;
+};
+
+struct Placement {
+  std::vector<int64_t> offsets;  // bytes, multiples of 64; buffers of zero bytes get 0
+  int64_t bytes = 0;             // of the arena
+};
+
+/// Buffers alive at once never overlap. The same input gives the same plan.
+Placement place(std::span<const Lifetime> lifetimes);
+
+}  // namespace tandem::runtime

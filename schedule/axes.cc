@@ -1,0 +1,186 @@
+// Axis moves. Each substitutes an axis by an expression of new axes; the simplifier does the rest.
+#include "schedule/axes.h"
+
+#include <algorithm>
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Axis;
+using loop::Kernel;
+using loop::Stage;
+using loop::Store;
+using loop::Val;
+using sym::Expr;
+
+std::vector<Val> roots_of(const Stage& stage) {
+  std::vector<Val> roots;
+  for (const loop::Reduction& reduction : stage.reductions)
+    roots.insert(roots.end(), reduction.inputs.begin(), reduction.inputs.end());
+  for (const std::vector<Store>* list : {&stage.body, &stage.after})
+    for (const Store& store : *list) roots.push_back(store.value);
+  return roots;
+}
+
+/// Scalars behind indirect symbols of store addresses.
+void add_store_indirects(const Kernel& kernel, const Stage& stage, std::vector<Val>& roots) {
+  for (const std::vector<Store>* list : {&stage.body, &stage.after})
+    for (const Store& store : *list)
+      for (Expr symbol : sym::free_symbols(store.index))
+        if (Val value = kernel.scalars->indirect(symbol)) roots.push_back(value);
+}
+
+/// Lists of axes that belong together: merging and splitting stay inside one.
+std::vector<std::vector<Axis>*> axis_lists(Kernel& kernel) {
+  std::vector<std::vector<Axis>*> lists{&kernel.outer};
+  for (Stage& stage : kernel.stages) {
+    lists.push_back(&stage.axes);
+    lists.push_back(&stage.reduce_axes);
+  }
+  return lists;
+}
+
+/// c when some index divides by a multiple of the axis' step so that a // c and a % c appear.
+std::optional<Expr> divisor_of(const std::vector<Expr>& indices, const Axis& axis) {
+  std::vector<Expr> stack = indices;
+  while (!stack.empty()) {
+    Expr e = stack.back();
+    stack.pop_back();
+    bool divides = e.kind() == sym::Kind::floor_div || e.kind() == sym::Kind::mod;
+    if (divides && sym::depends_on(e, axis.index)) {
+      std::optional<sym::Affine> affine = sym::affine_in(e.args()[0], axis.index);
+      bool forward =
+          affine && sym::known_lt(0, affine->coefficient);  // a window's gradient walks backward
+      if (forward && sym::known_divisible(e.args()[1], affine->coefficient)) {
+        Expr cut = sym::floor_div(e.args()[1], affine->coefficient);
+        bool useful =
+            cut != Expr(1) && cut != axis.extent && sym::known_divisible(axis.extent, cut);
+        if (useful) return cut;
+      }
+    }
+    for (Expr arg : e.args())
+      if (sym::depends_on(arg, axis.index)) stack.push_back(arg);
+  }
+  return std::nullopt;
+}
+
+bool split_once(Kernel& kernel) {
+  std::vector<Expr> indices = index_expressions(kernel);
+  for (std::vector<Axis>* list : axis_lists(kernel)) {
+    for (size_t i = 0; i < list->size(); ++i) {
+      Axis axis = (*list)[i];
+      std::optional<Expr> cut = divisor_of(indices, axis);
+      if (!cut) continue;
+      sym::Pool& symbols = kernel.scalars->symbols();
+      Expr rest = sym::floor_div(axis.extent, *cut);
+      Axis high{symbols.index("x", rest), rest};
+      Axis low{symbols.index("x", *cut), *cut};
+      (*list)[i] = high;
+      list->insert(list->begin() + i + 1, low);
+      substitute_axes(kernel, {{axis.index, high.index * *cut + low.index}});
+      return true;
+    }
+  }
+  return false;
+}
+
+/// True when every index walks a (outer) and b (inner, of extent n) as one axis.
+bool walks_as_one(const std::vector<Expr>& indices, const Axis& a, const Axis& b) {
+  for (Expr e : indices) {
+    if (!sym::depends_on(e, a.index) && !sym::depends_on(e, b.index)) continue;
+    std::optional<sym::Affine> in_a = sym::affine_in(e, a.index);
+    std::optional<sym::Affine> in_b = sym::affine_in(e, b.index);
+    if (!in_a || !in_b) return false;
+    if (sym::depends_on(in_a->coefficient, b.index) ||
+        in_a->coefficient != in_b->coefficient * b.extent)
+      return false;
+  }
+  return true;
+}
+
+bool merge_once(Kernel& kernel) {
+  std::vector<Expr> indices = index_expressions(kernel);
+  for (std::vector<Axis>* list : axis_lists(kernel)) {
+    for (size_t i = 0; i + 1 < list->size(); ++i) {
+      Axis a = (*list)[i];
+      Axis b = (*list)[i + 1];
+      if (b.extent == Expr(0) || !walks_as_one(indices, a, b)) continue;
+      Expr extent = a.extent * b.extent;
+      Axis merged{kernel.scalars->symbols().index("x", extent), extent};
+      // a*n + b is one position: a becomes it divided by n, b the remainder, and the sums fold.
+      (*list)[i] = merged;
+      list->erase(list->begin() + i + 1);
+      substitute_axes(kernel, {{a.index, sym::floor_div(merged.index, b.extent)},
+                               {b.index, sym::mod(merged.index, b.extent)}});
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Val> scalars_of(const Stage& stage) { return loop::reachable(roots_of(stage)); }
+
+std::vector<Expr> index_expressions(const Kernel& kernel, const Stage& stage) {
+  std::vector<Val> roots = roots_of(stage);
+  add_store_indirects(kernel, stage, roots);
+  std::vector<Expr> indices;
+  for (Val value : loop::reachable(roots))
+    if (value->opcode == loop::Opcode::load || value->opcode == loop::Opcode::index)
+      indices.push_back(value->index);
+  for (const std::vector<Store>* list : {&stage.body, &stage.after})
+    for (const Store& store : *list) indices.push_back(store.index);
+  return indices;
+}
+
+std::vector<Expr> index_expressions(const Kernel& kernel) {
+  std::vector<Expr> all;
+  for (const Stage& stage : kernel.stages) {
+    std::vector<Expr> indices = index_expressions(kernel, stage);
+    all.insert(all.end(), indices.begin(), indices.end());
+  }
+  return all;
+}
+
+void substitute_axes(Kernel& kernel, Stage& stage, const sym::Substitution& map) {
+  std::vector<Val> roots = roots_of(stage);
+  size_t direct = roots.size();
+  add_store_indirects(kernel, stage, roots);
+  std::vector<Val> old = roots;
+  loop::Rewrite how;
+  how.map_index = [&](Expr e) { return sym::substitute(e, map); };
+  roots = loop::rewrite(*kernel.scalars, *kernel.scalars, roots, how);
+  sym::Substitution rebound = map;
+  for (size_t i = direct; i < roots.size(); ++i)
+    for (const std::vector<Store>* list : {&stage.body, &stage.after})
+      for (const Store& store : *list)
+        for (Expr symbol : sym::free_symbols(store.index))
+          if (kernel.scalars->indirect(symbol) == old[i])
+            rebound.emplace_back(symbol,
+                                 kernel.scalars->as_index(roots[i], sym::extent_of(symbol)));
+  size_t next = 0;
+  for (loop::Reduction& reduction : stage.reductions)
+    for (Val& input : reduction.inputs) input = roots[next++];
+  for (std::vector<Store>* list : {&stage.body, &stage.after})
+    for (Store& store : *list) {
+      store.value = roots[next++];
+      store.index = sym::substitute(store.index, rebound);
+    }
+}
+
+void substitute_axes(Kernel& kernel, const sym::Substitution& map) {
+  for (Stage& stage : kernel.stages) substitute_axes(kernel, stage, map);
+}
+
+void split_by_divisors(Kernel& kernel) {
+  while (split_once(kernel)) {
+  }
+}
+
+void merge_axes(Kernel& kernel) {
+  while (merge_once(kernel)) {
+  }
+}
+
+}  // namespace tandem::schedule

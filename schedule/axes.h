@@ -1,0 +1,28 @@
+// Rewriting the axes of an unmapped kernel: the moves that mapping is made of.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "loop/kernel.h"
+
+namespace tandem::schedule {
+
+/// Every index expression of the kernel (loads, stores, index values), or of one stage.
+std::vector<sym::Expr> index_expressions(const loop::Kernel& kernel);
+std::vector<sym::Expr> index_expressions(const loop::Kernel& kernel, const loop::Stage& stage);
+
+/// All scalars that a stage computes, operands before users.
+std::vector<loop::Val> scalars_of(const loop::Stage& stage);
+
+/// Rewrites symbols in all stages, or in one.
+void substitute_axes(loop::Kernel& kernel, const sym::Substitution& map);
+void substitute_axes(loop::Kernel& kernel, loop::Stage& stage, const sym::Substitution& map);
+
+/// Cuts axes that are addressed by a // c and a % c into two, until none is.
+void split_by_divisors(loop::Kernel& kernel);
+
+/// Merges neighbouring axes that every access walks as one.
+void merge_axes(loop::Kernel& kernel);
+
+}  // namespace tandem::schedule

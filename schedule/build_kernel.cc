@@ -1,0 +1,406 @@
+// A group becomes a kernel: members are written at the group's axes, stage by stage. What a member
+// reads of an earlier stage comes from a local (per row), from the buffer it was stored to, or from
+// a row of scratch.
+#include "schedule/build_kernel.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/elements.h"
+#include "schedule/axes.h"
+
+namespace tandem::schedule {
+namespace {
+
+using ir::Value;
+using loop::Val;
+using sym::Expr;
+
+using SlotKey = std::pair<const Item*, uint32_t>;
+
+bool reads_local(const loop::Kernel& kernel, int32_t local) {
+  for (const loop::Stage& stage : kernel.stages)
+    for (Val value : scalars_of(stage))
+      if (value->opcode == loop::Opcode::local && value->slot == local) return true;
+  return false;
+}
+
+/// An extreme whose position nobody asks for is found without it: max_pool2d in inference.
+void drop_unread_positions(loop::Kernel& kernel) {
+  for (loop::Stage& stage : kernel.stages) {
+    for (loop::Reduction& reduction : stage.reductions) {
+      bool least = reduction.combiner == loop::Combiner::argmin;
+      if (!least && reduction.combiner != loop::Combiner::argmax) continue;
+      if (reduction.scan || reads_local(kernel, reduction.first_local + 1)) continue;
+      reduction.combiner = least ? loop::Combiner::min : loop::Combiner::max;
+      reduction.inputs.pop_back();
+    }
+  }
+}
+
+class KernelBuilder final : public Sink {
+ public:
+  KernelBuilder(Plan& plan, GraphLowering& lowering, const Draft& draft, const Drafts& drafts)
+      : plan_(plan),
+        lowering_(lowering),
+        draft_(draft),
+        drafts_(drafts),
+        symbols_(plan.graph->pool()) {
+    group_.kernel.scalars = std::make_shared<loop::ScalarPool>(symbols_);
+  }
+
+  Group build() {
+    for (const Member& member : draft_.members) group_.items.push_back(member.item);
+    for (Expr size : draft_.space.outer) {
+      outer_.push_back(symbols_.index("x", size));
+      group_.kernel.outer.push_back({outer_.back(), size});
+    }
+    GraphLowering::Into into(lowering_, *this);
+    int stages = 0;
+    for (const Member& member : draft_.members) stages = std::max(stages, member.stage + 1);
+    for (stage_ = 0; stage_ < stages; ++stage_) build_stage();
+    drop_unread_positions(group_.kernel);
+    group_.kernel.name = draft_.members[0].item->node->op->name();
+    return std::move(group_);
+  }
+
+  /// A single item with loops of its own: scan or scatter.
+  Group build_alone() {
+    Item& item = *draft_.members[0].item;
+    group_.items.push_back(&item);
+    group_.kernel.name = item.node->op->name();
+    GraphLowering::Into into(lowering_, *this);
+    item.kind == Item::Kind::scan ? build_scan(item) : build_scatter(item);
+    return std::move(group_);
+  }
+
+  // --- Sink
+  // ---------------------------------------------------------------------------------------
+
+  loop::ScalarPool& scalars() override { return *group_.kernel.scalars; }
+
+  Val element(const Value* value, const ops::Index& index, Val mask) override {
+    Home home = plan_.homes.at(value);
+    const Member* member = home.item == nullptr ? nullptr : member_of(home.item);
+    if (member == nullptr) return load_value(value, index, mask);
+    if (is_per_row(*member)) return row_values_.at({home.item, home.slot});
+    if (member->stage == stage_) return point_values_.at({home.item, home.slot});
+    return load_earlier({home.item, home.slot}, index);
+  }
+
+  Val scalar_input(const Value* value) override {
+    std::vector<const Value*>& known = group_.scalar_values;
+    std::vector<const Value*>::iterator it = std::find(known.begin(), known.end(), value);
+    if (it == known.end()) {
+      known.push_back(value);
+      it = known.end() - 1;
+    }
+    Expr symbol = scalar_symbol(*value);
+    Val bits = scalars().index(symbol);
+    return value->type.dtype == DType::f64 ? scalars().bitcast(bits, DType::f64)
+                                           : scalars().cast(bits, value->type.dtype);
+  }
+
+  Val launch_number(int64_t number) override {
+    Expr symbol = symbols_.symbol("launch$" + std::to_string(number));
+    plan_.launch_numbers[symbol.name()] = number;
+    return scalars().index(symbol);
+  }
+
+  int32_t error(const std::string& text) override {
+    std::vector<std::string>& errors = group_.kernel.errors;
+    std::vector<std::string>::iterator it = std::find(errors.begin(), errors.end(), text);
+    if (it == errors.end()) it = errors.insert(errors.end(), text);
+    return static_cast<int32_t>(it - errors.begin());
+  }
+
+ private:
+  Expr scalar_symbol(const Value& value) { return symbols_.symbol("scalar$" + value.name); }
+
+  const Member* member_of(const Item* item) const {
+    for (const Member& member : draft_.members)
+      if (member.item == item) return &member;
+    return nullptr;
+  }
+
+  static bool is_per_row(const Member& member) {
+    return member.extent == Extent::row || member.item->kind == Item::Kind::reduce;
+  }
+
+  // --- buffers
+  // ------------------------------------------------------------------------------------
+
+  int32_t buffer(const Value* value, const Home& home, DType dtype, loop::Access access) {
+    std::vector<loop::Buffer>& buffers = group_.kernel.buffers;
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      const Home& known = group_.buffer_homes[i];
+      bool same = value != nullptr
+                      ? group_.buffer_values[i] == value
+                      : known.item == home.item && known.slot == home.slot && known.item != nullptr;
+      if (!same || buffers[i].access == loop::Access::scratch) continue;
+      if (buffers[i].access != access) buffers[i].access = loop::Access::read_write;
+      return static_cast<int32_t>(i);
+    }
+    buffers.push_back({dtype, access, 0, true, ""});
+    group_.buffer_values.push_back(value);
+    group_.buffer_homes.push_back(home);
+    return static_cast<int32_t>(buffers.size()) - 1;
+  }
+
+  /// Memory that holds a value: its own, or that of the input it replaces.
+  const Value* memory_of(const Value* value) const {
+    Home home = plan_.homes.at(value);
+    std::map<SlotKey, const Value*>::const_iterator it =
+        drafts_.in_place.find({home.item, home.slot});
+    return home.item == nullptr || it == drafts_.in_place.end() ? value : it->second;
+  }
+
+  const ir::Sizes strides_of(const Value* value) const {
+    Home home = plan_.homes.at(value);
+    if (home.item != nullptr) return home.item->slots[home.slot].strides;
+    return value->type.strides.empty() ? ir::contiguous_strides(value->type.sizes)
+                                       : value->type.strides;
+  }
+
+  static Expr address(const ops::Index& index, const ir::Sizes& strides) {
+    Expr address = 0;
+    for (size_t i = 0; i < index.size(); ++i) address = address + index[i] * strides[i];
+    return address;
+  }
+
+  Val load_value(const Value* value, const ops::Index& index, Val mask) {
+    int32_t slot = buffer(memory_of(value), {}, value->type.dtype, loop::Access::read);
+    return scalars().load(slot, value->type.dtype, address(index, strides_of(value)), mask);
+  }
+
+  Val load_earlier(const SlotKey& key, const ops::Index& index) {
+    const Slot& slot = key.first->slots[key.second];
+    if (drafts_.stored.count(key)) return load_value(slot.value, index, nullptr);
+    return scalars().load(scratch_.at(key), slot.dtype, linear_index(inner_, draft_.space.inner));
+  }
+
+  // --- stages
+  // -------------------------------------------------------------------------------------
+
+  void build_stage() {
+    group_.kernel.stages.emplace_back();
+    inner_.clear();
+    std::vector<loop::Axis> axes;
+    for (Expr size : draft_.space.inner) {
+      inner_.push_back(symbols_.index("y", size));
+      axes.push_back({inner_.back(), size});
+    }
+    point_values_.clear();
+    bool reduces = false;
+    for (const Member& member : draft_.members) {
+      if (member.stage != stage_ || is_per_row(member)) continue;
+      add_point(member);
+    }
+    for (const Member& member : draft_.members)
+      if (member.stage == stage_ && member.item->kind == Item::Kind::reduce)
+        reduces |= add_reduction(member);
+    for (const Member& member : draft_.members)
+      if (member.stage == stage_ && is_per_row(member)) finish_row(member);
+    (reduces ? stage().reduce_axes : stage().axes) = std::move(axes);
+    if (!reduces && stage().body.empty()) stage().axes.clear();
+  }
+
+  loop::Stage& stage() { return group_.kernel.stages.back(); }
+
+  /// A pointwise member: its value at this point, stored where anyone else needs it.
+  void add_point(const Member& member) {
+    const Item& item = *member.item;
+    const Slot& slot = item.slots[0];
+    ops::Index axes = outer_;
+    axes.insert(axes.end(), inner_.begin(), inner_.end());
+    ir::Sizes sizes = draft_.space.outer;
+    sizes.insert(sizes.end(), draft_.space.inner.begin(), draft_.space.inner.end());
+    ops::Index index = index_at(sizes, axes, slot.sizes);
+    Val value = scalars().cast(item.definition.map(item.result, index), slot.dtype);
+    SlotKey key{&item, 0};
+    point_values_[key] = value;
+    if (drafts_.stored.count(key)) return store(stage().body, key, index, value);
+    if (has_later_stage()) store_scratch(key, value);
+  }
+
+  bool has_later_stage() const {
+    for (const Member& other : draft_.members)
+      if (other.stage > stage_) return true;
+    return false;
+  }
+
+  void store(std::vector<loop::Store>& list, const SlotKey& key, const ops::Index& index,
+             Val value) {
+    const Slot& slot = key.first->slots[key.second];
+    const Value* memory = slot.value == nullptr ? nullptr : memory_of(slot.value);
+    Home home{const_cast<Item*>(key.first), key.second};
+    int32_t number =
+        buffer(memory, memory == nullptr ? home : Home{}, slot.dtype, loop::Access::write);
+    list.push_back({number, address(index, slot.strides), value, false});
+  }
+
+  void store_scratch(const SlotKey& key, Val value) {
+    std::vector<loop::Buffer>& buffers = group_.kernel.buffers;
+    int32_t number = static_cast<int32_t>(buffers.size());
+    const Slot& slot = key.first->slots[key.second];
+    buffers.push_back(
+        {slot.dtype, loop::Access::scratch, sym::product(draft_.space.inner), true, ""});
+    group_.buffer_values.push_back(nullptr);
+    group_.buffer_homes.push_back({});
+    scratch_[key] = number;
+    stage().body.push_back({number, linear_index(inner_, draft_.space.inner), value, false});
+  }
+
+  bool add_reduction(const Member& member) {
+    const Item& item = *member.item;
+    ops::Index out = index_at(draft_.space.outer, outer_, item.slots[0].sizes);
+    loop::Reduction reduction;
+    reduction.combiner = item.definition.combiner;
+    reduction.inputs = inputs_of(item, out);
+    reduction.first_local = group_.kernel.locals;
+    group_.kernel.locals += loop::arity(reduction.combiner);
+    first_local_[&item] = reduction.first_local;
+    for (Val input : reduction.inputs) local_types_[&item].push_back(input->dtype);
+    stage().reductions.push_back(std::move(reduction));
+    return true;
+  }
+
+  std::vector<Val> inputs_of(const Item& item, const ops::Index& out) {
+    const ops::Definition& def = item.definition;
+    ops::Index r = index_at(draft_.space.inner, inner_, def.reduce_sizes);
+    if (item.partial_of == nullptr) return def.input(out, r);
+    const Slot& partial = item.partial_of->slots[0];
+    ops::Index at = out;
+    at.insert(at.begin(), r[0]);
+    int32_t number = buffer(nullptr, {item.partial_of, 0}, partial.dtype, loop::Access::read);
+    return {scalars().load(number, partial.dtype, address(at, partial.strides))};
+  }
+
+  /// Results of a row: of a reduction from its locals, of a pointwise member from other row values.
+  void finish_row(const Member& member) {
+    const Item& item = *member.item;
+    ops::Index out = index_at(draft_.space.outer, outer_, item.slots[0].sizes);
+    std::vector<Val> results = item.kind == Item::Kind::reduce
+                                   ? finished(item, locals_of(item), out)
+                                   : std::vector<Val>{item.definition.map(item.result, out)};
+    for (uint32_t i = 0; i < item.slots.size(); ++i) {
+      SlotKey key{&item, i};
+      Val value = scalars().cast(results[i], item.slots[i].dtype);
+      row_values_[key] = value;
+      if (drafts_.stored.count(key)) store(stage().after, key, out, value);
+    }
+  }
+
+  std::vector<Val> locals_of(const Item& item) {
+    std::vector<Val> locals;
+    const std::vector<DType>& types = local_types_.at(&item);
+    for (size_t i = 0; i < types.size(); ++i)
+      locals.push_back(scalars().local(first_local_.at(&item) + static_cast<int32_t>(i), types[i]));
+    return locals;
+  }
+
+  static std::vector<Val> finished(const Item& item, std::vector<Val> combined,
+                                   const ops::Index& out) {
+    // A partial result keeps the accumulator; only the last step finishes.
+    return item.definition.finish ? item.definition.finish(combined, out) : combined;
+  }
+
+  // --- scan and scatter
+  // ---------------------------------------------------------------------------
+
+  void build_scan(const Item& item) {
+    const Slot& slot = item.slots[0];
+    int64_t dim = item.definition.reduced_dims[0];
+    stage_ = 0;
+    group_.kernel.stages.emplace_back();
+    ops::Index out;
+    for (size_t i = 0; i < slot.sizes.size(); ++i) {
+      bool scanned = static_cast<int64_t>(i) == dim;
+      out.push_back(symbols_.index(scanned ? "y" : "x", slot.sizes[i]));
+      loop::Axis axis{out.back(), slot.sizes[i]};
+      if (scanned)
+        stage().reduce_axes.push_back(axis);
+      else if (static_cast<int64_t>(i) < dim)
+        group_.kernel.outer.push_back(axis);
+      else
+        stage().axes.push_back(axis);
+    }
+    loop::Reduction reduction;
+    reduction.combiner = item.definition.combiner;
+    reduction.inputs = item.definition.input(out, {out[dim]});
+    reduction.scan = true;
+    group_.kernel.locals = loop::arity(reduction.combiner);
+    for (Val input : reduction.inputs) local_types_[&item].push_back(input->dtype);
+    first_local_[&item] = 0;
+    stage().reductions.push_back(std::move(reduction));
+    std::vector<Val> results = finished(item, locals_of(item), out);
+    for (uint32_t i = 0; i < item.slots.size(); ++i)
+      store(stage().body, {&item, i}, out, scalars().cast(results[i], item.slots[i].dtype));
+  }
+
+  /// First stage: the initial values; second: the sources, in order. Tasks own ranges of the
+  /// dimensions that destination and source share, so no two tasks touch one place.
+  void build_scatter(const Item& item) {
+    const ops::Definition& def = item.definition;
+    const Slot& slot = item.slots[0];
+    SlotKey key{&item, 0};
+    stage_ = 0;
+    group_.kernel.stages.emplace_back();
+    ops::Index index;
+    for (size_t i = 0; i < slot.sizes.size(); ++i) {
+      index.push_back(symbols_.index("x", slot.sizes[i]));
+      bool shared =
+          static_cast<int64_t>(i) != def.scatter_dim && def.source_sizes[i] == slot.sizes[i];
+      loop::Axis axis{index.back(), slot.sizes[i]};
+      (shared ? group_.kernel.outer : stage().axes).push_back(axis);
+    }
+    store(stage().body, key, index, scalars().cast(def.map(0, index), slot.dtype));
+    group_.kernel.stages.emplace_back();
+    ops::Index source;
+    ops::Index target;
+    for (size_t i = 0; i < def.source_sizes.size(); ++i) {
+      bool shared =
+          static_cast<int64_t>(i) != def.scatter_dim && def.source_sizes[i] == slot.sizes[i];
+      source.push_back(shared ? index[i] : symbols_.index("y", def.source_sizes[i]));
+      if (!shared) stage().axes.push_back({source.back(), def.source_sizes[i]});
+    }
+    target = source;
+    target[def.scatter_dim] =
+        scalars().as_index(def.destination(source), slot.sizes[def.scatter_dim]);
+    Val value = scalars().cast(def.value(source), slot.dtype);
+    store(stage().body, key, target, value);
+    stage().body.back().accumulate = def.accumulate;
+  }
+
+  Plan& plan_;
+  GraphLowering& lowering_;
+  const Draft& draft_;
+  const Drafts& drafts_;
+  sym::Pool& symbols_;
+  Group group_;
+  ops::Index outer_;
+  ops::Index inner_;
+  int stage_ = 0;
+  std::map<SlotKey, Val> row_values_;
+  std::map<SlotKey, Val> point_values_;
+  std::map<SlotKey, int32_t> scratch_;
+  std::map<const Item*, int32_t> first_local_;
+  std::map<const Item*, std::vector<DType>> local_types_;
+};
+
+}  // namespace
+
+Group build_kernel(Plan& plan, GraphLowering& lowering, const Draft& draft, const Drafts& drafts) {
+  Item::Kind kind = draft.members[0].item->kind;
+  if (kind == Item::Kind::library) {
+    Group group;
+    group.items = {draft.members[0].item};
+    group.is_library = true;
+    return group;
+  }
+  KernelBuilder builder(plan, lowering, draft, drafts);
+  bool alone = kind == Item::Kind::scan || kind == Item::Kind::scatter;
+  return alone ? builder.build_alone() : builder.build();
+}
+
+}  // namespace tandem::schedule

@@ -1,0 +1,485 @@
+// The only writer of abi::Program: buffers, size code, instructions in execution order, epilogue.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/check.h"
+#include "base/diagnostic.h"
+#include "ir/text.h"
+#include "schedule/build_kernel.h"
+#include "schedule/schedule.h"
+
+namespace tandem::schedule {
+namespace {
+
+using abi::SizeCode;
+using abi::SizeInstruction;
+using ir::Value;
+using sym::Expr;
+
+SizeInstruction::Op size_op(sym::Kind kind) {
+  switch (kind) {
+    case sym::Kind::add: return SizeInstruction::Op::add;
+    case sym::Kind::mul: return SizeInstruction::Op::mul;
+    case sym::Kind::floor_div: return SizeInstruction::Op::floor_div;
+    case sym::Kind::mod: return SizeInstruction::Op::mod;
+    case sym::Kind::min: return SizeInstruction::Op::min;
+    case sym::Kind::max: return SizeInstruction::Op::max;
+    case sym::Kind::constant:
+    case sym::Kind::symbol: break;
+  }
+  return SizeInstruction::Op::constant;
+}
+
+class Emitter {
+ public:
+  Emitter(Plan& plan, GraphLowering& lowering, std::vector<Group> groups)
+      : plan_(plan), lowering_(lowering), groups_(std::move(groups)) {}
+
+  Scheduled run(const Drafts& drafts) {
+    for (const std::pair<const std::pair<const Item*, uint32_t>, const Value*>& entry :
+         drafts.in_place)
+      in_place_[entry.first] = entry.second;
+    out_.program.name = plan_.graph->name();
+    add_inputs();
+    mark_outputs();
+    for (Group& group : groups_) group.is_library ? add_library(group) : add_launch(group);
+    add_outputs();
+    add_write_backs();
+    check_symbols();
+    out_.notes = plan_.notes;
+    return std::move(out_);
+  }
+
+ private:
+  abi::Program& program() { return out_.program; }
+
+  // --- size code
+  // ----------------------------------------------------------------------------------
+
+  uint32_t slot_of(Expr symbol) {
+    std::map<std::string, uint32_t>::iterator it = slots_.find(symbol.name());
+    if (it == slots_.end()) it = slots_.emplace(symbol.name(), program().slots++).first;
+    return it->second;
+  }
+
+  SizeCode code(Expr e) {
+    if (e.constant()) return {{SizeInstruction::Op::constant, *e.constant()}};
+    if (e.is_symbol()) {
+      std::map<std::string, int64_t>::const_iterator number = plan_.launch_numbers.find(e.name());
+      if (number != plan_.launch_numbers.end())
+        return {{SizeInstruction::Op::constant, number->second}};
+      return {{SizeInstruction::Op::slot, slot_of(e)}};
+    }
+    SizeCode result;
+    std::span<const Expr> args = e.args();
+    for (size_t i = 0; i < args.size(); ++i) {
+      SizeCode part = code(args[i]);  // depth of a size expression, not of the user's program
+      result.insert(result.end(), part.begin(), part.end());
+      if (i > 0) result.push_back({size_op(e.kind()), 0});
+    }
+    return result;
+  }
+
+  std::vector<SizeCode> codes(const ir::Sizes& sizes) {
+    std::vector<SizeCode> result;
+    for (Expr size : sizes) result.push_back(code(size));
+    return result;
+  }
+
+  // --- buffers
+  // ------------------------------------------------------------------------------------
+
+  static ir::Sizes input_strides(const Value* input) {
+    return input->type.strides.empty() ? ir::contiguous_strides(input->type.sizes)
+                                       : input->type.strides;
+  }
+
+  void add_inputs() {
+    for (const Value* value : plan_.graph->inputs()) {
+      abi::Input input;
+      input.name = value->name;
+      input.dtype = value->type.dtype;
+      if (value->type.kind == ir::Type::Kind::scalar) {
+        input.is_scalar = true;
+        slots_["scalar$" + value->name] = input.scalar_slot = program().slots++;
+        if (is_saved_size(value)) slots_[value->name] = input.scalar_slot;
+      } else {
+        input.sizes = codes(value->type.sizes);
+        input.strides = codes(input_strides(value));
+        input.mutated = is_mutated(value);
+        input_buffer_[value] = add_buffer(abi::BufferKind::input, value->index, value->type.dtype,
+                                          value->type.numel(), "%" + value->name);
+      }
+      program().inputs.push_back(std::move(input));
+    }
+    add_range_guards();
+  }
+
+  /// A size that forward saved: the input has the symbol's name.
+  bool is_saved_size(const Value* input) const {
+    return input->type == ir::Type::scalar(DType::i64) && input->role == ir::Role::saved &&
+           plan_.graph->pool().find_symbol(input->name);
+  }
+
+  void add_range_guards() {
+    std::vector<Expr> symbols;
+    for (const Value* value : plan_.graph->inputs())
+      for (Expr size : value->type.sizes) sym::collect_symbols(size, symbols);
+    for (Expr symbol : symbols) {
+      sym::Range range = symbol.range();
+      if (range.lo > 0)
+        add_guard(Expr(range.lo), symbol, fmt::format("{} >= {}", symbol.name(), range.lo));
+      if (range.hi < sym::Range::kMax)
+        add_guard(symbol, Expr(range.hi), fmt::format("{} <= {}", symbol.name(), range.hi));
+    }
+  }
+
+  void add_guard(Expr left, Expr right, std::string text) {
+    program().guards.push_back(
+        {abi::Guard::Relation::le, code(left), code(right), std::move(text)});
+  }
+
+  /// A symbol gets its value from an input that has it as a size.
+  void check_symbols() const {
+    std::set<std::string> bound;
+    for (const Value* value : plan_.graph->inputs()) {
+      if (value->type.kind == ir::Type::Kind::scalar) bound.insert("scalar$" + value->name);
+      if (is_saved_size(value)) bound.insert(value->name);
+      for (Expr size : value->type.sizes)
+        if (size.is_symbol()) bound.insert(size.name());
+    }
+    for (const std::pair<const std::string, uint32_t>& slot : slots_)
+      if (bound.count(slot.first) == 0)
+        throw UserError(
+            fmt::format("nothing gives {} a value: it is the size of no input", slot.first));
+  }
+
+  static bool is_mutated(const Value* input) {
+    return std::any_of(input->uses.begin(), input->uses.end(), [](const ir::Use& use) {
+      return use.node != nullptr && use.node->op->mutates() && use.arg == 0;
+    });
+  }
+
+  uint32_t add_buffer(abi::BufferKind kind, uint32_t index, DType dtype, Expr elements,
+                      std::string label) {
+    abi::Buffer buffer;
+    buffer.kind = kind;
+    buffer.index = index;
+    buffer.dtype = dtype;
+    buffer.bytes = code(elements * size_of(dtype));
+    buffer.first_use = UINT32_MAX;
+    buffer.label = std::move(label);
+    program().buffers.push_back(std::move(buffer));
+    return static_cast<uint32_t>(program().buffers.size()) - 1;
+  }
+
+  void mark_outputs() {
+    for (const ir::Output& output : plan_.graph->outputs())
+      if (output.value != nullptr && output.value->node != nullptr) is_output_[output.value] = true;
+  }
+
+  uint32_t buffer_of(const Value* value) {
+    if (value->node == nullptr) return input_buffer_.at(value);
+    Home home = plan_.homes.at(value);
+    TD_CHECK(home.item != nullptr) << "no buffer for " << ir::to_string(*value->node);
+    return buffer_of(home);
+  }
+
+  uint32_t buffer_of(const Home& home) {
+    std::pair<const Item*, uint32_t> key{home.item, home.slot};
+    std::map<std::pair<const Item*, uint32_t>, const Value*>::iterator replaced =
+        in_place_.find(key);
+    if (replaced != in_place_.end()) return input_buffer_.at(replaced->second);
+    std::map<std::pair<const Item*, uint32_t>, uint32_t>::iterator it = item_buffer_.find(key);
+    if (it != item_buffer_.end()) return it->second;
+    const Slot& slot = home.item->slots[home.slot];
+    bool leaves = slot.value != nullptr && is_output_.at(slot.value);
+    uint32_t number = add_buffer(leaves ? abi::BufferKind::output : abi::BufferKind::temporary, 0,
+                                 slot.dtype, sym::product(slot.sizes), home.item->node->op->name());
+    item_buffer_[key] = number;
+    return number;
+  }
+
+  void touch(uint32_t buffer) {
+    uint32_t now = static_cast<uint32_t>(program().instructions.size());
+    abi::Buffer& b = program().buffers[buffer];
+    b.first_use = std::min(b.first_use, now);
+    b.last_use = std::max(b.last_use, now);
+  }
+
+  // --- kernels
+  // ------------------------------------------------------------------------------------
+
+  void add_launch(Group& group) {
+    loop::Kernel& kernel = group.kernel;
+    map_axes(kernel, plan_.target);
+    collect_sizes(kernel);
+    abi::Launch launch;
+    launch.kernel = kernel_number(kernel);
+    for (size_t i = 0; i < kernel.buffers.size(); ++i) {
+      if (kernel.buffers[i].access == loop::Access::scratch) continue;
+      const Value* value = group.buffer_values[i];
+      launch.buffers.push_back(value != nullptr ? buffer_of(value)
+                                                : buffer_of(group.buffer_homes[i]));
+      touch(launch.buffers.back());
+    }
+    launch.sizes = codes(kernel.sizes);
+    launch.tasks = code(kernel.tasks());
+    launch.work = code(work_of(kernel));
+    launch.scratch_bytes = code(scratch_bytes(kernel));
+    launch.label = label_of(group);
+    launch.errors = kernel.errors;
+    program().instructions.push_back(std::move(launch));
+  }
+
+  static Expr scratch_bytes(const loop::Kernel& kernel) {
+    Expr bytes = 0;
+    for (const loop::Buffer& buffer : kernel.buffers)
+      if (buffer.access == loop::Access::scratch)
+        bytes = bytes + sym::ceil_div(buffer.elements * size_of(buffer.dtype), 64) * 64;
+    return bytes;
+  }
+
+  /// Symbols that the kernel's indices and extents use: graph sizes and scalar inputs, in a fixed
+  /// order.
+  static void collect_sizes(loop::Kernel& kernel) {
+    std::vector<Expr> symbols;
+    std::vector<Expr> axes;
+    auto add_axes = [&](const std::vector<loop::Axis>& list) {
+      for (const loop::Axis& axis : list) {
+        axes.push_back(axis.index);
+        sym::collect_symbols(axis.extent, symbols);
+      }
+    };
+    add_axes(kernel.outer);
+    for (const loop::Stage& stage : kernel.stages) {
+      add_axes(stage.axes);
+      add_axes(stage.reduce_axes);
+    }
+    for (const loop::Buffer& buffer : kernel.buffers)
+      sym::collect_symbols(buffer.elements, symbols);
+    for (const loop::Stage& stage : kernel.stages) {
+      for (loop::Val value : index_values(kernel, stage))
+        sym::collect_symbols(value->index, symbols);
+      for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
+        for (const loop::Store& store : *list) sym::collect_symbols(store.index, symbols);
+    }
+    for (Expr symbol : symbols) {
+      bool is_axis = std::find(axes.begin(), axes.end(), symbol) != axes.end();
+      if (!is_axis && kernel.scalars->indirect(symbol) == nullptr) kernel.sizes.push_back(symbol);
+    }
+  }
+
+  static std::vector<loop::Val> index_values(const loop::Kernel& kernel, const loop::Stage& stage) {
+    std::vector<loop::Val> roots;
+    for (const loop::Reduction& reduction : stage.reductions)
+      roots.insert(roots.end(), reduction.inputs.begin(), reduction.inputs.end());
+    for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
+      for (const loop::Store& store : *list) {
+        roots.push_back(store.value);
+        for (Expr symbol : sym::free_symbols(store.index))
+          if (loop::Val value = kernel.scalars->indirect(symbol)) roots.push_back(value);
+      }
+    return loop::reachable(roots);
+  }
+
+  /// Nanoseconds on one core, roughly: enough to decide whether a team is worth waking.
+  static Expr work_of(const loop::Kernel& kernel) {
+    Expr points = 1;
+    for (const loop::Axis& axis : kernel.outer) points = points * axis.extent;
+    Expr inner = 0;
+    int weight = 0;
+    for (const loop::Stage& stage : kernel.stages) {
+      Expr count = 1;
+      for (const loop::Axis& axis : stage.axes) count = count * bound(kernel, axis.extent);
+      for (const loop::Axis& axis : stage.reduce_axes) count = count * bound(kernel, axis.extent);
+      for (loop::Val value : index_values(kernel, stage))
+        weight += loop::is_transcendental(value->opcode) ? 12 : 1;
+      inner = inner + count;
+    }
+    return sym::floor_div(points * inner * std::max(weight, 4), 40) + 1;
+  }
+
+  /// An extent without the axes around it. That of a block is min(block, n - start): the first one
+  /// is whole.
+  static Expr bound(const loop::Kernel& kernel, Expr extent) {
+    sym::Substitution first;
+    for (const loop::Axis& axis : kernel.outer) first.emplace_back(axis.index, Expr(0));
+    return sym::substitute(extent, first);
+  }
+
+  uint32_t kernel_number(const loop::Kernel& kernel) {
+    loop::Kernel own = loop::canonical(kernel);
+    uint64_t identity = loop::identity(own);
+    for (uint32_t i = 0; i < program().kernels.size(); ++i)
+      if (program().kernels[i].identity == identity) return i;
+    uint32_t number = static_cast<uint32_t>(program().kernels.size());
+    program().kernels.push_back({identity, fmt::format("tandem_{:016x}", identity)});
+    own.name = program().kernels.back().symbol;
+    out_.kernels.push_back(std::move(own));
+    return number;
+  }
+
+  static std::string label_of(const Group& group) {
+    std::string label;
+    for (const Item* item : group.items)
+      label += (label.empty() ? "" : ", ") + item->node->op->name();
+    const std::string& place = group.items[0]->node->origin.place;
+    return place.empty() ? label : label + " (" + place + ")";
+  }
+
+  // --- library calls
+  // ------------------------------------------------------------------------------
+
+  abi::TensorRef ref_of(const StridedRef& ref) {
+    uint32_t number = buffer_of(ref.root);
+    touch(number);
+    return {number, codes(ref.sizes), codes(ref.strides), code(ref.offset)};
+  }
+
+  StridedRef view(const Value* value, Expr split) {
+    const Value* root = plan_.is_realized(value) ? value : view_root(lowering_, value);
+    std::optional<StridedRef> ref = strided_view(lowering_, value, root, split);
+    TD_CHECK(ref.has_value()) << "a library operand has no strides";
+    return *ref;
+  }
+
+  Expr split_of(const Value* value) {
+    if (plan_.is_realized(value)) return 1;
+    const Value* root = view_root(lowering_, value);
+    if (strided_view(lowering_, value, root)) return 1;
+    return batch_split(lowering_, value, root);
+  }
+
+  void add_library(const Group& group) {
+    const Item& item = *group.items[0];
+    switch (item.route) {
+      case ops::RouteKind::matmul: return add_matmul(item);
+      case ops::RouteKind::convolution: return add_convolution(item, abi::LibraryOp::convolution);
+      case ops::RouteKind::convolution_backward_data:
+        return add_convolution(item, abi::LibraryOp::convolution_backward_data);
+      case ops::RouteKind::convolution_backward_weights:
+        return add_convolution(item, abi::LibraryOp::convolution_backward_weights);
+    }
+  }
+
+  /// The last two tensor arguments are the factors; an earlier one is added (addmm's self).
+  void add_matmul(const Item& item) {
+    std::vector<const Value*> operands;
+    ir::for_each_operand(item.node->args, [&](const Value* value) { operands.push_back(value); });
+    const Value* b = operands.back();
+    const Value* a = operands[operands.size() - 2];
+    Expr split = split_of(a);
+    if (split == Expr(1)) split = split_of(b);
+    abi::LibraryCall call;
+    call.op = abi::LibraryOp::matmul;
+    call.args = {ref_of(view(a, split)), ref_of(view(b, split))};
+    call.has_bias = operands.size() == 3;
+    if (call.has_bias) call.args.push_back(ref_of(view(operands[0], 1)));
+    call.out = ref_of(view(item.slots[0].value, split));
+    finish_call(item, std::move(call));
+  }
+
+  void add_convolution(const Item& item, abi::LibraryOp op) {
+    ir::Call node = item.node->call();
+    abi::LibraryCall call;
+    call.op = op;
+    ir::for_each_operand(item.node->args,
+                         [&](const Value* value) { call.args.push_back(ref_of(view(value, 1))); });
+    call.has_bias = call.args.size() == 3;
+    call.out = ref_of(view(item.slots[0].value, 1));
+    call.conv = {node.constants("stride"), node.constants("padding"), node.constants("dilation"),
+                 node.constant("groups")};
+    finish_call(item, std::move(call));
+  }
+
+  void finish_call(const Item& item, abi::LibraryCall call) {
+    call.label = item.node->op->name();
+    program().instructions.push_back(std::move(call));
+  }
+
+  // --- epilogue
+  // -----------------------------------------------------------------------------------
+
+  abi::TensorRef whole(const Value* value) {
+    Home home = plan_.homes.at(value);
+    ir::Sizes strides =
+        home.item == nullptr ? input_strides(value) : home.item->slots[home.slot].strides;
+    uint32_t number = buffer_of(value);
+    touch(number);
+    return {number, codes(value->type.sizes), codes(strides), code(0)};
+  }
+
+  /// A scalar input handed on, or the size that a saved_size output names.
+  void add_scalar_output(const ir::Output& output) {
+    abi::Output out;
+    out.kind = abi::Output::Kind::scalar;
+    out.name = output.value == nullptr ? output.name : output.value->name;
+    out.dtype = output.value == nullptr ? DType::i64 : output.value->type.dtype;
+    Expr symbol = output.value == nullptr ? *plan_.graph->pool().find_symbol(out.name) : Expr(0);
+    if (output.value == nullptr)
+      out.scalar = code(symbol);
+    else
+      out.scalar = {{SizeInstruction::Op::slot, slots_.at("scalar$" + out.name)}};
+    program().outputs.push_back(std::move(out));
+  }
+
+  void add_outputs() {
+    for (const ir::Output& output : plan_.graph->outputs()) {
+      bool is_scalar = output.value == nullptr ? output.kind == ir::OutputKind::saved_size
+                                               : !output.value->type.is_tensor();
+      if (is_scalar) add_scalar_output(output);
+      if (is_scalar || output.value == nullptr) continue;
+      abi::Output out;
+      out.name = output.name.empty() ? std::string(name_of(output.kind)) : output.name;
+      out.dtype = output.value->type.dtype;
+      out.ref = whole(output.value);
+      if (output.value->node == nullptr) {
+        out.kind = abi::Output::Kind::input_view;
+        out.input = output.value->index;
+      }
+      program().outputs.push_back(std::move(out));
+    }
+  }
+
+  void add_write_backs() {
+    for (const ir::Node* node = plan_.graph->first(); node != nullptr; node = node->next) {
+      if (!node->op->mutates()) continue;
+      const Value* input = std::get<Value*>(node->args[0]);
+      const Value* source = std::get<Value*>(node->args[1]);
+      Home home = plan_.homes.at(source);
+      if (home.item != nullptr && in_place_.count({home.item, home.slot})) continue;
+      program().write_backs.push_back({input->index, whole(source)});
+    }
+  }
+
+  Plan& plan_;
+  GraphLowering& lowering_;
+  std::vector<Group> groups_;
+  Scheduled out_;
+  std::map<std::string, uint32_t> slots_;
+  std::map<const Value*, uint32_t> input_buffer_;
+  std::map<std::pair<const Item*, uint32_t>, uint32_t> item_buffer_;
+  std::map<std::pair<const Item*, uint32_t>, const Value*> in_place_;
+  DenseMap<Value, char> is_output_;
+};
+
+}  // namespace
+
+Scheduled schedule(const ir::Graph& graph, const Target& target) {
+  Plan plan;
+  plan.graph = &graph;
+  plan.target = target;
+  GraphLowering lowering(plan);
+  realize(plan, lowering);
+  Drafts drafts = form_groups(plan, lowering);
+  std::vector<Group> groups;
+  for (const Draft& draft : drafts.drafts)
+    groups.push_back(build_kernel(plan, lowering, draft, drafts));
+  return Emitter(plan, lowering, std::move(groups)).run(drafts);
+}
+
+}  // namespace tandem::schedule

@@ -1,0 +1,549 @@
+// Fusion: items are taken in program order; each joins the latest group whose iteration space it
+// fits into, that it shares data with, and that it can join without a cycle. Whether a read inside
+// a group is legal is not guessed from op kinds: the item's expression is written at the group's
+// axes, and every read of a member must be at exactly the position that the member computes there.
+#include "schedule/fuse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/flags.h"
+#include "ir/text.h"
+#include "ops/elements.h"
+
+namespace tandem::schedule {
+
+using ir::Value;
+using sym::Expr;
+
+ir::Sizes without_ones(const ir::Sizes& sizes) {
+  ir::Sizes kept;
+  for (Expr size : sizes)
+    if (size != Expr(1)) kept.push_back(size);
+  return kept;
+}
+
+ops::Index index_at(const ir::Sizes& space, const ops::Index& axes, const ir::Sizes& sizes) {
+  return ops::reshape_index(sizes, space, axes);
+}
+
+Expr linear_index(const ops::Index& index, const ir::Sizes& sizes) {
+  Expr linear = 0;
+  for (size_t i = 0; i < index.size(); ++i) linear = linear * sizes[i] + index[i];
+  return linear;
+}
+
+namespace {
+
+constexpr int64_t kLongestFusedRow = 32768;
+constexpr size_t kMostBuffers = 28;
+constexpr uint32_t kUnplaced = UINT32_MAX;
+
+ir::Sizes all_sizes(const Space& space) {
+  ir::Sizes sizes = space.outer;
+  sizes.insert(sizes.end(), space.inner.begin(), space.inner.end());
+  return sizes;
+}
+
+Expr numel(const ir::Sizes& sizes) { return sym::product(sizes); }
+
+/// Records what an expression reads; reads of members are checked for their position.
+class ReadSink final : public Sink {
+ public:
+  ReadSink(sym::Pool& symbols, const Plan& plan) : pool_(symbols), plan_(&plan) {}
+
+  loop::ScalarPool& scalars() override { return pool_; }
+  loop::Val element(const Value* value, const ops::Index& index, loop::Val mask) override {
+    reads.emplace_back(value, linear_index(index, value->type.sizes));
+    masked |= mask != nullptr;
+    return pool_.load(static_cast<int32_t>(value->id), value->type.dtype, reads.back().second,
+                      mask);
+  }
+  loop::Val scalar_input(const Value* value) override {
+    return pool_.load(static_cast<int32_t>(value->id), value->type.dtype, 0);
+  }
+  int32_t error(const std::string&) override {
+    can_fail = true;
+    return 0;
+  }
+
+  std::vector<std::pair<const Value*, Expr>> reads;
+  bool can_fail = false;
+  bool masked = false;
+
+ private:
+  loop::ScalarPool pool_;
+  const Plan* plan_;
+};
+
+class Fuser {
+ public:
+  Fuser(Plan& plan, GraphLowering& lowering) : plan_(plan), lowering_(lowering) {}
+
+  Drafts run() {
+    groups_.assign(plan_.items.size(), kUnplaced);
+    for (const std::unique_ptr<Item>& item : plan_.items) place(*item);
+    for (const std::unique_ptr<Item>& item : plan_.items)
+      if (groups_[item->id] == kUnplaced) start_alone(*item);
+    find_stored();
+    order();
+    choose_in_place();
+    return std::move(result_);
+  }
+
+ private:
+  // --- spaces
+  // -------------------------------------------------------------------------------------
+
+  Space space_of(const Item& item) const {
+    const ops::Definition& def = item.definition;
+    Space space;
+    if (item.kind == Item::Kind::map || item.kind == Item::Kind::library) {
+      space.outer = without_ones(item.slots[0].sizes);
+      return space;
+    }
+    space.reduces = true;
+    if (def.full_sizes.empty()) {
+      space.outer = without_ones(item.slots[0].sizes);
+      space.inner = def.reduce_sizes;
+      space.whole = false;
+      return space;
+    }
+    std::vector<bool> reduced(def.full_sizes.size(), false);
+    for (int64_t dim : def.reduced_dims) reduced[dim] = true;
+    bool seen_inner = false;
+    for (size_t i = 0; i < reduced.size(); ++i) {
+      if (def.full_sizes[i] == Expr(1)) continue;
+      (reduced[i] ? space.inner : space.outer).push_back(def.full_sizes[i]);
+      space.whole &= reduced[i] || !seen_inner;
+      seen_inner |= reduced[i];
+    }
+    return space;
+  }
+
+  bool rows_may_grow(const Space& space) const {
+    if (!space.whole) return false;
+    std::optional<int64_t> length = numel(space.inner).constant();
+    std::optional<int64_t> rows = numel(space.outer).constant();
+    if (length && *length > kLongestFusedRow) return false;
+    bool few_rows = rows && *rows < 8;
+    return !few_rows || (length && *length <= 4096);
+  }
+
+  /// The group's space with room for the item, or nothing when it does not fit.
+  std::optional<std::pair<Space, Extent>> fit(const Draft& draft, const Item& item) const {
+    const Space& have = draft.space;
+    Space want = space_of(item);
+    if (item.kind == Item::Kind::map) {
+      Expr count = numel(want.outer);
+      if (!have.reduces) {
+        if (numel(have.outer) == count) return std::pair{have, Extent::full};
+        return std::nullopt;
+      }
+      if (count == numel(have.outer)) return std::pair{have, Extent::row};
+      if (count == numel(have.outer) * numel(have.inner) && rows_may_grow(have))
+        return std::pair{have, Extent::full};
+      return std::nullopt;
+    }
+    if (item.kind != Item::Kind::reduce || item.partial_of != nullptr) return std::nullopt;
+    if (have.reduces) return fit_reduction(draft, have, want, item);
+    return fit_into_rows(draft, have, want);
+  }
+
+  std::optional<std::pair<Space, Extent>> fit_reduction(const Draft& draft, const Space& have,
+                                                        const Space& want, const Item& item) const {
+    bool same_rows =
+        numel(have.outer) == numel(want.outer) && numel(have.inner) == numel(want.inner);
+    if (!same_rows || have.whole != want.whole) return std::nullopt;
+    if (!have.whole) {
+      const ops::Definition& a = draft.members[0].item->definition;
+      const ops::Definition& b = item.definition;
+      bool same_shape = a.full_sizes == b.full_sizes && a.reduced_dims == b.reduced_dims &&
+                        have.outer == want.outer && have.inner == want.inner;
+      if (!same_shape) return std::nullopt;
+    }
+    return std::pair{have, Extent::full};
+  }
+
+  /// A reduction over the trailing part of what the group computes point by point.
+  std::optional<std::pair<Space, Extent>> fit_into_rows(const Draft& draft, const Space& have,
+                                                        const Space& want) const {
+    if (!want.whole || draft.fixed || !rows_may_grow(want)) return std::nullopt;
+    for (size_t cut = 0; cut <= have.outer.size(); ++cut) {
+      ir::Sizes outer(have.outer.begin(), have.outer.begin() + cut);
+      ir::Sizes inner(have.outer.begin() + cut, have.outer.end());
+      if (numel(outer) != numel(want.outer) || numel(inner) != numel(want.inner)) continue;
+      return std::pair{Space{outer, inner, true, true}, Extent::full};
+    }
+    return std::nullopt;
+  }
+
+  // --- reading
+  // ------------------------------------------------------------------------------------
+
+  struct Reads {
+    std::vector<std::pair<const Value*, Expr>> at;  // linear position in the value
+    ops::Index axes;
+    Expr full;  // linear position of the point in the whole space
+    Expr row;   // of its row
+    bool can_fail = false;
+  };
+
+  /// Writes the item's expressions at fresh axes of the space and collects what they read.
+  Reads read(const Item& item, const Space& space, Extent extent) {
+    sym::Pool& symbols = plan_.graph->pool();
+    ReadSink sink(symbols, plan_);
+    GraphLowering::Into into(lowering_, sink);
+    Reads reads;
+    ir::Sizes sizes = all_sizes(space);
+    for (Expr size : sizes) reads.axes.push_back(symbols.index("a", size));
+    ops::Index outer(reads.axes.begin(), reads.axes.begin() + space.outer.size());
+    reads.full = linear_index(reads.axes, sizes);
+    reads.row = linear_index(outer, space.outer);
+    write_item(item, space, extent, reads.axes, outer);
+    reads.at = std::move(sink.reads);
+    reads.can_fail = sink.can_fail;
+    return reads;
+  }
+
+  void write_item(const Item& item, const Space& space, Extent extent, const ops::Index& axes,
+                  const ops::Index& outer) {
+    const ops::Definition& def = item.definition;
+    if (item.kind == Item::Kind::map) {
+      bool rows = extent == Extent::row;
+      def.map(item.result, index_at(rows ? space.outer : all_sizes(space), rows ? outer : axes,
+                                    item.slots[0].sizes));
+      return;
+    }
+    ops::Index out = index_at(space.outer, outer, item.slots[0].sizes);
+    if (item.kind == Item::Kind::scatter) return write_scatter(item);
+    if (item.kind == Item::Kind::scan) return write_scan(item);
+    ops::Index inner(axes.begin() + space.outer.size(), axes.end());
+    std::vector<loop::Val> inputs;
+    if (def.input) inputs = def.input(out, reduce_point(def, space, inner));
+    if (def.finish && !inputs.empty()) def.finish(inputs, out);
+  }
+
+  static ops::Index reduce_point(const ops::Definition& def, const Space& space,
+                                 const ops::Index& inner) {
+    return index_at(space.inner, inner, def.reduce_sizes);
+  }
+
+  void write_scatter(const Item& item) {
+    sym::Pool& symbols = plan_.graph->pool();
+    ops::Index source;
+    for (Expr size : item.definition.source_sizes) source.push_back(symbols.index("a", size));
+    item.definition.destination(source);
+    item.definition.value(source);
+    ops::Index index;
+    for (Expr size : item.slots[0].sizes) index.push_back(symbols.index("a", size));
+    item.definition.map(0, index);
+  }
+
+  void write_scan(const Item& item) {
+    sym::Pool& symbols = plan_.graph->pool();
+    ops::Index out;
+    for (Expr size : item.slots[0].sizes) out.push_back(symbols.index("a", size));
+    ops::Index r{out[item.definition.reduced_dims[0]]};
+    std::vector<loop::Val> inputs = item.definition.input(out, r);
+    if (item.definition.finish) item.definition.finish(inputs, out);
+  }
+
+  // --- placing
+  // ------------------------------------------------------------------------------------
+
+  void place(Item& item) {
+    if (item.kind == Item::Kind::library) return start_library(item);
+    Space own = space_of(item);
+    Reads reads = read(item, own, Extent::full);
+    // What reads nothing (random numbers, ramps) goes where its first reader goes.
+    if (reads.at.empty() && item.kind == Item::Kind::map) return;
+    std::vector<Item*> sources = unplaced_sources(reads);
+    bool alone = item.kind == Item::Kind::scan || item.kind == Item::Kind::scatter;
+    if (!alone && join_candidate(item, reads, sources)) return;
+    for (Item* source : sources)
+      if (groups_[source->id] == kUnplaced) start_alone(*source);
+    if (!alone && !sources.empty() && join_candidate(item, reads, {})) return;
+    start(item, std::move(own), reads, alone);
+  }
+
+  void start_alone(Item& item) {
+    Space own = space_of(item);
+    start(item, own, read(item, own, Extent::full), false);
+  }
+
+  std::vector<Item*> unplaced_sources(const Reads& reads) const {
+    std::vector<Item*> sources;
+    for (const std::pair<const Value*, Expr>& entry : reads.at) {
+      Home home = plan_.homes.at(entry.first);
+      bool waits = home.item != nullptr && groups_[home.item->id] == kUnplaced;
+      if (waits && std::find(sources.begin(), sources.end(), home.item) == sources.end())
+        sources.push_back(home.item);
+    }
+    return sources;
+  }
+
+  bool join_candidate(Item& item, const Reads& reads, const std::vector<Item*>& sources) {
+    if (!flag_fusion()) return false;
+    for (uint32_t candidate : candidates(reads)) {
+      for (Item* source : sources)
+        if (groups_[source->id] == kUnplaced) join(candidate, *source);
+      bool all_placed = std::all_of(sources.begin(), sources.end(), [&](const Item* source) {
+        return groups_[source->id] != kUnplaced;
+      });
+      if (all_placed && join(candidate, item)) return true;
+    }
+    return false;
+  }
+
+  /// Groups that hold or read what the item reads, latest first.
+  std::vector<uint32_t> candidates(const Reads& reads) const {
+    std::set<uint32_t, std::greater<>> found;
+    for (const std::pair<const Value*, Expr>& entry : reads.at) {
+      std::map<const Value*, std::set<uint32_t>>::const_iterator it = users_.find(entry.first);
+      if (it != users_.end()) found.insert(it->second.begin(), it->second.end());
+      if (const uint32_t* home = group_of(entry.first)) found.insert(*home);
+    }
+    return {found.begin(), found.end()};
+  }
+
+  const uint32_t* group_of(const Value* value) const {
+    Home home = plan_.homes.at(value);
+    bool placed = home.item != nullptr && groups_[home.item->id] != kUnplaced;
+    return placed ? &groups_[home.item->id] : nullptr;
+  }
+
+  void assign(Item& item, uint32_t group) { groups_[item.id] = group; }
+
+  std::set<uint32_t> dependencies(const Item& item, const Reads& reads, uint32_t self) const {
+    std::set<uint32_t> depends;
+    for (const std::pair<const Value*, Expr>& entry : reads.at)
+      if (const uint32_t* home = group_of(entry.first); home && *home != self)
+        depends.insert(*home);
+    if (item.partial_of != nullptr && groups_[item.partial_of->id] != self)
+      depends.insert(groups_[item.partial_of->id]);
+    return depends;
+  }
+
+  bool reaches(uint32_t from, uint32_t to) const {
+    std::vector<uint32_t> stack{from};
+    std::set<uint32_t> seen;
+    while (!stack.empty()) {
+      uint32_t at = stack.back();
+      stack.pop_back();
+      if (at == to) return true;
+      if (!seen.insert(at).second) continue;
+      const std::set<uint32_t>& depends = result_.drafts[at].depends;
+      stack.insert(stack.end(), depends.begin(), depends.end());
+    }
+    return false;
+  }
+
+  bool join(uint32_t number, Item& item) {
+    Draft& draft = result_.drafts[number];
+    if (draft.fixed || draft.reads.size() + draft.members.size() > kMostBuffers) return false;
+    std::optional<std::pair<Space, Extent>> room = fit(draft, item);
+    if (!room) return false;
+    Reads reads = read(item, room->first, room->second);
+    std::set<uint32_t> depends = dependencies(item, reads, number);
+    for (uint32_t before : depends)
+      if (reaches(before, number)) return false;
+    std::optional<int> stage = stage_of(draft, room->second, reads);
+    if (!stage) return false;
+    draft.space = room->first;
+    draft.depends.insert(depends.begin(), depends.end());
+    add_member(number, item, room->second, *stage, reads);
+    return true;
+  }
+
+  /// First stage in which everything the item reads of the group is ready; nothing when a read is
+  /// not at the position where the member computes it.
+  std::optional<int> stage_of(const Draft& draft, Extent extent, const Reads& reads) const {
+    int stage = 0;
+    for (const std::pair<const Value*, Expr>& entry : reads.at) {
+      const Member* member = member_of(draft, entry.first);
+      if (member == nullptr) continue;
+      bool per_row = member->extent == Extent::row || member->item->kind == Item::Kind::reduce;
+      if (entry.second != (per_row ? reads.row : reads.full)) return std::nullopt;
+      bool reader_per_row = extent == Extent::row;
+      if (reader_per_row && !per_row) return std::nullopt;
+      stage = std::max(stage, member->stage + (per_row && !reader_per_row ? 1 : 0));
+    }
+    return stage;
+  }
+
+  const Member* member_of(const Draft& draft, const Value* value) const {
+    Home home = plan_.homes.at(value);
+    for (const Member& member : draft.members)
+      if (member.item == home.item && home.item != nullptr) return &member;
+    return nullptr;
+  }
+
+  void add_member(uint32_t number, Item& item, Extent extent, int stage, const Reads& reads) {
+    Draft& draft = result_.drafts[number];
+    draft.members.push_back({&item, extent, stage});
+    draft.can_fail |= reads.can_fail;
+    for (const std::pair<const Value*, Expr>& entry : reads.at) {
+      draft.reads.insert(entry.first);
+      users_[entry.first].insert(number);
+      bool same_place = entry.second == (extent == Extent::row ? reads.row : reads.full);
+      if (!same_place) moved_reads_.insert({number, entry.first});
+    }
+    assign(item, number);
+  }
+
+  void start(Item& item, Space space, const Reads& reads, bool alone) {
+    uint32_t number = static_cast<uint32_t>(result_.drafts.size());
+    Draft draft;
+    draft.space = std::move(space);
+    draft.fixed = alone;
+    draft.depends = dependencies(item, reads, number);
+    result_.drafts.push_back(std::move(draft));
+    add_member(number, item, Extent::full, 0, reads);
+    if (alone)
+      for (const std::pair<const Value*, Expr>& entry : reads.at)
+        moved_reads_.insert({number, entry.first});
+  }
+
+  void start_library(Item& item) {
+    Draft draft;
+    draft.fixed = true;
+    Reads reads;
+    ir::for_each_operand(item.node->args, [&](const Value* operand) {
+      const Value* source = plan_.is_realized(operand) ? operand : view_root_of(operand);
+      reads.at.emplace_back(source, 0);
+    });
+    for (Item* source : unplaced_sources(reads)) start_alone(*source);
+    uint32_t number = static_cast<uint32_t>(result_.drafts.size());
+    draft.depends = dependencies(item, reads, number);
+    result_.drafts.push_back(std::move(draft));
+    add_member(number, item, Extent::full, 0, reads);
+    for (const std::pair<const Value*, Expr>& entry : reads.at)
+      moved_reads_.insert({number, entry.first});
+  }
+
+  const Value* view_root_of(const Value* value) const {
+    while (!plan_.is_realized(value)) value = std::get<Value*>(value->node->args[0]);
+    return value;
+  }
+
+  // --- order and storage
+  // --------------------------------------------------------------------------
+
+  void find_stored() {
+    for (const ir::Output& output : plan_.graph->outputs())
+      if (output.value != nullptr) store(output.value);
+    for (const ir::Node* node = plan_.graph->first(); node != nullptr; node = node->next)
+      if (node->op->mutates()) store(std::get<Value*>(node->args[1]));
+    for (uint32_t i = 0; i < result_.drafts.size(); ++i)
+      for (const Value* value : result_.drafts[i].reads)
+        if (const uint32_t* home = group_of(value); home && *home != i) store(value);
+    for (const std::unique_ptr<Item>& item : plan_.items)
+      if (item->partial_of != nullptr) result_.stored.insert({item->partial_of, 0});
+  }
+
+  void store(const Value* value) {
+    Home home = plan_.homes.at(value);
+    if (home.item != nullptr) result_.stored.insert({home.item, home.slot});
+  }
+
+  bool writes_back(const Draft& draft) const {
+    for (const Member& member : draft.members)
+      for (const Slot& slot : member.item->slots)
+        if (slot.value != nullptr && write_back_target(slot.value) != nullptr) return true;
+    return false;
+  }
+
+  /// Input that receives the value at the end of the graph.
+  const Value* write_back_target(const Value* value) const {
+    for (const ir::Use& use : value->uses)
+      if (use.node != nullptr && use.node->op->mutates() && use.arg == 1)
+        return std::get<Value*>(use.node->args[0]);
+    return nullptr;
+  }
+
+  /// Topological order by first member; groups that overwrite inputs come as late as they can.
+  void order() {
+    std::vector<Draft>& drafts = result_.drafts;
+    std::vector<size_t> waiting(drafts.size());
+    std::vector<std::vector<uint32_t>> users(drafts.size());
+    for (uint32_t i = 0; i < drafts.size(); ++i) {
+      waiting[i] = drafts[i].depends.size();
+      for (uint32_t before : drafts[i].depends) users[before].push_back(i);
+    }
+    std::set<std::pair<bool, uint32_t>> ready;
+    for (uint32_t i = 0; i < drafts.size(); ++i)
+      if (waiting[i] == 0) ready.insert({writes_back(drafts[i]), i});
+    std::vector<Draft> ordered;
+    position_.assign(drafts.size(), 0);
+    while (!ready.empty()) {
+      uint32_t next = ready.begin()->second;
+      ready.erase(ready.begin());
+      position_[next] = static_cast<uint32_t>(ordered.size());
+      ordered.push_back(drafts[next]);
+      for (uint32_t user : users[next])
+        if (--waiting[user] == 0) ready.insert({writes_back(drafts[user]), user});
+    }
+    TD_CHECK(ordered.size() == drafts.size()) << "fusion made a cycle";
+    for (Draft& draft : ordered) {
+      std::set<uint32_t> renamed;
+      for (uint32_t before : draft.depends) renamed.insert(position_[before]);
+      draft.depends = std::move(renamed);
+    }
+    drafts = std::move(ordered);
+  }
+
+  /// A new value of an input may be written straight into the input when every other reader has
+  /// run, its own group reads it at the place it writes, and nothing that can fail comes later.
+  void choose_in_place() {
+    uint32_t last_failing = 0;
+    for (uint32_t i = 0; i < result_.drafts.size(); ++i)
+      if (result_.drafts[i].can_fail) last_failing = i + 1;
+    for (const std::unique_ptr<Item>& item : plan_.items)
+      for (uint32_t slot = 0; slot < item->slots.size(); ++slot)
+        try_in_place(*item, slot, last_failing);
+  }
+
+  void try_in_place(const Item& item, uint32_t slot, uint32_t last_failing) {
+    const Value* value = item.slots[slot].value;
+    const Value* input = value == nullptr ? nullptr : write_back_target(value);
+    if (input == nullptr || input->node != nullptr || is_output(value)) return;
+    const Draft& draft = result_.drafts[position_[groups_[item.id]]];
+    bool one_stage = std::all_of(draft.members.begin(), draft.members.end(),
+                                 [](const Member& member) { return member.stage == 0; });
+    bool map_only = item.kind == Item::Kind::map && one_stage;
+    bool same_layout = input->type.sizes == value->type.sizes && input->type.strides.empty() &&
+                       input->type.dtype == value->type.dtype;
+    uint32_t original = groups_[item.id];
+    uint32_t place = position_[original];
+    if (!map_only || !same_layout || place + 1 < last_failing) return;
+    if (moved_reads_.count({original, input})) return;
+    for (uint32_t reader : users_[input])
+      if (reader != original && position_[reader] >= place) return;
+    for (uint32_t reader :
+         users_[value])  // readers of the new value must not be spoiled by later writes
+      if (position_[reader] < place) return;
+    result_.in_place[{&item, slot}] = input;
+  }
+
+  bool is_output(const Value* value) const {
+    return std::any_of(value->uses.begin(), value->uses.end(),
+                       [](const ir::Use& use) { return use.node == nullptr; });
+  }
+
+  Plan& plan_;
+  GraphLowering& lowering_;
+  Drafts result_;
+  std::vector<uint32_t> groups_;    // by item id: number of the group before ordering
+  std::vector<uint32_t> position_;  // by that number: place in execution order
+  std::map<const Value*, std::set<uint32_t>> users_;  // only looked up, never iterated for output
+  std::set<std::pair<uint32_t, const Value*>> moved_reads_;
+};
+
+}  // namespace
+
+Drafts form_groups(Plan& plan, GraphLowering& lowering) { return Fuser(plan, lowering).run(); }
+
+}  // namespace tandem::schedule

@@ -1,0 +1,357 @@
+// Mapping: how the axes of a kernel meet the machine. Three shapes:
+//   points   no reduction: the axis that most accesses walk with stride 1 becomes the vector axis;
+//   blocks of
+//            it (and the other axes) become tasks.
+//   rows     reduction along memory: a task per row, lanes along the row.
+//   columns  reduction across memory: lanes along the kept axis, the reduced axis is the inner
+//   serial loop; long sums are kept in scratch and read whole rows.
+// Block sizes depend on shapes only, never on the number of threads.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+
+#include "schedule/axes.h"
+#include "schedule/schedule.h"
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Axis;
+using loop::AxisKind;
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+constexpr int64_t kPointBlock = 8192;  // elements of one task of a pointwise kernel
+constexpr int64_t kSmallestTask = 2048;
+constexpr int64_t kManyRows = 16;       // from here on column sums read whole rows
+constexpr int64_t kColumnBlock = 2048;  // columns whose sums stay in the first-level cache
+constexpr int64_t kFewTasks = 8;
+constexpr int64_t kTile = 64;  // both sides of a transposing tile
+
+/// How well lanes along an axis fit the accesses: unit strides and broadcasts against gathers.
+int lane_score(const std::vector<Expr>& indices, Expr axis) {
+  int score = 0;
+  for (Expr e : indices) {
+    if (!sym::depends_on(e, axis)) {
+      score += 1;
+      continue;
+    }
+    std::optional<sym::Affine> affine = sym::affine_in(e, axis);
+    score += affine && affine->coefficient == Expr(1) ? 3 : -4;
+  }
+  return score;
+}
+
+/// Addresses of memory accesses only: index values cost nothing along any axis.
+std::vector<Expr> addresses(const Stage& stage) {
+  std::vector<Expr> found;
+  for (Val value : scalars_of(stage))
+    if (value->opcode == loop::Opcode::load) found.push_back(value->index);
+  for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
+    for (const loop::Store& store : *list) {
+      found.push_back(store.index);
+      found.push_back(store.index);  // a scattered store costs more than a gathered load
+    }
+  return found;
+}
+
+int best_axis(const std::vector<Axis>& axes, const std::vector<Expr>& indices, int* best_score) {
+  int best = -1;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    int score = lane_score(indices, axes[i].index);
+    bool last_wins_ties = best < 0 || score >= *best_score;
+    if (!last_wins_ties) continue;
+    best = static_cast<int>(i);
+    *best_score = score;
+  }
+  return best;
+}
+
+void move_last(std::vector<Axis>& axes, int number) {
+  std::rotate(axes.begin() + number, axes.begin() + number + 1, axes.end());
+}
+
+/// Lanes of a loop over `extent`: registers enough to hide latency, fewer where the body is heavy
+/// or wide.
+int choose_lanes(const Stage& stage, const Target& target, Expr extent, bool reduces) {
+  int64_t widest = 4;
+  bool heavy = false;
+  bool random = false;
+  for (Val value : scalars_of(stage)) {
+    bool counts = value->opcode != loop::Opcode::index && value->opcode != loop::Opcode::constant;
+    if (counts) widest = std::max(widest, size_of(value->dtype));
+    heavy |= loop::is_transcendental(value->opcode);
+    random |= value->opcode == loop::Opcode::philox;
+  }
+  int lanes = target.lanes() * (heavy ? 1 : 2) * (reduces ? 2 : 1);
+  if (widest == 8) lanes /= 2;
+  if (random) lanes = 64;  // the four words of a counter block serve 64 neighbours
+  if (std::optional<int64_t> n = extent.constant())
+    lanes = std::min<int>(
+        lanes, static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(*n, 1)))));
+  return lanes;
+}
+
+void make_vector(Axis& axis, const Stage& stage, const Target& target, bool reduces) {
+  axis.kind = AxisKind::vector;
+  axis.lanes = choose_lanes(stage, target, axis.extent, reduces);
+}
+
+void all_tasks(std::vector<Axis>& axes) {
+  for (Axis& axis : axes) axis.kind = AxisKind::task;
+}
+
+/// Cuts axis `number` of `outer` into blocks (left in place) and positions (returned, for a stage).
+Axis take_block(Kernel& kernel, size_t number, int64_t block, std::vector<Stage*> stages) {
+  Axis axis = kernel.outer[number];
+  sym::Pool& symbols = kernel.scalars->symbols();
+  Expr blocks = sym::ceil_div(axis.extent, block);
+  Axis high{symbols.index("x", blocks), blocks, AxisKind::task};
+  bool one = blocks == Expr(1);  // its number is 0 and must not occur in extents
+  Expr first = one ? Expr(0) : high.index * block;
+  Expr extent = sym::known_divisible(axis.extent, block)
+                    ? Expr(block)
+                    : sym::min(Expr(block), axis.extent - first);
+  Axis low{symbols.index("y", one ? extent : Expr(block)), extent};
+  for (Stage* stage : stages) substitute_axes(kernel, *stage, {{axis.index, first + low.index}});
+  kernel.outer[number] = high;
+  return low;
+}
+
+// --- points
+// ---------------------------------------------------------------------------------------
+
+/// The axis along which some load walks memory while the lanes' axis (the last) does not; -1 for
+/// none.
+int crossing_axis(const Kernel& kernel) {
+  const Stage& stage = kernel.stages[0];
+  Expr lanes = kernel.outer.back().index;
+  for (size_t i = 0; i + 1 < kernel.outer.size(); ++i) {
+    for (Val value : scalars_of(stage)) {
+      if (value->opcode != loop::Opcode::load || !value->args.empty()) continue;
+      std::optional<sym::Affine> along = sym::affine_in(value->index, kernel.outer[i].index);
+      std::optional<sym::Affine> across = sym::affine_in(value->index, lanes);
+      if (along && across && along->coefficient == Expr(1) && across->coefficient != Expr(0) &&
+          across->coefficient != Expr(1))
+        return static_cast<int>(i);
+    }
+  }
+  return -1;
+}
+
+/// Square tiles: lanes along the stores, an unrolled axis along the transposed loads, blocks of
+/// both as tasks.
+void map_tiles(Kernel& kernel, int crossing, const Target& target) {
+  Stage& stage = kernel.stages[0];
+  Axis across = take_block(kernel, static_cast<size_t>(crossing), kTile, {&stage});
+  Axis along = take_block(kernel, kernel.outer.size() - 1, kTile, {&stage});
+  along.kind = AxisKind::vector;
+  along.lanes = target.lanes();
+  across.kind = AxisKind::unroll;
+  across.lanes = target.lanes();
+  stage.axes = {along, across};
+  all_tasks(kernel.outer);
+}
+
+bool long_enough(const Axis& axis, int lanes) {
+  std::optional<int64_t> extent = axis.extent.constant();
+  return !extent || *extent >= lanes;
+}
+
+void map_points(Kernel& kernel, const Target& target) {
+  Stage& stage = kernel.stages[0];
+  if (kernel.outer.empty()) return;
+  int score = 0;
+  move_last(kernel.outer, best_axis(kernel.outer, addresses(stage), &score));
+  int crossing = crossing_axis(kernel);
+  if (crossing >= 0 && long_enough(kernel.outer[static_cast<size_t>(crossing)], target.lanes()) &&
+      long_enough(kernel.outer.back(), target.lanes()))
+    return map_tiles(kernel, crossing, target);
+  std::optional<int64_t> length = kernel.outer.back().extent.constant();
+  if (!length || *length > kPointBlock) {
+    stage.axes = {take_block(kernel, kernel.outer.size() - 1, kPointBlock, {&stage})};
+  } else {
+    int64_t inside = 1;
+    while (!kernel.outer.empty() && inside < kSmallestTask) {
+      std::optional<int64_t> extent = kernel.outer.back().extent.constant();
+      if (!extent || (inside > 1 && inside * *extent > 4 * kPointBlock)) break;
+      inside *= std::max<int64_t>(*extent, 1);
+      stage.axes.insert(stage.axes.begin(), kernel.outer.back());
+      kernel.outer.pop_back();
+    }
+  }
+  all_tasks(kernel.outer);
+  make_vector(stage.axes.back(), stage, target, false);
+}
+
+// --- rows
+// -----------------------------------------------------------------------------------------
+
+void map_row_stage(Stage& stage, const Target& target) {
+  std::vector<Axis>& axes = stage.reduce_axes.empty() ? stage.axes : stage.reduce_axes;
+  if (axes.empty()) return;
+  bool scans = std::any_of(stage.reductions.begin(), stage.reductions.end(),
+                           [](const loop::Reduction& reduction) { return reduction.scan; });
+  if (scans) return;
+  int score = 0;
+  move_last(axes, best_axis(axes, addresses(stage), &score));
+  make_vector(axes.back(), stage, target, !stage.reduce_axes.empty());
+}
+
+void map_rows(Kernel& kernel, const Target& target) {
+  all_tasks(kernel.outer);
+  for (Stage& stage : kernel.stages) map_row_stage(stage, target);
+}
+
+// --- columns
+// --------------------------------------------------------------------------------------
+
+/// The outer axis that lanes should run along: when the reduction walks across memory, or is too
+/// short to fill them (a pool's window).
+int column_axis(const Kernel& kernel, const Target& target) {
+  if (kernel.stages.size() != 1 || kernel.outer.empty()) return -1;
+  const Stage& stage = kernel.stages[0];
+  std::vector<Expr> indices = addresses(stage);
+  int outer_score = 0;
+  int inner_score = 0;
+  int outer = best_axis(kernel.outer, indices, &outer_score);
+  int inner = best_axis(stage.reduce_axes, indices, &inner_score);
+  std::optional<int64_t> extent = kernel.outer[outer].extent.constant();
+  bool too_short = extent && *extent < 4;
+  if (inner < 0 || (outer_score > inner_score && !too_short)) return outer;
+  bool idle_lanes = !long_enough(stage.reduce_axes[inner], target.lanes() / 2);
+  return idle_lanes && long_enough(kernel.outer[outer], target.lanes()) ? outer : -1;
+}
+
+/// Whether sums should be kept in memory: many rows of many columns. Lanes in registers would walk
+/// down a strip of each row, a new page at every step.
+bool sums_many_rows(const Stage& stage, const Axis& columns, int lanes) {
+  for (const loop::Reduction& reduction : stage.reductions)
+    if (reduction.combiner != loop::Combiner::sum) return false;
+  Expr rows = 1;
+  for (const Axis& axis : stage.reduce_axes) rows = rows * axis.extent;
+  std::optional<int64_t> count = rows.constant();
+  std::optional<int64_t> width = columns.extent.constant();
+  return (!count || *count >= kManyRows) && (!width || *width > lanes);
+}
+
+/// Columns of one task: whole rows where there are tasks enough.
+int64_t column_block(const Kernel& kernel, int lanes) {
+  Expr others = 1;
+  for (size_t i = 0; i + 1 < kernel.outer.size(); ++i) others = others * kernel.outer[i].extent;
+  int64_t count = others.constant().value_or(kFewTasks);
+  int64_t width = kernel.outer.back().extent.constant().value_or(kColumnBlock);
+  int64_t block = kColumnBlock;
+  while (block > lanes && (count * width < block * kFewTasks || block >= 2 * width)) block /= 2;
+  return block;
+}
+
+/// Clear, add row by row, finish. The order of additions is that of sums in registers.
+void sum_in_scratch(Kernel& kernel, const Axis& columns, int64_t block) {
+  loop::ScalarPool& pool = *kernel.scalars;
+  Stage stage = std::move(kernel.stages[0]);
+  Stage clear;
+  Stage add;
+  std::map<int32_t, Val> sums;
+  for (const loop::Reduction& reduction : stage.reductions) {
+    int32_t number = static_cast<int32_t>(kernel.buffers.size());
+    DType dtype = reduction.inputs[0]->dtype;
+    kernel.buffers.push_back({dtype, loop::Access::scratch, Expr(block), true, ""});
+    Val zero = loop::identity_of(pool, loop::Combiner::sum, dtype);
+    clear.body.push_back({number, columns.index, zero, false});
+    add.body.push_back({number, columns.index, reduction.inputs[0], true});
+    sums[reduction.first_local] = pool.load(number, dtype, columns.index, nullptr);
+  }
+  loop::Rewrite how;
+  how.map_index = [](Expr e) { return e; };
+  how.replace = [&](const loop::Scalar& node, std::span<const Val>) -> Val {
+    return node.opcode == loop::Opcode::local ? sums.at(node.slot) : nullptr;
+  };
+  Stage finish;
+  finish.body = std::move(stage.after);
+  for (loop::Store& store : finish.body)
+    store.value = loop::rewrite(pool, pool, std::array{store.value}, how)[0];
+  clear.axes = finish.axes = {columns};
+  add.axes = std::move(stage.reduce_axes);
+  add.axes.push_back(columns);
+  kernel.stages = {std::move(clear), std::move(add), std::move(finish)};
+  kernel.locals = 0;
+}
+
+void map_columns(Kernel& kernel, int axis, const Target& target) {
+  move_last(kernel.outer, axis);
+  Stage& stage = kernel.stages[0];
+  int lanes = choose_lanes(stage, target, kernel.outer.back().extent, true);
+  bool in_scratch = sums_many_rows(stage, kernel.outer.back(), lanes);
+  int64_t block = in_scratch ? column_block(kernel, lanes) : lanes;
+  Axis low = take_block(kernel, kernel.outer.size() - 1, block, {&stage});
+  low.kind = AxisKind::vector;
+  low.lanes = lanes;
+  all_tasks(kernel.outer);
+  if (block > lanes) return sum_in_scratch(kernel, low, block);
+  stage.axes.push_back(low);
+}
+
+// --- scatter
+// --------------------------------------------------------------------------------------
+
+bool accumulates(const Kernel& kernel) {
+  return kernel.stages.size() == 2 && kernel.stages[1].reductions.empty() &&
+         !kernel.stages[1].body.empty() &&
+         std::any_of(kernel.stages[1].body.begin(), kernel.stages[1].body.end(),
+                     [&](const loop::Store& store) {
+                       std::vector<Expr> symbols = sym::free_symbols(store.index);
+                       return store.accumulate ||
+                              std::any_of(symbols.begin(), symbols.end(), [&](Expr symbol) {
+                                return kernel.scalars->indirect(symbol) != nullptr;
+                              });
+                     });
+}
+
+/// Tasks own blocks of the dimensions that source and destination share; lanes along the last of
+/// them.
+void map_scatter(Kernel& kernel, const Target& target) {
+  if (kernel.outer.empty()) {
+    kernel.parallel = false;
+    if (!kernel.stages[0].axes.empty())
+      make_vector(kernel.stages[0].axes.back(), kernel.stages[0], target, false);
+    return;
+  }
+  Stage& sources = kernel.stages[1];
+  int score = 0;
+  int axis = best_axis(kernel.outer, {sources.body[0].index}, &score);
+  if (score < 3) return all_tasks(kernel.outer);
+  move_last(kernel.outer, axis);
+  int lanes = choose_lanes(sources, target, kernel.outer.back().extent, false);
+  Axis low = take_block(kernel, kernel.outer.size() - 1, lanes, {&kernel.stages[0], &sources});
+  low.kind = AxisKind::vector;
+  low.lanes = lanes;
+  for (Stage& stage : kernel.stages) stage.axes.push_back(low);
+  all_tasks(kernel.outer);
+}
+
+bool has_reduction(const Kernel& kernel) {
+  return std::any_of(kernel.stages.begin(), kernel.stages.end(),
+                     [](const Stage& stage) { return !stage.reductions.empty(); });
+}
+
+}  // namespace
+
+void map_axes(Kernel& kernel, const Target& target) {
+  kernel.target = target.features;
+  split_by_divisors(kernel);
+  merge_axes(kernel);
+  if (accumulates(kernel)) return map_scatter(kernel, target);
+  if (!has_reduction(kernel) && kernel.stages.size() == 1 && kernel.stages[0].axes.empty())
+    return map_points(kernel, target);
+  bool one_reduction = kernel.stages.size() == 1 && !kernel.stages[0].reductions.empty() &&
+                       !kernel.stages[0].reductions[0].scan && kernel.stages[0].axes.empty();
+  int column = one_reduction ? column_axis(kernel, target) : -1;
+  if (column >= 0) return map_columns(kernel, column, target);
+  map_rows(kernel, target);
+}
+
+}  // namespace tandem::schedule

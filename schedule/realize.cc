@@ -1,0 +1,355 @@
+// Which values get a place of their own. Reductions, scans, scatters and library calls do; a
+// pointwise value does when it leaves the graph, when a library reads it, or when several items
+// read it and computing it again would cost more than loading it. Everything else is inlined into
+// its readers.
+//
+// Users are visited before producers (reverse program order), so the items that a value reaches are
+// known when it is decided.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "ir/text.h"
+#include "schedule/schedule.h"
+
+namespace tandem::schedule {
+namespace {
+
+using ir::Node;
+using ir::Value;
+using sym::Expr;
+using Kind = ops::Definition::Kind;
+
+/// Items one value reaches without passing memory; only "none, one, several" matters.
+struct Reach {
+  std::set<uint32_t> items;
+  bool repeated = false;   // a window or product reads elements many times
+  bool broadcast = false;  // read at more places than it has elements
+  int depth = 0;           // longest chain of inlined nodes below it
+};
+
+constexpr int kMaxInlineDepth = 48;
+
+/// What computing one element of the op itself takes, operands aside.
+struct Weight {
+  bool transcendental = false;
+  int full_operands = 0;  // operands with as many elements as the result
+};
+
+class ProbeSink final : public Sink {
+ public:
+  explicit ProbeSink(sym::Pool& symbols) : pool_(symbols) {}
+  loop::ScalarPool& scalars() override { return pool_; }
+  loop::Val element(const Value* value, const ops::Index&, loop::Val) override {
+    return pool_.load(static_cast<int32_t>(value->id), value->type.dtype, 0);
+  }
+  loop::Val scalar_input(const Value* value) override {
+    return pool_.load(static_cast<int32_t>(value->id), value->type.dtype, 0);
+  }
+  int32_t error(const std::string&) override { return 0; }
+
+ private:
+  loop::ScalarPool pool_;
+};
+
+class Realizer {
+ public:
+  Realizer(Plan& plan, GraphLowering& lowering) : plan_(plan), lowering_(lowering) {}
+
+  void run() {
+    mark_outputs();
+    for (Node* node = plan_.graph->last(); node != nullptr; node = node->prev) visit(*node);
+    std::reverse(plan_.items.begin(), plan_.items.end());
+    for (uint32_t i = 0; i < plan_.items.size(); ++i) plan_.items[i]->id = i;
+  }
+
+ private:
+  bool is_tail_copy(const Node& node) const { return node.op->mutates(); }
+
+  void mark_outputs() {
+    for (const ir::Output& output : plan_.graph->outputs())
+      if (output.value != nullptr) force(output.value, "it is a result of the graph");
+  }
+
+  void force(const Value* value, const char* reason) {
+    if (value->node != nullptr && forced_[value] == nullptr) forced_[value] = reason;
+  }
+
+  void visit(const Node& node) {
+    if (is_tail_copy(node)) {
+      // A write-back reads its source as stored.
+      force(std::get<Value*>(node.args[1]), "it is written back to an input");
+      return;
+    }
+    if (node.results.empty()) return;
+    if (!is_read(node)) return;
+    if (std::optional<ops::RouteKind> route = library_route(node)) return add_library(node, *route);
+    const ops::Definition& def = lowering_.definition(&node);
+    if (def.kind != Kind::map) return add_loops(node, def);
+    for (const Value* result : node.results) visit_map(node, result);
+  }
+
+  bool is_read(const Node& node) const {
+    return std::any_of(node.results.begin(), node.results.end(),
+                       [](const Value* v) { return !v->uses.empty(); });
+  }
+
+  // --- routes
+  // -------------------------------------------------------------------------------------
+
+  std::optional<ops::RouteKind> library_route(const Node& node) {
+    for (const ops::Route& route : ops::def_of(node).fast) {
+      std::string reason = route.declines(node.call(), plan_.target);
+      if (reason.empty()) return route.kind;
+      note(node, "library route declined: " + reason);
+    }
+    return std::nullopt;
+  }
+
+  void note(const Node& node, std::string text) {
+    plan_.notes.push_back({ir::to_string(node), std::move(text)});
+  }
+
+  Item& new_item(Item::Kind kind, const Node& node, std::string reason) {
+    plan_.items.push_back(std::make_unique<Item>());
+    Item& item = *plan_.items.back();
+    item.id = static_cast<uint32_t>(plan_.items.size()) - 1;  // renumbered at the end
+    item.kind = kind;
+    item.node = &node;
+    item.reason = std::move(reason);
+    return item;
+  }
+
+  void add_slot(Item& item, const Value* value) {
+    plan_.homes[value] = {&item, static_cast<uint32_t>(item.slots.size())};
+    item.slots.push_back(
+        {value, value->type.dtype, value->type.sizes, ir::contiguous_strides(value->type.sizes)});
+  }
+
+  void add_library(const Node& node, ops::RouteKind route) {
+    Item& item = new_item(Item::Kind::library, node, "library call");
+    item.route = route;
+    for (const Value* result : node.results) add_slot(item, result);
+    ir::for_each_operand(node.args, [&](const Value* operand) {
+      const Value* root = view_root(lowering_, operand);
+      force(root, "a library call reads it");
+      if (root != operand && !strided(operand, root))
+        force(operand, "a library call reads it in this order");
+      reach(operand).items.insert(item.id);
+      reach(root).items.insert(item.id);
+    });
+  }
+
+  bool strided(const Value* operand, const Value* root) {
+    if (strided_view(lowering_, operand, root)) return true;
+    Expr split = batch_split(lowering_, operand, root);
+    return split != Expr(1) && strided_view(lowering_, operand, root, split).has_value();
+  }
+
+  // --- loops
+  // --------------------------------------------------------------------------------------
+
+  void add_loops(const Node& node, const ops::Definition& def) {
+    static constexpr Item::Kind kKinds[] = {Item::Kind::map, Item::Kind::reduce, Item::Kind::scan,
+                                            Item::Kind::scatter};
+    Item& item = new_item(kKinds[static_cast<int>(def.kind)], node, "not pointwise");
+    item.definition = def;
+    for (const Value* result : node.results) add_slot(item, result);
+    bool repeats = def.kind == Kind::reduce && def.full_sizes.empty();
+    propagate(node, {{item.id}, repeats, false, 0});
+    if (def.kind == Kind::reduce) split_reduction(item);
+  }
+
+  Reach& reach(const Value* value) { return reach_[value]; }
+
+  void propagate(const Node& node, const Reach& from) {
+    Expr elements = node.results[0]->type.numel();
+    ir::for_each_operand(node.args, [&](const Value* operand) {
+      if (!operand->type.is_tensor()) return;
+      Reach& to = reach(operand);
+      to.items.insert(from.items.begin(), from.items.end());
+      to.repeated |= from.repeated;
+      bool reduces = lowering_.definition(&node).kind != Kind::map;
+      to.broadcast |= from.broadcast ||
+                      (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
+                      ops::def_of(node).schema.find("aten::expand") == 0;
+      to.depth = std::max(to.depth, from.depth + 1);
+    });
+  }
+
+  void visit_map(const Node& node, const Value* result) {
+    if (result->uses.empty()) return;
+    std::string reason = why_realize(node, result);
+    if (reason.empty()) {
+      // A copy: the table grows, and moves, as operands are entered.
+      propagate(node, Reach(reach(result)));
+      return;
+    }
+    Item& item = new_item(Item::Kind::map, node, std::move(reason));
+    item.result = result->index;
+    item.definition = lowering_.definition(&node);
+    add_slot(item, result);
+    propagate(node, {{item.id}, false, false, 0});
+  }
+
+  std::string why_realize(const Node& node, const Value* result) {
+    if (const char* reason = forced_.at(result)) return reason;
+    const Reach& to = reach(result);
+    if (to.depth >= kMaxInlineDepth) return "the chain of inlined operations is long";
+    if (node.op->is_view() && lowering_.definition(&node).kind == Kind::map && !to.repeated)
+      return "";
+    Weight weight = weigh(node);
+    bool costly = weight.transcendental || weight.full_operands > 1;
+    if (to.repeated && !node.op->is_view())
+      return costly ? "a window or product reads it many times" : "";
+    if (to.items.size() > 1 && costly) return "several kernels or stages read it";
+    if (to.broadcast && weight.transcendental) return "it is read at many places";
+    if (to.items.size() > 1 && narrows(node)) return "it is smaller than what it is made from";
+    return "";
+  }
+
+  /// A mask of an expensive value that nothing else reads: keeping the mask is cheaper than keeping
+  /// (or computing again) the value.
+  bool narrows(const Node& node) {
+    const Value* wide = nullptr;
+    ir::for_each_operand(node.args, [&](const Value* operand) {
+      if (operand->node != nullptr && operand->uses.size() == 1) wide = operand;
+    });
+    return wide != nullptr && size_of(node.results[0]->type.dtype) < size_of(wide->type.dtype) &&
+           lowering_.definition(wide->node).kind == Kind::map && has_transcendental(*wide->node);
+  }
+
+  Weight weigh(const Node& node) {
+    Weight weight;
+    Expr elements = node.results[0]->type.numel();
+    ir::for_each_operand(node.args, [&](const Value* operand) {
+      weight.full_operands += operand->type.is_tensor() && operand->type.numel() == elements;
+    });
+    weight.transcendental = has_transcendental(node);
+    return weight;
+  }
+
+  bool has_transcendental(const Node& node) {
+    ProbeSink sink(plan_.graph->pool());
+    GraphLowering::Into into(lowering_, sink);
+    ops::Index index;
+    for (Expr size : node.results[0]->type.sizes)
+      index.push_back(plan_.graph->pool().index("p", size));
+    lowering_.set_opaque(true);
+    std::vector<loop::Val> roots{lowering_.definition(&node).map(0, index)};
+    lowering_.set_opaque(false);
+    std::vector<loop::Val> parts = loop::reachable(roots);
+    return std::any_of(parts.begin(), parts.end(),
+                       [](loop::Val part) { return loop::is_transcendental(part->opcode); });
+  }
+
+  // --- long reductions
+  // ----------------------------------------------------------------------------
+
+  /// Partial sums over blocks of the reduced elements, when the results alone are too few to occupy
+  /// a machine. The number of blocks depends on shapes only, so bits do not depend on threads.
+  void split_reduction(Item& item) {
+    if (item.definition.full_sizes.empty() || item.slots.size() != 1) return;
+    if (loop::arity(item.definition.combiner) != 1) return;
+    Expr reduced = sym::product(item.definition.reduce_sizes);
+    Expr results = item.slots[0].value->type.numel();
+    std::optional<int64_t> n = reduced.constant();
+    std::optional<int64_t> m = results.constant();
+    bool few_results = m.has_value() && *m < kEnoughResults;
+    bool long_enough = !n.has_value() || *n >= kLongReduction;
+    if (!few_results || !long_enough) return;
+    bool rows = !item.definition.reduced_dims.empty() &&
+                item.definition.reduced_dims.back() + 1 ==
+                    static_cast<int64_t>(item.definition.full_sizes.size());
+    int64_t block =
+        rows ? kRowBlock : std::max<int64_t>(kRowBlock / std::max<int64_t>(*m, 1), kMinColumnBlock);
+    if (n.has_value() && *n < 2 * block) return;
+    add_partials(item, block, reduced);
+  }
+
+  static constexpr int64_t kEnoughResults = 4096;
+  static constexpr int64_t kLongReduction = 2048;
+  static constexpr int64_t kRowBlock = 16384;
+  static constexpr int64_t kMinColumnBlock = 128;
+
+  void add_partials(Item& item, int64_t block, Expr reduced) {
+    Item& partial = new_item(Item::Kind::reduce, *item.node, "partial results of a long reduction");
+    Expr blocks = sym::ceil_div(reduced, block);
+    partial.definition = partial_definition(item, block, reduced);
+    const Value* result = item.slots[0].value;
+    ir::Sizes sizes = result->type.sizes;
+    sizes.insert(sizes.begin(), blocks);
+    DType dtype = accumulator_dtype(item);
+    partial.slots.push_back({nullptr, dtype, sizes, ir::contiguous_strides(sizes)});
+    item.partial_of = &partial;
+    item.definition.reduce_sizes = {blocks};
+    item.definition.full_sizes.clear();
+    item.definition.reduced_dims.clear();
+    item.definition.input = nullptr;  // reads the partials
+  }
+
+  DType accumulator_dtype(const Item& item) {
+    switch (item.definition.combiner) {
+      case loop::Combiner::any:
+      case loop::Combiner::all: return DType::boolean;
+      default: return accumulate_type_of(item);
+    }
+  }
+  DType accumulate_type_of(const Item& item) {
+    ProbeSink sink(plan_.graph->pool());
+    GraphLowering::Into into(lowering_, sink);
+    lowering_.set_opaque(true);
+    ops::Index out;
+    ops::Index r;
+    for (Expr size : item.slots[0].value->type.sizes)
+      out.push_back(plan_.graph->pool().index("p", size));
+    for (Expr size : item.definition.reduce_sizes)
+      r.push_back(plan_.graph->pool().index("p", size));
+    DType dtype = item.definition.input(out, r)[0]->dtype;
+    lowering_.set_opaque(false);
+    return dtype;
+  }
+
+  ops::Definition partial_definition(const Item& item, int64_t block, Expr reduced) {
+    ops::Definition def;
+    def.kind = Kind::reduce;
+    def.combiner = item.definition.combiner;
+    def.reduce_sizes = {Expr(block)};
+    std::vector<Expr> sizes = item.definition.reduce_sizes;
+    loop::Combiner combiner = def.combiner;
+    GraphLowering* lowering = &lowering_;
+    std::function<std::vector<loop::Val>(const ops::Index&, const ops::Index&)> input =
+        item.definition.input;
+    def.input = [=](const ops::Index& out, const ops::Index& r) {
+      Expr linear = out[0] * block + r[0];
+      ops::Index inner(sizes.size());
+      Expr rest = linear;
+      for (size_t i = sizes.size(); i-- > 0;) {
+        inner[i] = i == 0 ? rest : sym::mod(rest, sizes[i]);
+        if (i != 0) rest = sym::floor_div(rest, sizes[i]);
+      }
+      loop::ScalarPool& pool = lowering->scalars();
+      loop::Val inside = pool.binary(loop::Opcode::lt, pool.index(linear), pool.index(reduced));
+      ops::Index results(out.begin() + 1, out.end());
+      std::vector<loop::Val> values =
+          lowering->masked(inside, [&] { return input(results, inner); });
+      values[0] =
+          pool.select(inside, values[0], loop::identity_of(pool, combiner, values[0]->dtype));
+      return values;
+    };
+    return def;
+  }
+
+  Plan& plan_;
+  GraphLowering& lowering_;
+  DenseMap<Value, const char*> forced_;
+  DenseMap<Value, Reach> reach_;
+};
+
+}  // namespace
+
+void realize(Plan& plan, GraphLowering& lowering) { Realizer(plan, lowering).run(); }
+
+}  // namespace tandem::schedule

@@ -1,0 +1,55 @@
+// Graph in, Program and kernels out. The steps in order; each is one file.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "loop/kernel.h"
+#include "schedule/lowering.h"
+#include "schedule/plan.h"
+
+namespace tandem::schedule {
+
+/// Decides which values are computed as such (items) and which are inlined into their users;
+/// chooses library routes; splits long reductions. realize.cc
+void realize(Plan& plan, GraphLowering& lowering);
+
+/// What a chain of views of a realised value denotes, when strides can say it. `split`: cut result
+/// dimension 0 into (n / split, split) first (batches that flatten two dimensions); 1 for no cut.
+/// strided.cc
+std::optional<StridedRef> strided_view(GraphLowering& lowering, const ir::Value* value,
+                                       const ir::Value* root, sym::Expr split = 1);
+/// The value that a chain of views starts from.
+const ir::Value* view_root(GraphLowering& lowering, const ir::Value* value);
+/// Divisor c when the batch dimension of a view is addressed by b // c and b % c; 1 when it is not.
+sym::Expr batch_split(GraphLowering& lowering, const ir::Value* value, const ir::Value* root);
+
+/// Items that run as one kernel, and that kernel before mapping.
+struct Group {
+  std::vector<Item*> items;
+  bool is_library = false;
+  loop::Kernel kernel;
+  std::vector<const ir::Value*>
+      buffer_values;               // what each kernel buffer holds; null for scratch and partials
+  std::vector<Home> buffer_homes;  // for slots without a value
+  std::vector<const ir::Value*> scalar_values;  // scalar inputs, as size arguments after the sizes
+  std::string reason;
+};
+
+/// Splits, merges and orders axes and writes how they meet the machine. map_axes.cc
+void map_axes(loop::Kernel& kernel, const Target& target);
+
+struct Scheduled {
+  abi::Program program;
+  std::vector<loop::Kernel>
+      kernels;  // mapped, canonical, distinct; in the order of Program::kernels
+  std::vector<Note> notes;
+};
+
+/// All of it. Throws Unsupported when an op has no route.
+Scheduled schedule(const ir::Graph& graph, const Target& target);
+
+/// Human-readable: instructions, notes, kernels.
+std::string report(const Scheduled& scheduled);
+
+}  // namespace tandem::schedule

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change enters, cheapest first. `make test` and .ci/run call it.
+# Each step prints its seconds; the first failure ends the run.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+JOBS="${JOBS:-$(nproc)}"
+LINT_SECONDS="${LINT_SECONDS:-480}"
+
+step() {
+  local name="$1" begin="$SECONDS"
+  shift
+  say "$name"
+  "$@" || fail "$name failed"
+  say "$name: $((SECONDS - begin)) s"
+}
+
+build() {
+  cmake --preset "$1" --log-level=WARNING && cmake --build --preset "$1" -j "$JOBS"
+}
+
+suites() {
+  local preset="$1"
+  shift
+  ctest --preset "$preset" -j "$JOBS" "$@"
+}
+
+python_tests() {
+  if ! compgen -G 'test/python/test_*.py' >/dev/null; then return 0; fi
+  PYTHONPATH="$PWD/build/python" "$TANDEM_VENV/bin/python" -m pytest -q test/python
+}
+
+step "dependencies" scripts/install-deps.sh --python
+step "format" scripts/format.sh --check
+step "release build" build release
+step "release suites and source checks" suites release
+step "python" python_tests
+step "sanitizer build" build dev
+step "sanitizer suites" suites dev -LE tools
+step "thread sanitizer build" build tsan
+step "thread sanitizer suites" suites tsan
+step "lint" python3 scripts/lint.py --all --budget "$LINT_SECONDS"
+say "all passed in $SECONDS s"

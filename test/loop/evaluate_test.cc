@@ -1,0 +1,132 @@
+// Arithmetic of the opcodes at its edges, and the 16-bit conversions over all values.
+#include "loop/evaluate.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "loop/half.h"
+
+namespace tandem::loop {
+namespace {
+
+constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+
+Bits f32(float value) { return std::bit_cast<uint32_t>(value); }
+Bits f64(double value) { return std::bit_cast<Bits>(value); }
+
+TEST(Half, EveryF16GoesThroughF32AndBack) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    uint16_t half = static_cast<uint16_t>(bits);
+    float wide = f16_to_f32(half);
+    uint16_t quiet = std::isnan(wide) ? static_cast<uint16_t>(half | 0x200) : half;
+    EXPECT_EQ(f32_to_f16(wide), quiet);
+    float from_bf16 = bf16_to_f32(half);
+    EXPECT_EQ(f32_to_bf16(from_bf16), std::isnan(from_bf16) ? 0x7FC0 : half);
+  }
+}
+
+TEST(Half, RoundsToNearestEvenHalfWayBetweenAnyTwo) {
+  for (uint32_t bits = 0; bits < 0x7BFF; ++bits) {
+    uint16_t low = static_cast<uint16_t>(bits);
+    uint16_t high = static_cast<uint16_t>(bits + 1);
+    float middle = (f16_to_f32(low) + f16_to_f32(high)) / 2;
+    EXPECT_EQ(f32_to_f16(middle), bits % 2 == 0 ? low : high);
+    EXPECT_EQ(f32_to_f16(std::nextafter(middle, 0.0f)), low);
+    EXPECT_EQ(f32_to_f16(std::nextafter(middle, 1e9f)), high);
+  }
+  EXPECT_EQ(f32_to_f16(65519.0f), 0x7BFF);
+  EXPECT_EQ(f32_to_f16(65520.0f), 0x7C00);
+  EXPECT_EQ(f32_to_bf16(std::numeric_limits<float>::max()), 0x7F80);
+  EXPECT_EQ(f32_to_bf16(-std::numeric_limits<float>::quiet_NaN()), 0x7FC0);
+}
+
+TEST(Evaluate, IntegersWrap) {
+  EXPECT_EQ(binary_bits(Opcode::add, DType::i8, 127, 1), -128);
+  EXPECT_EQ(binary_bits(Opcode::mul, DType::u8, 16, 17), 16);
+  EXPECT_EQ(binary_bits(Opcode::sub, DType::i64, kMin, 1), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(unary_bits(Opcode::neg, DType::i32, std::numeric_limits<int32_t>::min()),
+            std::numeric_limits<int32_t>::min());
+  EXPECT_EQ(unary_bits(Opcode::abs, DType::i8, -128), -128);
+  EXPECT_EQ(binary_bits(Opcode::pow, DType::i32, 3, 4), 81);
+  EXPECT_EQ(binary_bits(Opcode::pow, DType::i32, -1, -3), -1);
+  EXPECT_EQ(binary_bits(Opcode::pow, DType::i32, 2, -3), 0);
+}
+
+TEST(Evaluate, IntegerDivision) {
+  EXPECT_EQ(binary_bits(Opcode::div, DType::i32, -7, 2), -3);
+  EXPECT_EQ(binary_bits(Opcode::floor_div, DType::i32, -7, 2), -4);
+  EXPECT_EQ(binary_bits(Opcode::floor_div, DType::i32, 7, -2), -4);
+  EXPECT_EQ(binary_bits(Opcode::fmod, DType::i32, -7, 2), -1);
+  EXPECT_EQ(binary_bits(Opcode::div, DType::i32, 7, 0), 0);
+  EXPECT_EQ(binary_bits(Opcode::div, DType::i64, kMin, -1), kMin);
+  EXPECT_EQ(binary_bits(Opcode::fmod, DType::i64, kMin, -1), 0);
+}
+
+TEST(Evaluate, ShiftsPastTheWidth) {
+  EXPECT_EQ(binary_bits(Opcode::shift_left, DType::i32, 1, 31),
+            std::numeric_limits<int32_t>::min());
+  EXPECT_EQ(binary_bits(Opcode::shift_left, DType::i32, 1, 32), 0);
+  EXPECT_EQ(binary_bits(Opcode::shift_right, DType::i8, -128, 7), -1);
+  EXPECT_EQ(binary_bits(Opcode::shift_right, DType::i8, -128, 99), -1);
+  EXPECT_EQ(binary_bits(Opcode::shift_right, DType::u8, 255, 4), 15);
+  EXPECT_EQ(binary_bits(Opcode::shift_right, DType::i32, 8, -1), 0);
+}
+
+TEST(Evaluate, NanWinsAndComparesFalse) {
+  Bits nan = f32(std::numeric_limits<float>::quiet_NaN());
+  for (Opcode opcode : {Opcode::min, Opcode::max}) {
+    EXPECT_EQ(binary_bits(opcode, DType::f32, nan, f32(1)), nan);
+    EXPECT_EQ(binary_bits(opcode, DType::f32, f32(1), nan), nan);
+  }
+  for (Opcode opcode : {Opcode::eq, Opcode::lt, Opcode::le, Opcode::gt, Opcode::ge})
+    EXPECT_EQ(binary_bits(opcode, DType::f32, nan, nan), 0);
+  EXPECT_EQ(binary_bits(Opcode::ne, DType::f32, nan, nan), 1);
+}
+
+TEST(Evaluate, FloatsDoNotGainPrecision) {
+  float a = 1.0f + 0x1p-23f;
+  EXPECT_EQ(binary_bits(Opcode::mul, DType::f32, f32(a), f32(a)), f32(1.0f + 0x1p-22f));
+  EXPECT_EQ(unary_bits(Opcode::round, DType::f32, f32(2.5f)), f32(2.0f));
+  EXPECT_EQ(unary_bits(Opcode::round, DType::f64, f64(-0.5)), f64(-0.0));
+}
+
+TEST(Evaluate, CastsLikeX86) {
+  EXPECT_EQ(cast_bits(f32(-3.9f), DType::f32, DType::i32), -3);
+  EXPECT_EQ(cast_bits(f32(3e9f), DType::f32, DType::i32), std::numeric_limits<int32_t>::min());
+  EXPECT_EQ(cast_bits(f32(kMin), DType::f32, DType::i64), kMin);
+  EXPECT_EQ(cast_bits(f32(std::nanf("")), DType::f32, DType::i64), kMin);
+  EXPECT_EQ(cast_bits(f32(300.0f), DType::f32, DType::u8), 44);
+  EXPECT_EQ(cast_bits(f32(-1.0f), DType::f32, DType::u8), 255);
+  EXPECT_EQ(cast_bits(f32(0.5f), DType::f32, DType::boolean), 1);
+  EXPECT_EQ(cast_bits(f32(-0.0f), DType::f32, DType::boolean), 0);
+  EXPECT_EQ(cast_bits(16777217, DType::i64, DType::f32), f32(16777216.0f));
+  EXPECT_EQ(cast_bits(f64(0.1), DType::f64, DType::bf16), 0x3DCD);
+  EXPECT_EQ(bitcast_bits(f32(-1.0f), DType::i32), static_cast<int32_t>(0xBF800000));
+  EXPECT_EQ(bitcast_bits(-1, DType::f32), 0xFFFFFFFF);
+}
+
+TEST(Evaluate, ElementsKeepTheirBits) {
+  int8_t bytes[2] = {-1, 5};
+  EXPECT_EQ(read_element(bytes, DType::i8, 0), -1);
+  EXPECT_EQ(read_element(bytes, DType::u8, 0), 255);
+  EXPECT_EQ(read_element(bytes, DType::boolean, 1), 1);
+  uint32_t signalling = 0x7F800001;
+  write_element(bytes, DType::bf16, 0, 0x3F80);
+  EXPECT_EQ(read_element(bytes, DType::bf16, 0), 0x3F80);
+  EXPECT_EQ(read_element(&signalling, DType::f32, 0), signalling);
+}
+
+TEST(Evaluate, Identities) {
+  EXPECT_EQ(identity_of(Combiner::min, DType::u8)[0], 255);
+  EXPECT_EQ(identity_of(Combiner::max, DType::i16)[0], -32768);
+  EXPECT_EQ(identity_of(Combiner::max, DType::bf16)[0], 0xFF80);
+  EXPECT_EQ(identity_of(Combiner::prod, DType::f64)[0], f64(1));
+  EXPECT_EQ(identity_of(Combiner::any, DType::boolean)[0], 0);
+  EXPECT_EQ(identity_of(Combiner::all, DType::boolean)[0], 1);
+}
+
+}  // namespace
+}  // namespace tandem::loop

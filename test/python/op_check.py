@@ -1,0 +1,502 @@
+"""Checks one op against PyTorch eager: every sample, every dtype, gradients, in-place and out=
+forms, both engines, and the same bits at any number of threads.
+`python test/python/op_check.py aten.mm` checks by hand.
+"""
+
+import collections
+import dataclasses
+import re
+import sys
+import zlib
+
+import torch
+
+import samples as sample_language
+import tandem
+from samples import DTYPES, FLOATS, NAMES, Spec
+
+THREADS = [2, 3, 8]
+# Relative, and absolute in units of the largest expected magnitude.
+TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 2.0**-9, "bf16": 2.0**-6}
+# Operands whose gradient eager takes otherwise, and why.
+OTHER_GRADIENTS = {
+    "aten.nll_loss_backward": "eager recomputes total_weight, we take the one that is given",
+    "aten.nll_loss2d_backward": "eager recomputes total_weight, we take the one that is given",
+}
+# Gradients that eager gives with fewer digits: factor of the tolerance, and why.
+ROUGH_GRADIENTS = {
+    "aten.binary_cross_entropy_backward": (1000, "eager adds 1e-12 to keep away from 0"),
+}
+
+
+@dataclasses.dataclass
+class Report:
+    op: str
+    counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    failures: list = dataclasses.field(default_factory=list)
+    skips: list = dataclasses.field(default_factory=list)
+
+    def fail(self, where, what):
+        self.failures.append(f"{self.op}({where}): {what}")
+
+    def skip(self, where, reason):
+        self.counts["skipped"] += 1
+        self.skips.append(f"{self.op}({where}): {reason}")
+
+
+def difference(actual, expected, scale=1.0):
+    """None when equal within the tolerance of the dtype, else what differs."""
+    if not isinstance(actual, torch.Tensor):
+        actual = torch.as_tensor(actual, dtype=expected.dtype)
+    if actual.dtype != expected.dtype:
+        return f"dtype {NAMES[actual.dtype]} instead of {NAMES.get(expected.dtype, expected.dtype)}"
+    if actual.shape != expected.shape:
+        return f"shape {list(actual.shape)} instead of {list(expected.shape)}"
+    if expected.numel() == 0:
+        return None
+    if not expected.dtype.is_floating_point:
+        return different_integers(actual, expected)
+    rtol = TOLERANCE[NAMES[expected.dtype]] * scale
+    a, e = actual.double(), expected.double()
+    finite = e[e.isfinite()]
+    magnitude = max(1.0, finite.abs().max().item()) if finite.numel() else 1.0
+    atol = min(rtol * magnitude, rtol * 50)
+    if torch.allclose(a, e, rtol=rtol, atol=atol, equal_nan=True):
+        return None
+    error = (a - e).abs()
+    wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
+    error = error.where(wrong, 0).nan_to_num(torch.inf, torch.inf, torch.inf)
+    at = error.argmax().item()
+    return (
+        f"{wrong.sum().item()} of {a.numel()} differ, max error {error.max().item():.3g}: "
+        f"{a.flatten()[at].item()!r} instead of {e.flatten()[at].item()!r} at {at}"
+    )
+
+
+def different_integers(actual, expected):
+    if torch.equal(actual, expected):
+        return None
+    wrong = (actual != expected).flatten()
+    at = wrong.nonzero()[0].item()
+    return (
+        f"{wrong.sum().item()} of {wrong.numel()} differ: {actual.flatten()[at].item()} instead of "
+        f"{expected.flatten()[at].item()} at {at}"
+    )
+
+
+def bits(value):
+    if not isinstance(value, torch.Tensor):
+        return value
+    return list(value.shape), value.contiguous().reshape(-1).view(torch.uint8)
+
+
+def same_bits(a, b):
+    a, b = bits(a), bits(b)
+    return a == b if not isinstance(a, tuple) else a[0] == b[0] and torch.equal(a[1], b[1])
+
+
+def flatten(result):
+    """Tensors of an eager result; list results are as many results."""
+    if isinstance(result, (list, tuple)):
+        return [tensor for item in result for tensor in flatten(item)]
+    return [result]
+
+
+def short(error):
+    text = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {text[:300]}"
+
+
+class Case:
+    """One sample at one dtype."""
+
+    def __init__(self, report, op, name, text, dtype):
+        self.report = report
+        self.op = op
+        self.name = name  # of the op or of a variant
+        self.where = f"{text}; {dtype}" + ("" if name == op.name else f"; {name}")
+        self.sample = sample_language.parse_sample(text, dtype)
+        self.dtype = dtype
+        self.generator = torch.Generator().manual_seed(zlib.crc32(f"{op.name} {text}".encode()))
+        self.specs = self.sample.specs()
+        self.tensors = [spec.make(self.generator) for spec in self.specs]
+        self.names = [f"a{i}" for i in range(len(self.specs))]
+        overload = sample_language.eager_op(op.name)
+        self.random = op.random or (
+            overload is not None and torch.Tag.nondeterministic_seeded in overload.tags
+        )
+
+    # --- eager ----------------------------------------------------------------------------------
+
+    def eager(self, tensors=None, overload=None):
+        overload = overload or sample_language.eager_op(self.op.name)
+        tensors = tensors if tensors is not None else [t.clone() for t in self.tensors]
+        positional, named = sample_language.eager_arguments(self.sample, tensors)
+        return flatten(overload(*positional, **named))
+
+    def widened(self):
+        """The same call in f64, rounded to the result's dtype: eager may round on the way."""
+        tensors = [t.double() if t.is_floating_point() else t for t in self.tensors]
+        try:
+            return self.eager(tensors)
+        except RuntimeError:
+            return None
+
+    # --- graphs ---------------------------------------------------------------------------------
+
+    def inputs_text(self, gradients):
+        texts = []
+        for name, spec in zip(self.names, self.specs):
+            wants = gradients and spec.dtype in FLOATS
+            texts.append(f"%{name}: {spec.type_text()}" + (" {input grad}" if wants else ""))
+        return ", ".join(texts)
+
+    def graph(self, results, gradients=False):
+        names = [f"%r{i}" for i in range(results)]
+        call = sample_language.call_text(self.name, self.sample, self.names)
+        return (
+            f"graph @one({self.inputs_text(gradients)}) {{\n  {', '.join(names)} = {call}\n"
+            f"  return {', '.join(names)}\n}}"
+        )
+
+    def bind(self, executable, extra):
+        known = dict(zip(self.names, self.tensors), seed=1234, **extra)
+        return [known[name] for name in executable.inputs]
+
+    # --- checks ---------------------------------------------------------------------------------
+
+    def run(self):
+        if self.name.startswith("tandem."):
+            return self.check_ours()
+        try:
+            expected = self.eager()
+        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
+            return self.check_refused(error)
+        if self.check_forward(expected) and not self.random:
+            self.check_gradients(expected)
+            for variant in self.op.variants:
+                self.check_variant(variant)
+
+    def check_refused(self, error):
+        try:
+            tandem.compile_text(self.graph(1)).run(self.tensors)
+        except tandem.UserError:
+            self.report.counts["eager refuses, so do we"] += 1
+            return
+        # Doing more than eager is allowed, as long as it is said.
+        self.report.counts["eager refuses"] += 1
+        self.report.skips.append(f"{self.op.name}({self.where}): eager refuses: {short(error)}")
+
+    def compile(self, text, gradients="", **options):
+        return tandem.compile_text(text, gradients, always_parallel=True, **options)
+
+    def check_forward(self, expected):
+        self.report.counts["forwards"] += 1
+        try:
+            text = self.graph(len(expected))
+            executable = self.compile(text)
+            arguments = self.bind(executable, {})
+            actual = executable.run(arguments)
+        except tandem.UserError as error:
+            self.report.fail(self.where, f"eager accepts, we raise {short(error)}")
+            return False
+        good = self.compare("result", actual, expected)
+        return self.same_on_all(executable, text, arguments, actual) and good
+
+    def compare(self, what, actual, expected):
+        if len(actual) != len(expected):
+            self.report.fail(self.where, f"{len(actual)} {what}s instead of {len(expected)}")
+            return False
+        good = True
+        wide = None
+        for i, (a, e) in enumerate(zip(actual, expected)):
+            if e is None:
+                continue
+            if self.random and not self.is_settled(i):
+                e = a.new_zeros(a.shape) if a.shape == e.shape and a.dtype == e.dtype else e
+                a = a if a.shape != e.shape or a.dtype != e.dtype else e
+            problem = difference(a, e)
+            if (
+                problem
+                and e.dtype in (torch.bfloat16, torch.float16, torch.float32)
+                and what == "result"
+            ):
+                wide = wide or self.widened()
+                if wide and difference(a, wide[i].to(e.dtype)) is None:
+                    self.report.counts["closer to f64 than eager"] += 1
+                    problem = None
+            if problem:
+                self.report.fail(self.where, f"{what} {i}: {problem}")
+                good = False
+        return good
+
+    def is_settled(self, number):
+        """Whether a random op's result does not depend on what was drawn."""
+        return same_bits(self.eager()[number], self.eager()[number])
+
+    def same_on_all(self, executable, text, arguments, actual):
+        """Thread counts give the same bits; the interpreter gives the same values."""
+        good = True
+        for threads in THREADS:
+            tandem.set_threads(threads)
+            again = executable.run(arguments)
+            self.report.counts["thread counts"] += 1
+            if not all(same_bits(a, b) for a, b in zip(actual, again)):
+                self.report.fail(self.where, f"other bits with {threads} threads")
+                good = False
+                break
+        tandem.set_threads(1)
+        interpreted = self.compile(text, interpret=True).run(arguments)
+        self.report.counts["interpreted"] += 1
+        for i, (a, b) in enumerate(zip(actual, interpreted)):
+            # Random numbers are drawn in f32, whatever they become.
+            scale = (
+                1e6
+                if self.random and a.dtype == torch.float64
+                else 0.1 if a.dtype == torch.float32 else 1
+            )
+            problem = difference(a, b, scale) if isinstance(b, torch.Tensor) else None
+            if problem:
+                self.report.fail(self.where, f"result {i} differs from the interpreter: {problem}")
+                good = False
+        return good
+
+    def check_gradients(self, expected):
+        floats = [i for i, spec in enumerate(self.specs) if spec.dtype in ("f32", "f64")]
+        outputs = [i for i, e in enumerate(expected) if e is not None and e.is_floating_point()]
+        if (
+            not self.op.differentiable
+            or self.dtype not in ("f32", "f64")
+            or not floats
+            or not outputs
+        ):
+            return
+        tangents = {
+            i: torch.randn(expected[i].shape, dtype=expected[i].dtype, generator=self.generator)
+            for i in outputs
+        }
+        if self.op.name in OTHER_GRADIENTS:
+            return self.check_differences(floats, tangents, len(expected))
+        floats, leaves, results = self.differentiated(floats)
+        used = [i for i in outputs if results[i].requires_grad]
+        if not used:
+            return self.check_differences(floats, tangents, len(expected))
+        try:
+            wanted = torch.autograd.grad(
+                [results[i] for i in used],
+                [leaves[i] for i in floats],
+                [tangents[i] for i in used],
+                allow_unused=True,
+            )
+        except (RuntimeError, NotImplementedError):
+            return self.check_differences(floats, tangents, len(expected))
+        self.compare_gradients(floats, wanted, tangents, self.graph(len(expected), True))
+
+    def differentiated(self, floats):
+        """Eager's call on leaves, but for operands it does not differentiate."""
+        schema = sample_language.eager_op(self.op.name)._schema
+        order = [argument.name for argument in schema.arguments if "Tensor" in str(argument.type)]
+        while True:
+            leaves = [t.clone().requires_grad_(i in floats) for i, t in enumerate(self.tensors)]
+            try:
+                return floats, leaves, self.eager(leaves)
+            except RuntimeError as error:
+                refused = re.search(
+                    r"not differentiable with respect to argument '(\w+)'", str(error)
+                )
+                if not refused or not floats:
+                    raise
+                given = [
+                    name
+                    for name, value in zip(
+                        [a.name for a in schema.arguments], self.sample.positional
+                    )
+                    if name in order and isinstance(value, Spec)
+                ]
+                at = given.index(refused[1]) if refused[1] in given else floats[-1]
+                floats = [i for i in floats if i != at]
+
+    def gradients(self, text, tangents):
+        executable = self.compile(text, "tangents")
+        extra = {f"tangent{i}": tangent for i, tangent in tangents.items()}
+        return dict(zip(executable.outputs, executable.run(self.bind(executable, extra))))
+
+    def check_differences(self, floats, tangents, results):
+        """Eager has no gradient: differences of our own results along one direction, in f64."""
+        if self.dtype != "f64" or not all(t.isfinite().all() for t in self.tensors):
+            return
+        self.report.counts["finite differences"] += 1
+        step = 1e-6
+        directions = {
+            i: torch.randn(self.tensors[i].shape, dtype=torch.float64, generator=self.generator)
+            for i in floats
+            if self.specs[i].dtype == "f64"
+        }
+        forward = self.compile(self.graph(results))
+        got = self.gradients(self.graph(results, True), tangents)
+        original = self.tensors
+        ends = []
+        for sign in (1, -1):
+            self.tensors = [
+                t + sign * step * directions[i] if i in directions else t
+                for i, t in enumerate(original)
+            ]
+            ends.append(forward.run(self.bind(forward, {})))
+        self.tensors = original
+        wanted = sum(
+            ((ends[0][i] - ends[1][i]) * tangent).sum() / (2 * step)
+            for i, tangent in tangents.items()
+        )
+        zero = torch.zeros((), dtype=torch.float64)
+        slope = sum(((got.get(self.names[i], zero)) * d).sum() for i, d in directions.items())
+        if not torch.allclose(slope, wanted, rtol=1e-5, atol=1e-6):
+            self.report.fail(
+                self.where,
+                f"slope {slope.item()} along a direction, differences say {wanted.item()}",
+            )
+
+    def compare_gradients(self, floats, wanted, tangents, text):
+        self.report.counts["gradients"] += 1
+        try:
+            got = self.gradients(text, tangents)
+        except tandem.UserError as error:
+            return self.report.fail(self.where, f"gradient raises {short(error)}")
+        for number, gradient in zip(floats, wanted):
+            leaf = self.tensors[number]
+            expected = torch.zeros_like(leaf) if gradient is None else gradient
+            actual = got.get(self.names[number], torch.zeros_like(leaf))
+            # An f64 operand of an f32 result has a gradient of f32's precision.
+            coarse = leaf.dtype == torch.float64 and any(
+                t.dtype != torch.float64 for t in tangents.values()
+            )
+            scale = (
+                ROUGH_GRADIENTS.get(self.op.name, (4, ""))[0] if leaf.dtype == torch.float64 else 4
+            )
+            problem = difference(actual, expected, 1e7 if coarse else scale)
+            if problem:
+                self.report.fail(self.where, f"gradient of operand {number}: {problem}")
+
+    def check_variant(self, variant):
+        """clone + in-place form, or out= into zeros: what eager's own variant gives."""
+        overload = sample_language.eager_op(variant)
+        is_out = overload._schema.arguments[-1].name == "out"
+        try:
+            expected = self.eager_out(overload) if is_out else self.eager_inplace(overload)
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            return self.check_variant_refused(variant, is_out, error)
+        self.report.counts["variants"] += 1
+        try:
+            executable = self.compile(self.variant_graph(variant, is_out, expected))
+            actual = executable.run(self.bind(executable, {}))
+        except tandem.UserError as error:
+            return self.report.fail(
+                self.where, f"{variant}: eager accepts, we raise {short(error)}"
+            )
+        for a in actual:
+            problem = difference(a, expected)
+            if problem and NAMES[expected.dtype] in ("f16", "bf16", "f32"):
+                wide = self.widened()
+                problem = wide and difference(a, wide[0].to(expected.dtype))
+            if problem:
+                self.report.fail(self.where, f"{variant}: {problem}")
+        if not is_out:
+            self.check_inplace_gradients(variant, overload, expected)
+
+    def check_inplace_gradients(self, variant, overload, expected):
+        floats = [i for i, spec in enumerate(self.specs) if spec.dtype == "f64"]
+        if not self.op.differentiable or self.dtype != "f64" or not floats:
+            return
+        tangent = torch.randn(expected.shape, dtype=expected.dtype, generator=self.generator)
+        leaves = [t.clone().requires_grad_(i in floats) for i, t in enumerate(self.tensors)]
+        result = self.eager([leaves[0].clone(), *leaves[1:]], overload)[0]
+        wanted = torch.autograd.grad(
+            result, [leaves[i] for i in floats], tangent, allow_unused=True
+        )
+        text = self.variant_graph(variant, False, expected, True)
+        self.compare_gradients(floats, wanted, {0: tangent, 1: torch.zeros_like(tangent)}, text)
+
+    def check_variant_refused(self, variant, is_out, error):
+        expected = torch.zeros(()) if is_out else None
+        try:
+            self.compile(self.variant_graph(variant, is_out, expected))
+        except tandem.UserError:
+            self.report.counts["eager refuses, so do we"] += 1
+            return
+        self.report.counts["eager refuses"] += 1
+        self.report.skips.append(f"{variant}({self.where}): eager refuses: {short(error)}")
+
+    def eager_inplace(self, overload):
+        return self.eager([t.clone() for t in self.tensors], overload)[0]
+
+    def eager_out(self, overload):
+        result = torch.zeros_like(self.eager()[0], memory_format=torch.contiguous_format)
+        positional, named = sample_language.eager_arguments(self.sample, self.tensors)
+        overload(*positional, **named, out=result)
+        return result
+
+    def variant_graph(self, variant, is_out, expected, gradients=False):
+        names = list(self.names)
+        if is_out:
+            sizes = list(expected.shape)
+            first = f"%to = aten.zeros({sizes}, dtype={NAMES[expected.dtype]})"
+            call = sample_language.call_text(variant, self.sample, names)[:-1] + ", out=%to)"
+        else:
+            first = f"%to = aten.clone(%{names[0]})"
+            names[0] = "to"
+            call = sample_language.call_text(variant, self.sample, names)
+        return (
+            f"graph @one({self.inputs_text(gradients)}) {{\n  {first}\n  %r0 = {call}\n"
+            "  return %r0, %to\n}"
+        )
+
+    def check_ours(self):
+        """No eager counterpart: both engines agree, at any number of threads, and again."""
+        self.report.counts["forwards"] += 1
+        text = self.graph(1)
+        executable = self.compile(text)
+        arguments = self.bind(executable, {})
+        actual = executable.run(arguments)
+        self.same_on_all(executable, text, arguments, actual)
+        if self.op.random:
+            arguments = [
+                5678 if name == "seed" else a for name, a in zip(executable.inputs, arguments)
+            ]
+            if actual[0].numel() > 1 and same_bits(actual[0], executable.run(arguments)[0]):
+                self.report.fail(self.where, "another seed gives the same numbers")
+
+
+def check_op(op):
+    """Report of one op."""
+    tandem.set_threads(1)
+    torch.set_num_threads(1)
+    report = Report(op.name)
+    for text in op.samples:
+        report.counts["samples"] += 1
+        dtypes = sample_language.SETS[op.sample_dtypes] if "$" in text else ["f32"]
+        for dtype in dtypes:
+            try:
+                Case(report, op, op.name, text, dtype).run()
+            except Exception as error:  # noqa: BLE001: one case must not hide the others
+                report.fail(f"{text}; {dtype}", f"{short(error)} (in the test itself?)")
+    return report
+
+
+def operators():
+    """Ops with samples; effects such as copy_ are tested where they are used."""
+    return {op.name: op for op in tandem.ops() if not op.mutates}
+
+
+def main(arguments):
+    table = operators()
+    total = collections.Counter()
+    for name in arguments or table:
+        print(name, flush=True)
+        report = check_op(table[name])
+        total.update(report.counts)
+        for line in report.failures + report.skips:
+            print("  " + line)
+    print(dict(total))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

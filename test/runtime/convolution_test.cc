@@ -1,0 +1,265 @@
+// Convolutions of the library facade, forward and both gradients, against naive loops.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "base/diagnostic.h"
+#include "runtime/array.h"
+#include "runtime/library.h"
+#include "runtime/parallel_for.h"
+
+namespace tandem::runtime {
+namespace {
+
+using abi::LibraryOp;
+using Dims = std::vector<int64_t>;
+
+enum class Layout { first, last };  // channels
+
+Dims strides_of(const Dims& sizes, Layout layout) {
+  if (layout == Layout::first) return contiguous_strides(sizes);
+  Dims strides(sizes.size());
+  int64_t stride = std::max<int64_t>(1, sizes[1]);
+  for (size_t i = sizes.size(); i-- > 2;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(1, sizes[i]);
+  }
+  strides[1] = 1;
+  strides[0] = stride;
+  return strides;
+}
+
+float to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+uint16_t to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+Array make(DType dtype, const Dims& sizes, Layout layout, std::mt19937& random) {
+  const Array array = Array::empty(dtype, sizes);
+  std::uniform_real_distribution<float> values(-1, 1);
+  for (int64_t i = 0; i < array.numel(); ++i) {
+    const float value = values(random);
+    if (dtype == DType::f32) {
+      array.data<float>()[i] = value;
+    } else {
+      array.data<uint16_t>()[i] = to_bf16(value);
+    }
+  }
+  return array.as_strided(sizes, strides_of(sizes, layout));
+}
+
+std::vector<double> values_of(const Array& array) {
+  const Array flat = array.contiguous();
+  std::vector<double> values;
+  for (int64_t i = 0; i < flat.numel(); ++i)
+    values.push_back(flat.dtype() == DType::f32
+                         ? static_cast<double>(flat.data<float>()[i])
+                         : static_cast<double>(to_float(flat.data<uint16_t>()[i])));
+  return values;
+}
+
+struct Case {
+  int64_t images, in, out, groups;
+  Dims size, kernel;
+  int64_t stride, padding, dilation;
+};
+
+struct Tensors {
+  Array x, weight, bias, y;
+  abi::LibraryCall call;
+};
+
+Tensors make_tensors(const Case& one, LibraryOp op, DType dtype, Layout layout, bool bias,
+                     std::mt19937& random) {
+  Dims x = {one.images, one.in}, weight = {one.out, one.in / one.groups}, y = {one.images, one.out};
+  for (size_t i = 0; i < one.size.size(); ++i) {
+    x.push_back(one.size[i]);
+    weight.push_back(one.kernel[i]);
+    y.push_back(
+        (one.size[i] + 2 * one.padding - (one.kernel[i] - 1) * one.dilation - 1) / one.stride + 1);
+  }
+  Tensors tensors{make(dtype, x, layout, random),
+                  make(dtype, weight, layout, random),
+                  make(one.in == 0 ? dtype : DType::f32, {one.out}, Layout::first, random),
+                  make(dtype, y, layout, random),
+                  {}};
+  tensors.call.op = op;
+  tensors.call.has_bias = bias;
+  tensors.call.label = "aten.convolution";
+  tensors.call.conv.groups = one.groups;
+  tensors.call.conv.stride.assign(one.size.size(), one.stride);
+  tensors.call.conv.padding.assign(one.size.size(), one.padding);
+  tensors.call.conv.dilation.assign(one.size.size(), one.dilation);
+  return tensors;
+}
+
+const Array& run(const Tensors& t, std::string* implementation = nullptr) {
+  std::vector<const Array*> arrays;
+  switch (t.call.op) {
+    case LibraryOp::convolution_backward_data: arrays = {&t.y, &t.weight, &t.x}; break;
+    case LibraryOp::convolution_backward_weights: arrays = {&t.y, &t.x, &t.weight}; break;
+    default:
+      arrays = {&t.x, &t.weight};
+      if (t.call.has_bias) arrays.push_back(&t.bias);
+      arrays.push_back(&t.y);
+  }
+  std::vector<Operand> operands;
+  std::vector<void*> data;
+  for (const Array* array : arrays) {
+    operands.push_back({array->dtype(),
+                        {array->sizes().begin(), array->sizes().end()},
+                        {array->strides().begin(), array->strides().end()}});
+    data.push_back(array->raw());
+  }
+  const std::unique_ptr<LibraryPlan> plan = plan_convolution(operands, t.call);
+  plan->execute(data);
+  if (implementation != nullptr) *implementation = plan->report().implementation;
+  return *arrays.back();
+}
+
+// Calls f(x index, weight index, y index) for every product, over row-major flat indices.
+template <class F>
+void for_each_product(const Case& one, const Tensors& t, const F& f) {
+  std::array<int64_t, 3> in{1, 1, 1}, out{1, 1, 1}, kernel{1, 1, 1};
+  std::array<int64_t, 3> padding{0, 0, 0};
+  for (size_t i = 0; i < one.size.size(); ++i) {
+    in[i] = one.size[i];
+    kernel[i] = one.kernel[i];
+    out[i] = t.y.sizes()[2 + i];
+    padding[i] = one.padding;
+  }
+  const int64_t in_group = one.in / one.groups, out_group = one.out / one.groups;
+  for (int64_t n = 0; n < one.images; ++n)
+    for (int64_t o = 0; o < one.out; ++o)
+      for (int64_t c = 0; c < in_group; ++c)
+        for (int64_t p = 0; p < out[0] * out[1] * out[2]; ++p)
+          for (int64_t k = 0; k < kernel[0] * kernel[1] * kernel[2]; ++k) {
+            const std::array<int64_t, 3> op = {p / (out[1] * out[2]), p / out[2] % out[1],
+                                               p % out[2]};
+            const std::array<int64_t, 3> kp = {k / (kernel[1] * kernel[2]),
+                                               k / kernel[2] % kernel[1], k % kernel[2]};
+            int64_t at = n * one.in + o / out_group * in_group + c;
+            bool inside = true;
+            for (size_t d = 0; d < 3; ++d) {
+              const int64_t i = op[d] * one.stride - padding[d] + kp[d] * one.dilation;
+              inside = inside && i >= 0 && i < in[d];
+              at = at * in[d] + i;
+            }
+            if (!inside) continue;
+            f(static_cast<size_t>(at),
+              static_cast<size_t>((o * in_group + c) * kernel[0] * kernel[1] * kernel[2] + k),
+              static_cast<size_t>((n * one.out + o) * out[0] * out[1] * out[2] + p));
+          }
+}
+
+std::vector<double> expected_of(const Case& one, const Tensors& t) {
+  const std::vector<double> x = values_of(t.x), w = values_of(t.weight), y = values_of(t.y);
+  const std::vector<double> bias = values_of(t.bias);
+  std::vector<double> result;
+  switch (t.call.op) {
+    case LibraryOp::convolution_backward_data:
+      result.assign(x.size(), 0);
+      for_each_product(one, t, [&](size_t a, size_t b, size_t c) { result[a] += w[b] * y[c]; });
+      break;
+    case LibraryOp::convolution_backward_weights:
+      result.assign(w.size(), 0);
+      for_each_product(one, t, [&](size_t a, size_t b, size_t c) { result[b] += x[a] * y[c]; });
+      break;
+    default:
+      result.assign(y.size(), 0);
+      if (t.call.has_bias && !y.empty()) {
+        const size_t pixels = y.size() / static_cast<size_t>(one.images * one.out);
+        for (size_t i = 0; i < y.size(); ++i) result[i] = bias[i / pixels % bias.size()];
+      }
+      for_each_product(one, t, [&](size_t a, size_t b, size_t c) { result[c] += x[a] * w[b]; });
+  }
+  return result;
+}
+
+constexpr std::array kOps = {LibraryOp::convolution, LibraryOp::convolution_backward_data,
+                             LibraryOp::convolution_backward_weights};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {2, 3, 8, 1, {9, 11}, {3, 3}, 1, 1, 1},      {1, 16, 32, 1, {12, 12}, {3, 3}, 2, 1, 1},
+      {3, 8, 8, 8, {10, 10}, {3, 3}, 1, 1, 1},     {2, 12, 18, 3, {7, 9}, {3, 3}, 1, 1, 1},
+      {1, 64, 64, 1, {28, 28}, {3, 3}, 1, 1, 1},   {5, 20, 30, 1, {8, 8}, {1, 1}, 1, 0, 1},
+      {1, 128, 160, 1, {7, 7}, {3, 3}, 1, 1, 1},   {2, 4, 6, 1, {13}, {5}, 2, 2, 1},
+      {2, 4, 6, 2, {6, 7, 5}, {3, 3, 3}, 1, 1, 1}, {1, 5, 7, 1, {15, 15}, {3, 3}, 2, 2, 2},
+      {1, 3, 16, 1, {40, 40}, {7, 7}, 2, 3, 1},    {2, 6, 5, 1, {8, 6}, {1, 1}, 2, 0, 1},
+      {0, 4, 4, 1, {5, 5}, {3, 3}, 1, 1, 1},       {1, 64, 64, 64, {30, 30}, {3, 3}, 2, 1, 1},
+      {4, 32, 48, 1, {14, 14}, {3, 3}, 1, 1, 1},   {1, 0, 4, 1, {5, 5}, {3, 3}, 1, 1, 1},
+  };
+  return all;
+}
+
+std::string name_of_case(const Case& one, LibraryOp op) {
+  return "in " + std::to_string(one.in) + " out " + std::to_string(one.out) + " groups " +
+         std::to_string(one.groups) + " op " + std::to_string(static_cast<int>(op));
+}
+
+TEST(ConvolutionTest, MatchesNaiveLoops) {
+  std::mt19937 random(1);
+  for (const Case& one : cases())
+    for (const LibraryOp op : kOps)
+      for (const DType dtype : {DType::f32, DType::bf16})
+        for (const Layout layout : {Layout::first, Layout::last}) {
+          const bool bias = op == LibraryOp::convolution && layout == Layout::last;
+          const Tensors t = make_tensors(one, op, dtype, layout, bias, random);
+          const std::vector<double> expected = expected_of(one, t);
+          const std::vector<double> got = values_of(run(t));
+          ASSERT_EQ(got.size(), expected.size());
+          double worst = 0;
+          for (size_t i = 0; i < got.size(); ++i) {
+            const double scale =
+                dtype == DType::f32 ? 2e-4 : 0.02 * std::max(1.0, std::abs(expected[i]));
+            const double error = std::abs(got[i] - expected[i]) / scale;
+            worst = error <= worst ? worst : error;
+          }
+          EXPECT_LE(worst, 1) << name_of_case(one, op) << " " << name_of(dtype);
+        }
+}
+
+TEST(ConvolutionTest, SameBitsAtAnyThreadCount) {
+  std::mt19937 random(2);
+  const int saved = threads();
+  std::vector<Case> all = cases();
+  all.push_back({8, 64, 64, 1, {28, 28}, {3, 3}, 1, 1, 1});
+  all.push_back({1, 256, 256, 1, {14, 14}, {3, 3}, 1, 1, 1});
+  all.push_back({4, 64, 64, 64, {56, 56}, {3, 3}, 1, 1, 1});
+  for (const Case& one : all)
+    for (const LibraryOp op : kOps)
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        const Tensors t = make_tensors(one, op, dtype, Layout::last, false, random);
+        Array first;
+        for (const int count : {1, 2, 3, 8}) {
+          set_threads(count);
+          const Array result = run(t).contiguous();
+          if (count == 1) {
+            first = Array::empty(result.dtype(), result.sizes());
+            first.copy_from(result);
+          }
+          EXPECT_EQ(std::memcmp(first.raw(), result.raw(), static_cast<size_t>(first.nbytes())), 0)
+              << name_of_case(one, op);
+        }
+      }
+  set_threads(saved);
+}
+
+TEST(ConvolutionTest, UserMistakes) {
+  std::mt19937 random(3);
+  Tensors t =
+      make_tensors(cases()[0], LibraryOp::convolution, DType::f32, Layout::last, false, random);
+  t.call.conv.stride = {2, 2};
+  EXPECT_THROW(run(t), UserError);
+  t.call.conv.stride = {1, 1};
+  t.call.conv.groups = 2;
+  EXPECT_THROW(run(t), UserError);
+}
+
+}  // namespace
+}  // namespace tandem::runtime

@@ -1,0 +1,155 @@
+// parallel_for and size code.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "runtime/parallel_for.h"
+#include "runtime/size_code.h"
+
+namespace tandem::runtime {
+namespace {
+
+class ParallelForTest : public ::testing::Test {
+ protected:
+  ParallelForTest() : saved_(threads()) {}
+  ~ParallelForTest() override { set_threads(saved_); }
+
+ private:
+  int saved_;
+};
+
+TEST_F(ParallelForTest, CoversEveryTaskOnce) {
+  for (const int count : {1, 2, 3, 8}) {
+    set_threads(count);
+    for (const int64_t tasks : {0, 1, 2, 5, 8, 1000}) {
+      std::vector<std::atomic<int>> seen(static_cast<size_t>(tasks));
+      parallel_for(tasks, [&](int64_t lo, int64_t hi) {
+        EXPECT_LT(lo, hi);
+        EXPECT_LT(thread_index(), count);
+        for (int64_t i = lo; i < hi; ++i) ++seen[static_cast<size_t>(i)];
+      });
+      for (const std::atomic<int>& times : seen) EXPECT_EQ(times, 1);
+    }
+  }
+}
+
+TEST_F(ParallelForTest, RethrowsTheLowestError) {
+  set_threads(4);
+  for (int round = 0; round < 20; ++round) {
+    try {
+      parallel_for(100, [](int64_t lo, int64_t) {
+        if (lo > 0) throw std::runtime_error(std::to_string(lo));
+      });
+      FAIL();
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "25");
+    }
+  }
+  std::atomic<int64_t> sum{0};
+  parallel_for(100, [&](int64_t lo, int64_t hi) { sum += hi - lo; });
+  EXPECT_EQ(sum, 100);
+}
+
+TEST_F(ParallelForTest, NestedRunsSerially) {
+  set_threads(3);
+  std::atomic<int> calls{0};
+  parallel_for(3, [&](int64_t, int64_t) {
+    parallel_for(10, [&](int64_t lo, int64_t hi) {
+      EXPECT_EQ(lo, 0);
+      EXPECT_EQ(hi, 10);
+      ++calls;
+    });
+  });
+  EXPECT_EQ(calls, 3);
+}
+
+TEST_F(ParallelForTest, TwoCallers) {
+  set_threads(2);
+  const auto work = [] {
+    for (int i = 0; i < 200; ++i) {
+      std::atomic<int64_t> sum{0};
+      parallel_for(64, [&](int64_t lo, int64_t hi) { sum += hi - lo; });
+      EXPECT_EQ(sum, 64);
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+}
+
+#if !defined(TANDEM_STD_THREADS)
+TEST_F(ParallelForTest, ForkedChildRunsSerially) {
+  set_threads(2);
+  parallel_for(8, [](int64_t, int64_t) {});
+  const pid_t child = fork();
+  if (child == 0) {
+    int64_t sum = 0;
+    parallel_for(8, [&](int64_t lo, int64_t hi) { sum += hi - lo; });
+    _exit(sum == 8 ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+#endif
+
+TEST_F(ParallelForTest, PrintsTheCostOfARegion) {
+  set_threads(2);
+  parallel_for(2, [](int64_t, int64_t) {});
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 2000; ++i) parallel_for(2, [](int64_t, int64_t) {});
+  const std::chrono::duration<double, std::micro> spent = std::chrono::steady_clock::now() - start;
+  std::printf("one region: %.2f us\n", spent.count() / 2000);
+}
+
+using Op = abi::SizeInstruction::Op;
+
+TEST(SizeCodeTest, Evaluates) {
+  const std::vector<int64_t> slots = {5, -7};
+  EXPECT_EQ(evaluate({{Op::constant, 3}}, slots), 3);
+  EXPECT_EQ(evaluate({{Op::slot, 1}}, slots), -7);
+  EXPECT_EQ(evaluate({{Op::slot, 0}, {Op::slot, 1}, {Op::add}}, slots), -2);
+  EXPECT_EQ(
+      evaluate({{Op::slot, 0}, {Op::slot, 1}, {Op::mul}, {Op::constant, 1}, {Op::add}}, slots),
+      -34);
+  EXPECT_EQ(evaluate({{Op::slot, 1}, {Op::constant, 2}, {Op::floor_div}}, slots), -4);
+  EXPECT_EQ(evaluate({{Op::slot, 1}, {Op::constant, 3}, {Op::mod}}, slots), 2);
+  EXPECT_EQ(evaluate({{Op::slot, 0}, {Op::slot, 1}, {Op::min}}, slots), -7);
+  EXPECT_EQ(evaluate({{Op::slot, 0}, {Op::slot, 1}, {Op::max}}, slots), 5);
+  EXPECT_EQ(to_text({{Op::slot, 0}, {Op::constant, 2}, {Op::mul}}), "(s0 * 2)");
+}
+
+TEST(SizeCodeTest, LongCode) {
+  abi::SizeCode code;
+  for (int i = 0; i < 500; ++i) code.push_back({Op::constant, i});
+  for (int i = 0; i < 499; ++i) code.push_back({Op::add, 0});
+  EXPECT_EQ(evaluate(code, {}), 499 * 500 / 2);
+  EXPECT_TRUE(is_well_formed(code, 0));
+}
+
+TEST(SizeCodeTest, OutOfRangeIsAUserError) {
+  const std::vector<int64_t> slots = {INT64_MAX, 0};
+  EXPECT_THROW(evaluate({{Op::slot, 0}, {Op::slot, 0}, {Op::mul}}, slots), UserError);
+  EXPECT_THROW(evaluate({{Op::slot, 0}, {Op::constant, 1}, {Op::add}}, slots), UserError);
+  EXPECT_THROW(evaluate({{Op::slot, 0}, {Op::slot, 1}, {Op::floor_div}}, slots), UserError);
+  EXPECT_THROW(evaluate({{Op::slot, 0}, {Op::slot, 1}, {Op::mod}}, slots), UserError);
+}
+
+TEST(SizeCodeTest, WellFormed) {
+  EXPECT_FALSE(is_well_formed({}, 1));
+  EXPECT_FALSE(is_well_formed({{Op::add, 0}}, 1));
+  EXPECT_FALSE(is_well_formed({{Op::slot, 1}}, 1));
+  EXPECT_FALSE(is_well_formed({{Op::slot, 0}, {Op::slot, 0}}, 1));
+  EXPECT_TRUE(is_well_formed({{Op::slot, 0}}, 1));
+}
+
+}  // namespace
+}  // namespace tandem::runtime

@@ -1,0 +1,65 @@
+"""Tests of the source checks: what they must find, and what they must leave alone."""
+
+import unittest
+
+import check_includes
+import check_sizes
+
+
+class Functions(unittest.TestCase):
+    def lengths(self, text):
+        return [length for _, length in check_sizes.functions(text)]
+
+    def test_plain_and_nested_blocks(self):
+        self.assertEqual(self.lengths("int f(int a) {\n  if (a) {\n  }\n  return 1;\n}\n"), [5])
+
+    def test_namespaces_and_classes_are_not_functions(self):
+        text = "namespace a {\nclass B : public C {\n  int f() const { return 1; }\n};\n}\n"
+        self.assertEqual(self.lengths(text), [1])
+
+    def test_body_after_a_braced_member(self):
+        self.assertIn(3, self.lengths("A::A() : b_{1} {\n  f();\n}\n"))
+
+    def test_lambda_in_a_table(self):
+        text = "const OpDef kA{\n  .run = [](Builder& b) {\n    return b;\n  },\n};\n"
+        self.assertEqual(self.lengths(text), [3])
+
+    def test_braces_in_literals_and_macros_do_not_count(self):
+        text = '#define M(a) \\\n  { a\nint f() {\n  g("{", \'{\', R"(\n{{)");  // {\n}\n'
+        self.assertEqual(self.lengths(text), [4])
+
+    def test_digit_separators_are_no_literals(self):
+        self.assertEqual(self.lengths("int f() {\n  return 1'000 + 2'000;\n}\n"), [3])
+
+
+class Names(unittest.TestCase):
+    def test_declared_names(self):
+        for text in ("class StringUtils {", "struct GraphHelper;", "namespace utils {"):
+            self.assertTrue(check_sizes.EMPTY_NAME.search(text), text)
+        for text in ("llvm::FunctionPassManager manager;", "class Utility0 {", "struct Graph {"):
+            self.assertFalse(check_sizes.EMPTY_NAME.search(text), text)
+
+
+class Includes(unittest.TestCase):
+    def test_rooms(self):
+        self.assertTrue(check_includes.may_use("codegen", "loop"))
+        self.assertFalse(check_includes.may_use("codegen", "ir"))
+        self.assertFalse(check_includes.may_use("runtime", "sym"))
+        self.assertTrue(check_includes.may_use("test", "runtime"))
+
+    def test_llvm_only_in_codegen_and_its_tests(self):
+        problem = check_includes.third_party_problem
+        self.assertIsNone(problem("codegen/jit.cc", "llvm/IR/Module.h"))
+        self.assertIsNone(problem("test/codegen/jit_test.cc", "llvm/IR/Module.h"))
+        self.assertIn("codegen", problem("schedule/fuse.cc", "llvm/IR/Module.h"))
+        self.assertIn("runtime", problem("schedule/fuse.cc", "dnnl.hpp"))
+        self.assertIsNone(problem("schedule/fuse.cc", "vector"))
+
+    def test_paths(self):
+        self.assertIn("root", check_includes.problem_of("ir/a.cc", '"', "../base/check.h"))
+        self.assertIn("not a file", check_includes.problem_of("ir/a.cc", '"', "nothing.h"))
+        self.assertIn("may not", check_includes.problem_of("abi/a.h", '"', "sym/sym.h"))
+
+
+if __name__ == "__main__":
+    unittest.main()
