@@ -1,8 +1,9 @@
 // One team for everything: torch and oneDNN in the same process use libgomp, and a second pool that
 // spins beside it costs milliseconds. The team always has its full size, because libgomp ends
 // threads when a region asks for fewer. Two cases cannot use libgomp: ThreadSanitizer does not
-// understand its barriers (TANDEM_STD_THREADS selects plain std::thread), and a forked child waits
-// for ever for workers that were not forked (there everything runs serially).
+// understand its barriers and LeakSanitizer crashes at exit on workers that are just ending
+// (TANDEM_STD_THREADS selects plain std::thread for both), and a forked child waits for ever for
+// workers that were not forked (there everything runs serially).
 #include "runtime/parallel_for.h"
 
 #include <omp.h>
