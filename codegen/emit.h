@@ -32,7 +32,7 @@ class Emitter {
   void emit_stage(const loop::Stage& stage);
   void emit_points(const loop::Stage& stage, size_t axis);
   void emit_at_point(const loop::Stage& stage);
-  void emit_reduce(const loop::Stage& stage, size_t axis);
+  void emit_reduce(const loop::Stage& stage, size_t axis, const std::function<void()>& body);
   void emit_written_out(const loop::Axis& axis, const std::function<void()>& body);
   void emit_body(const loop::Stage& stage);
   void emit_after(const loop::Stage& stage);
@@ -54,11 +54,13 @@ class Emitter {
     bool lanes = false;               // one value a lane, folded at the end
   };
   void begin_reductions(const loop::Stage& stage);
+  void forget_locals(const loop::Stage& stage);
   void combine_reductions();
   void finish_reductions();
   std::vector<llvm::Value*> combine(loop::Combiner combiner, DType dtype,
                                     const std::vector<llvm::Value*>& a,
                                     const std::vector<llvm::Value*>& b);
+  llvm::Value* multiply_add(DType dtype, llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* identity(loop::Combiner combiner, DType dtype, size_t part, bool lanes);
   llvm::Value* prefer(loop::Combiner combiner, DType dtype, llvm::Value* a, llvm::Value* b);
 
@@ -79,6 +81,10 @@ class Emitter {
                                            llvm::Value* counter);
   llvm::Value* constant(loop::Val val);
   llvm::Value* splat_like(llvm::Value* scalar, llvm::Value* like);
+
+  // --- register tiles (emit_rows.cc) ---
+  void emit_row_tiles(const loop::Stage& stage);
+  void emit_rows(const loop::Stage& stage, llvm::Value* first, int count);
 
   // --- square tiles (emit_tile.cc) ---
   std::vector<loop::Val> transposable_loads(const loop::Stage& stage, const loop::Axis& axis);

@@ -115,6 +115,8 @@ void Emitter::emit_stage(const Stage& stage) {
 
 void Emitter::emit_points(const Stage& stage, size_t axis) {
   if (axis == stage.axes.size()) return emit_at_point(stage);
+  bool rows = axis + 1 == stage.axes.size() && stage.axes[axis].kind == AxisKind::unroll;
+  if (rows && !stage.reductions.empty()) return emit_row_tiles(stage);
   emit_axis(stage.axes[axis], stage, [&] {
     hoist(stage);
     emit_points(stage, axis + 1);
@@ -123,23 +125,21 @@ void Emitter::emit_points(const Stage& stage, size_t axis) {
 
 void Emitter::emit_at_point(const Stage& stage) {
   begin_reductions(stage);
-  emit_reduce(stage, 0);
+  emit_reduce(stage, 0, [&] { emit_body(stage); });
   finish_reductions();
   emit_after(stage);
-  for (const loop::Reduction& reduction : stage.reductions)
-    if (reduction.scan || !stage.axes.empty())  // known only at this point of the stage
-      for (size_t i = 0; i < reduction.inputs.size(); ++i)
-        locals_.erase(reduction.first_local + static_cast<int32_t>(i));
+  forget_locals(stage);
 }
 
-void Emitter::emit_reduce(const Stage& stage, size_t axis) {
-  if (axis == stage.reduce_axes.size()) return emit_body(stage);
-  auto body = [&] {
+/// The loops of a reduction from axis number `axis` on, around `body`.
+void Emitter::emit_reduce(const Stage& stage, size_t axis, const std::function<void()>& body) {
+  if (axis == stage.reduce_axes.size()) return body();
+  auto inside = [&] {
     hoist(stage);
-    emit_reduce(stage, axis + 1);
+    emit_reduce(stage, axis + 1, body);
   };
-  if (is_short(stage, axis)) return emit_written_out(stage.reduce_axes[axis], body);
-  emit_axis(stage.reduce_axes[axis], stage, body);
+  if (is_short(stage, axis)) return emit_written_out(stage.reduce_axes[axis], inside);
+  emit_axis(stage.reduce_axes[axis], stage, inside);
 }
 
 /// Steps one after the other, without a loop.

@@ -16,7 +16,17 @@ bool is_arg(Combiner combiner) {
 }
 bool is_max(Combiner combiner) { return combiner == Combiner::max || combiner == Combiner::argmax; }
 
+size_t parts(const loop::Reduction& reduction) {
+  return static_cast<size_t>(loop::results(reduction.combiner));
+}
+
 }  // namespace
+
+/// a * b + c: floats round once.
+Value* Emitter::multiply_add(DType dtype, Value* a, Value* b, Value* c) {
+  if (!is_float(dtype)) return ir_.CreateAdd(ir_.CreateMul(a, b), c);
+  return ir_.CreateIntrinsic(a->getType(), llvm::Intrinsic::fma, {a, b, c});
+}
 
 Value* Emitter::identity(Combiner combiner, DType dtype, size_t part, bool lanes) {
   loop::ScalarPool& pool = *kernel_.scalars;
@@ -38,7 +48,7 @@ void Emitter::begin_reductions(const Stage& stage) {
     Accumulator& accumulator = accumulators_.emplace_back();
     accumulator.reduction = &reduction;
     accumulator.lanes = folds;
-    for (size_t part = 0; part < reduction.inputs.size(); ++part) {
+    for (size_t part = 0; part < parts(reduction); ++part) {
       llvm::BasicBlock& entry = function_->getEntryBlock();
       ir_.SetInsertPoint(&entry, entry.begin());
       llvm::Type* type = with_lanes(type_of(reduction.inputs[part]->dtype));
@@ -55,16 +65,19 @@ void Emitter::begin_reductions(const Stage& stage) {
 void Emitter::combine_reductions() {
   for (Accumulator& accumulator : accumulators_) {
     const loop::Reduction& reduction = *accumulator.reduction;
+    DType dtype = reduction.inputs[0]->dtype;
     std::vector<Value*> inputs;
     std::vector<Value*> old;
-    for (size_t i = 0; i < reduction.inputs.size(); ++i) {
-      inputs.push_back(as_lanes(value(reduction.inputs[i])));
+    for (loop::Val input : reduction.inputs) inputs.push_back(as_lanes(value(input)));
+    for (size_t i = 0; i < parts(reduction); ++i)
       old.push_back(ir_.CreateLoad(inputs[i]->getType(), accumulator.slots[i]));
-    }
     std::vector<Value*> combined =
-        combine(reduction.combiner, reduction.inputs[0]->dtype, old, inputs);
+        reduction.combiner == Combiner::dot
+            ? std::vector<Value*>{multiply_add(dtype, inputs[0], inputs[1], old[0])}
+            : combine(reduction.combiner, dtype, old, inputs);
     for (size_t i = 0; i < combined.size(); ++i) {
-      if (tail_mask_ != nullptr) combined[i] = ir_.CreateSelect(tail_mask_, combined[i], old[i]);
+      if (tail_mask_ != nullptr && accumulator.lanes)
+        combined[i] = ir_.CreateSelect(tail_mask_, combined[i], old[i]);
       ir_.CreateStore(combined[i], accumulator.slots[i]);
       if (reduction.scan) locals_[reduction.first_local + static_cast<int32_t>(i)] = combined[i];
     }
@@ -103,6 +116,14 @@ void Emitter::finish_reductions() {
   accumulators_.clear();
 }
 
+/// Results that are known only at this point of the stage.
+void Emitter::forget_locals(const Stage& stage) {
+  for (const loop::Reduction& reduction : stage.reductions)
+    if (reduction.scan || !stage.axes.empty())
+      for (size_t i = 0; i < parts(reduction); ++i)
+        locals_.erase(reduction.first_local + static_cast<int32_t>(i));
+}
+
 /// Condition under which candidate b replaces a, values only.
 Value* Emitter::prefer(Combiner combiner, DType dtype, Value* a, Value* b) {
   bool max = is_max(combiner);
@@ -120,7 +141,8 @@ std::vector<Value*> Emitter::combine(Combiner combiner, DType dtype, const std::
                                      const std::vector<Value*>& b) {
   bool floats = is_float(dtype);
   switch (combiner) {
-    case Combiner::sum: return {floats ? ir_.CreateFAdd(a[0], b[0]) : ir_.CreateAdd(a[0], b[0])};
+    case Combiner::sum:
+    case Combiner::dot: return {floats ? ir_.CreateFAdd(a[0], b[0]) : ir_.CreateAdd(a[0], b[0])};
     case Combiner::prod: return {floats ? ir_.CreateFMul(a[0], b[0]) : ir_.CreateMul(a[0], b[0])};
     case Combiner::min: return {extremum(a[0], b[0], dtype, false)};
     case Combiner::max: return {extremum(a[0], b[0], dtype, true)};

@@ -8,6 +8,7 @@ namespace tandem::loop {
 std::string_view name_of(Combiner combiner) {
   switch (combiner) {
     case Combiner::sum: return "sum";
+    case Combiner::dot: return "dot";
     case Combiner::prod: return "prod";
     case Combiner::min: return "min";
     case Combiner::max: return "max";
@@ -19,9 +20,11 @@ std::string_view name_of(Combiner combiner) {
   return "sum";
 }
 
-int arity(Combiner combiner) {
+int results(Combiner combiner) {
   return combiner == Combiner::argmin || combiner == Combiner::argmax ? 2 : 1;
 }
+
+int arity(Combiner combiner) { return combiner == Combiner::dot ? 2 : results(combiner); }
 
 namespace {
 
@@ -41,7 +44,8 @@ Val extreme(ScalarPool& pool, DType dtype, bool lowest) {
 
 Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype) {
   switch (combiner) {
-    case Combiner::sum: return pool.constant(dtype, 0);
+    case Combiner::sum:
+    case Combiner::dot: return pool.constant(dtype, 0);
     case Combiner::prod: return pool.constant(dtype, 1);
     case Combiner::min:
     case Combiner::argmin: return extreme(pool, dtype, false);

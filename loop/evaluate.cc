@@ -209,7 +209,8 @@ bool replaces(Combiner combiner, DType dtype, const std::vector<Bits>& a,
 
 Opcode opcode_of(Combiner combiner) {
   switch (combiner) {
-    case Combiner::sum: return Opcode::add;
+    case Combiner::sum:
+    case Combiner::dot: return Opcode::add;  // how partial results combine
     case Combiner::prod: return Opcode::mul;
     case Combiner::min:
     case Combiner::argmin: return Opcode::min;
@@ -281,7 +282,8 @@ Bits bitcast_bits(Bits x, DType to) {
 
 std::vector<Bits> identity_of(Combiner combiner, DType dtype) {
   switch (combiner) {
-    case Combiner::sum: return {0};
+    case Combiner::sum:
+    case Combiner::dot: return {0};
     case Combiner::prod: return {cast_bits(1, DType::i64, dtype)};
     case Combiner::min: return {extreme(dtype, true)};
     case Combiner::max: return {extreme(dtype, false)};
@@ -291,6 +293,28 @@ std::vector<Bits> identity_of(Combiner combiner, DType dtype) {
     case Combiner::all: return {1};
   }
   return {0};
+}
+
+namespace {
+
+/// a * b + c: floats round once, integers wrap.
+Bits multiply_add(DType dtype, Bits a, Bits b, Bits c) {
+  if (dtype == DType::f64) return from_double(std::fma(to_double(a), to_double(b), to_double(c)));
+  if (is_float(dtype)) {
+    float sum = std::fma(to_float(dtype, a), to_float(dtype, b), to_float(dtype, c));
+    return from_float(dtype, sum);
+  }
+  return binary_bits(Opcode::add, dtype, binary_bits(Opcode::mul, dtype, a, b), c);
+}
+
+}  // namespace
+
+void accumulate_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
+                     const std::vector<Bits>& inputs) {
+  if (combiner == Combiner::dot)
+    into[0] = multiply_add(dtype, inputs[0], inputs[1], into[0]);
+  else
+    combine_bits(combiner, dtype, into, inputs);
 }
 
 void combine_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,

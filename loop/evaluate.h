@@ -22,7 +22,10 @@ Bits bitcast_bits(Bits x, DType to);
 /// What a reduction starts from. Of argmin and argmax the second member is the largest index, so
 /// that any real element wins a tie.
 std::vector<Bits> identity_of(Combiner combiner, DType dtype);
-/// into = combine(into, from); dtype is that of the first input.
+/// One step: into = combine(into, inputs); dtype is that of the first input.
+void accumulate_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
+                     const std::vector<Bits>& inputs);
+/// The fold of two partial results.
 void combine_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
                   const std::vector<Bits>& from);
 

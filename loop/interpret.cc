@@ -181,7 +181,7 @@ void Interpreter::run_reduce_point(const Stage& stage, const StageLines& lines,
     if (failed()) return;
     std::vector<Bits> inputs;
     for (Val input : reduction.inputs) inputs.push_back(value_of(input));
-    combine_bits(reduction.combiner, reduction.inputs[0]->dtype, lanes[i][lane], inputs);
+    accumulate_bits(reduction.combiner, reduction.inputs[0]->dtype, lanes[i][lane], inputs);
     if (reduction.scan) set_locals(reduction, lanes[i][lane]);
   }
   for (size_t i = 0; i < stage.body.size() && !failed(); ++i) {

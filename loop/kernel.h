@@ -45,6 +45,7 @@ struct Buffer {
 
 enum class Combiner : uint8_t {
   sum,
+  dot,  // (a, b): sum of a * b; floats by fused multiply-add, one rounding a step
   prod,
   min,
   max,  // NaN wins
@@ -54,17 +55,19 @@ enum class Combiner : uint8_t {
   all,  // bool
 };
 std::string_view name_of(Combiner combiner);
-int arity(Combiner combiner);
+int arity(Combiner combiner);    // inputs: 2 of dot and the arg-reductions, else 1
+int results(Combiner combiner);  // locals: 2 of the arg-reductions, else 1
 /// What an empty reduction gives (of an arg-reduction: its value part; the index part is the
 /// largest i64).
 Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype);
 
 /// Combines inputs over the reduce axes. A vectorised reduce axis keeps one accumulator a lane;
-/// lanes fold at the end as a tree: i with i + lanes/2, then i + lanes/4, …
+/// lanes fold at the end as a tree: i with i + lanes/2, then i + lanes/4, … (those of dot by
+/// addition).
 struct Reduction {
   Combiner combiner = Combiner::sum;
   std::vector<Val> inputs;  // arity(combiner)
-  int32_t first_local = 0;  // results are locals first_local, first_local + 1, …
+  int32_t first_local = 0;  // results(combiner) locals: first_local, first_local + 1
   bool scan = false;
 };
 

@@ -417,9 +417,9 @@ void Parser::reduction(Cursor& line) {
   result.scan = line.eat("scan");
   std::optional<Combiner> combiner = combiner_from_name(line.word());
   if (!combiner) line.fail("expected a combiner before");
-  if (arity(*combiner) != count) line.fail("wrong number of results");
+  if (results(*combiner) != count) line.fail("wrong number of results");
   result.combiner = *combiner;
-  result.inputs = operands(line, static_cast<size_t>(count));
+  result.inputs = operands(line, static_cast<size_t>(arity(*combiner)));
   if (in_after_) line.fail("a reduction stands before `after`");
   use_local(result.first_local + count - 1);
   kernel_.stages.back().reductions.push_back(std::move(result));

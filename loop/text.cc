@@ -152,8 +152,8 @@ void Printer::reduction(const Reduction& reduction) {
   lines();
   for (Val input : reduction.inputs) bindings(input);
   begin();
-  for (size_t i = 0; i < reduction.inputs.size(); ++i)
-    out_ += (i == 0 ? "l" : ", l") + std::to_string(reduction.first_local + static_cast<int>(i));
+  for (int i = 0; i < results(reduction.combiner); ++i)
+    out_ += (i == 0 ? "l" : ", l") + std::to_string(reduction.first_local + i);
   out_ += reduction.scan ? " = scan " : " = ";
   out_ += name_of(reduction.combiner);
   operands(reduction.inputs);

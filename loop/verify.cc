@@ -151,6 +151,9 @@ std::string input_problem(const Reduction& reduction) {
   switch (reduction.combiner) {
     case Combiner::any:
     case Combiner::all: return type == DType::boolean ? "" : "is over bool";
+    case Combiner::dot:
+      if (reduction.inputs[1]->dtype != type) return "takes two of one type";
+      [[fallthrough]];
     case Combiner::sum:
     case Combiner::prod:
       return type == compute_type(type) && type != DType::boolean ? "" : "accumulates in that type";
@@ -175,7 +178,7 @@ void Verifier::reduction(const Stage& stage, const Reduction& reduction) {
           name + " of " + std::string(name_of(reduction.inputs[0]->dtype)) + ": " + problem);
   for (const Axis& each : stage.reduce_axes)
     require(!reduction.scan || each.kind == AxisKind::serial, "a scan over a vector axis");
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < static_cast<size_t>(results(reduction.combiner)); ++i) {
     int32_t local = reduction.first_local + static_cast<int32_t>(i);
     require(local >= 0 && local < kernel_.locals, number("l", local) + " is beyond the locals");
     bool fresh = defined_.emplace(local, reduction.inputs[i]->dtype).second;
@@ -185,7 +188,7 @@ void Verifier::reduction(const Stage& stage, const Reduction& reduction) {
 }
 
 void Verifier::define_locals(const Reduction& reduction) {
-  for (size_t i = 0; i < reduction.inputs.size(); ++i)
+  for (size_t i = 0; i < static_cast<size_t>(results(reduction.combiner)); ++i)
     readable_[reduction.first_local + static_cast<int32_t>(i)] = reduction.inputs[i]->dtype;
 }
 

@@ -65,10 +65,12 @@ Types add_product_types(const Call& c) {
   return types;
 }
 
-/// The sum over k, in the accumulation type; integers wrap in their own type.
+/// The sum over k, in the accumulation type (floats by fused multiply-add, as BLAS does); integers
+/// wrap in their own type.
 Definition product(Lowering& lowering, const Call& c) {
   Definition definition;
   definition.kind = Definition::Kind::reduce;
+  definition.combiner = loop::Combiner::dot;
   Operands names = factors(c);
   const ir::Type& a = c.type(names.a);
   definition.reduce_sizes = {a.sizes.back()};
@@ -81,7 +83,7 @@ Definition product(Lowering& lowering, const Call& c) {
     right[right.size() - 2] = r[0];
     loop::Val x = pool.cast(lowering.load(c.value(names.a), left), dtype);
     loop::Val y = pool.cast(lowering.load(c.value(names.b), right), dtype);
-    return std::vector<loop::Val>{pool.binary(loop::Opcode::mul, x, y)};
+    return std::vector<loop::Val>{x, y};
   };
   return definition;
 }

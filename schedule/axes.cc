@@ -178,6 +178,22 @@ void split_by_divisors(Kernel& kernel) {
   }
 }
 
+Axis take_block(Kernel& kernel, size_t number, int64_t block, const std::vector<Stage*>& stages) {
+  Axis axis = kernel.outer[number];
+  sym::Pool& symbols = kernel.scalars->symbols();
+  Expr blocks = sym::ceil_div(axis.extent, block);
+  Axis high{symbols.index("x", blocks), blocks, loop::AxisKind::task};
+  bool one = blocks == Expr(1);  // its number is 0 and must not occur in extents
+  Expr first = one ? Expr(0) : high.index * block;
+  Expr extent = sym::known_divisible(axis.extent, block)
+                    ? Expr(block)
+                    : sym::min(Expr(block), axis.extent - first);
+  Axis low{symbols.index("y", one ? extent : Expr(block)), extent};
+  for (Stage* stage : stages) substitute_axes(kernel, *stage, {{axis.index, first + low.index}});
+  kernel.outer[number] = high;
+  return low;
+}
+
 void merge_axes(Kernel& kernel) {
   while (merge_once(kernel)) {
   }

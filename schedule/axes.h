@@ -22,6 +22,11 @@ void substitute_axes(loop::Kernel& kernel, loop::Stage& stage, const sym::Substi
 /// Cuts axes that are addressed by a // c and a % c into two, until none is.
 void split_by_divisors(loop::Kernel& kernel);
 
+/// Cuts axis `number` of `outer` into blocks (left in place, as tasks) and positions inside a block
+/// (returned, for a stage); `stages` are rewritten.
+loop::Axis take_block(loop::Kernel& kernel, size_t number, int64_t block,
+                      const std::vector<loop::Stage*>& stages);
+
 /// Merges neighbouring axes that every access walks as one.
 void merge_axes(loop::Kernel& kernel);
 

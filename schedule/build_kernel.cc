@@ -258,11 +258,16 @@ class KernelBuilder final : public Sink {
     reduction.combiner = item.definition.combiner;
     reduction.inputs = inputs_of(item, out);
     reduction.first_local = group_.kernel.locals;
-    group_.kernel.locals += loop::arity(reduction.combiner);
+    group_.kernel.locals += loop::results(reduction.combiner);
     first_local_[&item] = reduction.first_local;
-    for (Val input : reduction.inputs) local_types_[&item].push_back(input->dtype);
+    remember_types(item, reduction);
     stage().reductions.push_back(std::move(reduction));
     return true;
+  }
+
+  void remember_types(const Item& item, const loop::Reduction& reduction) {
+    for (size_t i = 0; i < static_cast<size_t>(loop::results(reduction.combiner)); ++i)
+      local_types_[&item].push_back(reduction.inputs[i]->dtype);
   }
 
   std::vector<Val> inputs_of(const Item& item, const ops::Index& out) {
@@ -329,8 +334,8 @@ class KernelBuilder final : public Sink {
     reduction.combiner = item.definition.combiner;
     reduction.inputs = item.definition.input(out, {out[dim]});
     reduction.scan = true;
-    group_.kernel.locals = loop::arity(reduction.combiner);
-    for (Val input : reduction.inputs) local_types_[&item].push_back(input->dtype);
+    group_.kernel.locals = loop::results(reduction.combiner);
+    remember_types(item, reduction);
     first_local_[&item] = 0;
     stage().reductions.push_back(std::move(reduction));
     std::vector<Val> results = finished(item, locals_of(item), out);

@@ -294,8 +294,9 @@ class Emitter {
     int weight = 0;
     for (const loop::Stage& stage : kernel.stages) {
       Expr count = 1;
-      for (const loop::Axis& axis : stage.axes) count = count * bound(kernel, axis.extent);
-      for (const loop::Axis& axis : stage.reduce_axes) count = count * bound(kernel, axis.extent);
+      for (const loop::Axis& axis : stage.axes) count = count * bound(kernel, stage, axis.extent);
+      for (const loop::Axis& axis : stage.reduce_axes)
+        count = count * bound(kernel, stage, axis.extent);
       for (loop::Val value : index_values(kernel, stage))
         weight += loop::is_transcendental(value->opcode) ? 12 : 1;
       inner = inner + count;
@@ -305,9 +306,10 @@ class Emitter {
 
   /// An extent without the axes around it. That of a block is min(block, n - start): the first one
   /// is whole.
-  static Expr bound(const loop::Kernel& kernel, Expr extent) {
+  static Expr bound(const loop::Kernel& kernel, const loop::Stage& stage, Expr extent) {
     sym::Substitution first;
-    for (const loop::Axis& axis : kernel.outer) first.emplace_back(axis.index, Expr(0));
+    for (const std::vector<loop::Axis>* axes : {&kernel.outer, &stage.axes})
+      for (const loop::Axis& axis : *axes) first.emplace_back(axis.index, Expr(0));
     return sym::substitute(extent, first);
   }
 

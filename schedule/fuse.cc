@@ -157,6 +157,8 @@ class Fuser {
     bool same_rows =
         numel(have.outer) == numel(want.outer) && numel(have.inner) == numel(want.inner);
     if (!same_rows || have.whole != want.whole) return std::nullopt;
+    // The register tile of a product has room for one sum.
+    if (item.definition.combiner == loop::Combiner::dot) return std::nullopt;
     if (!have.whole) {
       const ops::Definition& a = draft.members[0].item->definition;
       const ops::Definition& b = item.definition;
@@ -223,6 +225,7 @@ class Fuser {
     ops::Index inner(axes.begin() + space.outer.size(), axes.end());
     std::vector<loop::Val> inputs;
     if (def.input) inputs = def.input(out, reduce_point(def, space, inner));
+    if (!inputs.empty()) inputs.resize(static_cast<size_t>(loop::results(def.combiner)));
     if (def.finish && !inputs.empty()) def.finish(inputs, out);
   }
 

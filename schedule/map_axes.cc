@@ -104,23 +104,6 @@ void all_tasks(std::vector<Axis>& axes) {
   for (Axis& axis : axes) axis.kind = AxisKind::task;
 }
 
-/// Cuts axis `number` of `outer` into blocks (left in place) and positions (returned, for a stage).
-Axis take_block(Kernel& kernel, size_t number, int64_t block, std::vector<Stage*> stages) {
-  Axis axis = kernel.outer[number];
-  sym::Pool& symbols = kernel.scalars->symbols();
-  Expr blocks = sym::ceil_div(axis.extent, block);
-  Axis high{symbols.index("x", blocks), blocks, AxisKind::task};
-  bool one = blocks == Expr(1);  // its number is 0 and must not occur in extents
-  Expr first = one ? Expr(0) : high.index * block;
-  Expr extent = sym::known_divisible(axis.extent, block)
-                    ? Expr(block)
-                    : sym::min(Expr(block), axis.extent - first);
-  Axis low{symbols.index("y", one ? extent : Expr(block)), extent};
-  for (Stage* stage : stages) substitute_axes(kernel, *stage, {{axis.index, first + low.index}});
-  kernel.outer[number] = high;
-  return low;
-}
-
 // --- points
 // ---------------------------------------------------------------------------------------
 
@@ -345,6 +328,7 @@ void map_axes(Kernel& kernel, const Target& target) {
   split_by_divisors(kernel);
   merge_axes(kernel);
   if (accumulates(kernel)) return map_scatter(kernel, target);
+  if (map_product(kernel, target)) return;
   if (!has_reduction(kernel) && kernel.stages.size() == 1 && kernel.stages[0].axes.empty())
     return map_points(kernel, target);
   bool one_reduction = kernel.stages.size() == 1 && !kernel.stages[0].reductions.empty() &&

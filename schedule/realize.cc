@@ -252,7 +252,7 @@ class Realizer {
   /// a machine. The number of blocks depends on shapes only, so bits do not depend on threads.
   void split_reduction(Item& item) {
     if (item.definition.full_sizes.empty() || item.slots.size() != 1) return;
-    if (loop::arity(item.definition.combiner) != 1) return;
+    if (loop::results(item.definition.combiner) != 1) return;
     Expr reduced = sym::product(item.definition.reduce_sizes);
     Expr results = item.slots[0].value->type.numel();
     std::optional<int64_t> n = reduced.constant();

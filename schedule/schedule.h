@@ -38,6 +38,9 @@ struct Group {
 
 /// Splits, merges and orders axes and writes how they meet the machine. map_axes.cc
 void map_axes(loop::Kernel& kernel, const Target& target);
+/// Of a sum of products over two independent axes: register tiles over packed operands. False when
+/// the kernel is none. map_product.cc
+bool map_product(loop::Kernel& kernel, const Target& target);
 
 struct Scheduled {
   abi::Program program;

@@ -1,0 +1,56 @@
+// Register tiles. A reduction under a vector axis and an unrolled one keeps an accumulator for
+// every unrolled row: a step of the reduction reads what the rows share once (a vector of the right
+// factor of a product) and combines it with what each row brings (an element of the left factor,
+// spread over the lanes). What is left of the rows goes in tiles of half the size, and so on.
+#include "codegen/emit.h"
+
+namespace tandem::codegen {
+
+using llvm::Value;
+using loop::Axis;
+using loop::Stage;
+
+void Emitter::emit_row_tiles(const Stage& stage) {
+  const Axis& axis = stage.axes.back();
+  Value* extent = index_value(axis.extent);
+  Value* begin = ir_.getInt64(0);
+  bool whole = sym::known_divisible(axis.extent, axis.lanes);
+  for (int count = axis.lanes; count >= 1; count /= 2) {
+    // Multiples of `count` that are left: begin is a multiple of 2 count.
+    Value* mask = ir_.getInt64(static_cast<uint64_t>(-static_cast<int64_t>(count)));
+    Value* end = ir_.CreateAnd(extent, mask);
+    emit_loop(begin, end, ir_.getInt64(static_cast<uint64_t>(count)),
+              [&](Value* first) { emit_rows(stage, first, count); });
+    if (whole) return;
+    begin = end;
+  }
+}
+
+void Emitter::emit_rows(const Stage& stage, Value* first, int count) {
+  const Axis& axis = stage.axes.back();
+  std::vector<std::vector<Accumulator>> rows(static_cast<size_t>(count));
+  for (std::vector<Accumulator>& row : rows) {
+    begin_reductions(stage);
+    row = std::move(accumulators_);
+  }
+  auto at_each_row = [&](const std::function<void()>& body) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      levels_.emplace_back();
+      symbols_[axis.index] = ir_.CreateAdd(first, ir_.getInt64(i));
+      accumulators_ = std::move(rows[i]);
+      body();
+      rows[i] = std::move(accumulators_);
+      symbols_.erase(axis.index);
+      levels_.pop_back();
+    }
+  };
+  hoist(stage);
+  emit_reduce(stage, 0, [&] { at_each_row([&] { combine_reductions(); }); });
+  at_each_row([&] {
+    finish_reductions();
+    emit_after(stage);
+    forget_locals(stage);
+  });
+}
+
+}  // namespace tandem::codegen

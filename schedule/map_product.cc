@@ -1,0 +1,320 @@
+// Products: C[.., i, j] = sum_k A[.., i, k] B[.., k, j] with whatever stands around them: A and B
+// may be expressions (a prologue), and what is stored may be computed from the sum (an epilogue).
+// One task owns a block of rows times a block of columns. It copies the right factor's columns into
+// scratch, in panels as wide as a register tile, so that the innermost loop reads them one after
+// the other whatever their layout was; then each tile of rows x lanes keeps its sums in registers
+// over the whole of k. A left factor that has to be computed is copied first as well.
+// The sum over k is never cut, so bits do not depend on blocks; block sizes depend on shapes only.
+#include <algorithm>
+#include <bit>
+
+#include "schedule/axes.h"
+#include "schedule/schedule.h"
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Axis;
+using loop::AxisKind;
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+constexpr int64_t kFewestRows = 4;       // fewer rows do not pay for packing
+constexpr int64_t kMostRows = 256;       // of one task: packing the columns is then a few per cent
+constexpr int64_t kEnoughTasks = 16;     // smaller blocks of rows below this
+constexpr int64_t kSmallestBlock = 32;   // rows
+constexpr int64_t kUnknownLength = 512;  // assumed of a symbolic sum
+
+/// Which outer axes are the rows and columns, and which input of the dot walks which.
+struct Product {
+  size_t rows = 0;     // number of the outer axis
+  size_t columns = 0;  // that all stores walk with stride 1
+  size_t left = 0;     // number of the input that walks the rows
+  size_t right = 1;
+};
+
+bool walks(Val value, Expr axis) {
+  std::vector<Val> roots{value};
+  for (Val part : loop::reachable(roots))
+    if (sym::depends_on(part->index, axis)) return true;
+  return false;
+}
+
+/// The loads of a value, when it is nothing but one: casts and operations make it an expression.
+bool is_plain_load(Val value) { return value->opcode == loop::Opcode::load && !value->masked; }
+
+bool unit_stride(Val value, Expr axis) {
+  std::vector<Val> roots{value};
+  for (Val part : loop::reachable(roots)) {
+    if (part->opcode != loop::Opcode::load) continue;
+    std::optional<sym::Affine> affine = sym::affine_in(part->index, axis);
+    if (affine && affine->coefficient == Expr(1)) return true;
+  }
+  return false;
+}
+
+bool stores_along(const Stage& stage, Expr axis) {
+  return std::all_of(stage.after.begin(), stage.after.end(), [&](const loop::Store& store) {
+    std::optional<sym::Affine> affine = sym::affine_in(store.index, axis);
+    return affine && affine->coefficient == Expr(1);
+  });
+}
+
+/// The only one-sided axis of each factor, or the longest.
+std::optional<size_t> own_axis(const Kernel& kernel, Val mine, Val other, bool stored_along) {
+  std::optional<size_t> best;
+  for (size_t i = 0; i < kernel.outer.size(); ++i) {
+    const Axis& axis = kernel.outer[i];
+    if (!walks(mine, axis.index) || walks(other, axis.index)) continue;
+    if (stored_along && !stores_along(kernel.stages[0], axis.index)) continue;
+    int64_t length = axis.extent.constant().value_or(INT64_MAX);
+    bool longer = !best || length > kernel.outer[*best].extent.constant().value_or(INT64_MAX);
+    if (longer) best = i;
+  }
+  return best;
+}
+
+std::optional<Product> find_product(const Kernel& kernel) {
+  if (kernel.stages.size() != 1) return std::nullopt;
+  const Stage& stage = kernel.stages[0];
+  bool one_sum = stage.reductions.size() == 1 && stage.axes.empty() && stage.body.empty() &&
+                 stage.reductions[0].combiner == loop::Combiner::dot;
+  if (!one_sum) return std::nullopt;
+  for (size_t left : {0, 1}) {
+    size_t right = 1 - left;
+    const std::vector<Val>& inputs = stage.reductions[0].inputs;
+    std::optional<size_t> columns = own_axis(kernel, inputs[right], inputs[left], true);
+    std::optional<size_t> rows = own_axis(kernel, inputs[left], inputs[right], false);
+    if (columns && rows) return Product{*rows, *columns, left, right};
+  }
+  return std::nullopt;
+}
+
+/// Sizes of tiles and blocks, in elements.
+struct Blocks {
+  int lanes = 0;        // columns of a register tile
+  int tile_rows = 0;    // rows of a register tile
+  int64_t rows = 0;     // of a task
+  int64_t columns = 0;  // of a task: a multiple of lanes
+};
+
+bool draws_random_numbers(const Stage& stage) {
+  std::vector<Val> scalars = scalars_of(stage);
+  return std::any_of(scalars.begin(), scalars.end(),
+                     [](Val value) { return value->opcode == loop::Opcode::philox; });
+}
+
+Expr length_of(const Stage& stage) {
+  Expr length = 1;
+  for (const Axis& axis : stage.reduce_axes) length = length * axis.extent;
+  return length;
+}
+
+/// Two registers of lanes and as many rows as leave registers for the factors: half of the
+/// accumulators that the machine has room for are enough to hide the latency of an addition.
+void choose_tile(Blocks& blocks, const Stage& stage, const Target& target, int64_t width,
+                 int64_t bytes) {
+  int registers = target.isa == Isa::avx512 ? 16 : 8;
+  int one = static_cast<int>(target.vector_bytes / bytes);
+  blocks.lanes = width <= one ? one : 2 * one;
+  if (draws_random_numbers(stage)) blocks.lanes = 64;  // see choose_lanes
+  blocks.tile_rows = std::max(1, registers / std::max(1, blocks.lanes / one));
+}
+
+Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target& target) {
+  const Stage& stage = kernel.stages[0];
+  int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
+  int64_t width = kernel.outer[product.columns].extent.constant().value_or(INT64_MAX);
+  int64_t height = kernel.outer[product.rows].extent.constant().value_or(INT64_MAX);
+  Blocks blocks;
+  choose_tile(blocks, stage, target, width, bytes);
+  int64_t length = length_of(stage).constant().value_or(kUnknownLength);
+  int64_t panel = std::max<int64_t>(length, 1) * blocks.lanes * bytes;
+  int64_t panels = std::max<int64_t>(1, target.l2_bytes / 4 / panel);
+  blocks.columns = panels * blocks.lanes;
+  int64_t others = 1;
+  for (size_t i = 0; i < kernel.outer.size(); ++i)
+    if (i != product.rows && i != product.columns)
+      others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(kEnoughTasks));
+  auto tasks = [&](int64_t rows) {
+    int64_t down = height == INT64_MAX ? kEnoughTasks : (height + rows - 1) / rows;
+    int64_t across = width == INT64_MAX ? 1 : (width + blocks.columns - 1) / blocks.columns;
+    return others * down * across;
+  };
+  blocks.rows = kMostRows;
+  while (blocks.rows > kSmallestBlock && tasks(blocks.rows) < kEnoughTasks) blocks.rows /= 2;
+  return blocks;
+}
+
+class ProductMapper {
+ public:
+  ProductMapper(Kernel& kernel, Product product, Blocks blocks, const Target& target)
+      : kernel_(kernel),
+        pool_(*kernel.scalars),
+        product_(product),
+        blocks_(blocks),
+        target_(target) {}
+
+  void run() {
+    Stage& stage = kernel_.stages[0];
+    width_ = sym::min(kernel_.outer[product_.columns].extent, blocks_.columns);
+    height_ = sym::min(kernel_.outer[product_.rows].extent, blocks_.rows);
+    rows_ = take_block(kernel_, product_.rows, blocks_.rows, {&stage});
+    columns_ = take_block(kernel_, product_.columns, blocks_.columns, {&stage});
+    for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
+    Tiles tiles = cut();
+    std::vector<Stage> stages;
+    std::vector<Val>& inputs = stage.reductions[0].inputs;
+    inputs = {left(inputs[product_.left], stages), right(inputs[product_.right], tiles, stages)};
+    substitute_axes(kernel_, stage, {{columns_.index, column_at(tiles)}});
+    rows_.kind = AxisKind::unroll;
+    rows_.lanes = blocks_.tile_rows;
+    stage.axes = {tiles.number, tiles.position, rows_};
+    stages.push_back(std::move(stage));
+    kernel_.stages = std::move(stages);
+  }
+
+ private:
+  /// An axis of columns as tiles of lanes.
+  struct Tiles {
+    Axis number;
+    Axis position;
+  };
+  sym::Pool& symbols() { return pool_.symbols(); }
+
+  Tiles cut() {
+    Expr lanes = blocks_.lanes;
+    Expr count = sym::ceil_div(columns_.extent, lanes);
+    Tiles tiles;
+    tiles.number = {symbols().index("y", count), count};
+    Expr rest = columns_.extent;
+    if (count != Expr(1)) rest = sym::min(lanes, rest - tiles.number.index * lanes);
+    Expr extent = sym::known_divisible(columns_.extent, lanes) ? lanes : rest;
+    tiles.position = {symbols().index("y", lanes), extent, AxisKind::vector, blocks_.lanes};
+    return tiles;
+  }
+
+  Expr column_at(const Tiles& tiles) const {
+    return tiles.number.index * blocks_.lanes + tiles.position.index;
+  }
+
+  /// Position in the sum, row-major over the reduced axes.
+  static Expr linear(const std::vector<Axis>& axes) {
+    Expr at = 0;
+    for (const Axis& axis : axes) at = at * axis.extent + axis.index;
+    return at;
+  }
+
+  std::vector<Axis> fresh(const std::vector<Axis>& axes, sym::Substitution& map) {
+    std::vector<Axis> copies;
+    for (const Axis& axis : axes) {
+      copies.push_back({symbols().index("y", axis.extent), axis.extent});
+      map.emplace_back(axis.index, copies.back().index);
+    }
+    return copies;
+  }
+
+  Val rewritten(Val value, const sym::Substitution& map) {
+    loop::Rewrite how;
+    how.map_index = [&](Expr e) { return sym::substitute(e, map); };
+    std::vector<Val> roots{value};
+    return loop::rewrite(pool_, pool_, roots, how)[0];
+  }
+
+  int32_t scratch(DType dtype, Expr elements) {
+    int32_t number = static_cast<int32_t>(kernel_.buffers.size());
+    kernel_.buffers.push_back({dtype, loop::Access::scratch, elements, true, ""});
+    return number;
+  }
+
+  // --- the right factor: panels [tile][k][lane]
+  // -------------------------------------------------------------------------------------------
+
+  Val right(Val value, const Tiles& tiles, std::vector<Stage>& stages) {
+    const std::vector<Axis>& reduced = kernel_.stages[0].reduce_axes;
+    std::optional<int64_t> height = height_.constant();
+    bool few_rows = height && *height <= 2 * blocks_.tile_rows;
+    if (few_rows && is_plain_load(value) && unit_stride(value, columns_.index))
+      return rewritten(value, {{columns_.index, column_at(tiles)}});
+    Expr panel = length_of(kernel_.stages[0]) * blocks_.lanes;
+    int32_t number = scratch(value->dtype, sym::ceil_div(width_, blocks_.lanes) * panel);
+    auto place = [&](const Tiles& at, const std::vector<Axis>& axes) {
+      return at.number.index * panel + linear(axes) * blocks_.lanes + at.position.index;
+    };
+    stages.push_back(copy_right(value, number, place));
+    return pool_.load(number, value->dtype, place(tiles, reduced));
+  }
+
+  /// Lanes along the columns; where memory runs along k instead, square tiles are transposed.
+  template <class Place>
+  Stage copy_right(Val value, int32_t number, const Place& place) {
+    Tiles tiles = cut();
+    sym::Substitution map{{columns_.index, column_at(tiles)}};
+    std::vector<Axis> reduced = fresh(kernel_.stages[0].reduce_axes, map);
+    Stage stage;
+    stage.body = {{number, place(tiles, reduced), rewritten(value, map), false}};
+    bool crosses = !reduced.empty() && !unit_stride(value, columns_.index) &&
+                   unit_stride(value, kernel_.stages[0].reduce_axes.back().index);
+    stage.axes = std::move(reduced);
+    stage.axes.insert(stage.axes.begin(), tiles.number);
+    stage.axes.push_back(tiles.position);
+    if (!crosses) return stage;
+    std::swap(stage.axes.back(), stage.axes[stage.axes.size() - 2]);
+    stage.axes[stage.axes.size() - 2].lanes = target_.lanes();
+    stage.axes.back().kind = AxisKind::unroll;
+    stage.axes.back().lanes = target_.lanes();
+    return stage;
+  }
+
+  // --- the left factor: as it is, or computed once a task
+  // -------------------------------------------------------------------------------------------
+
+  Val left(Val value, std::vector<Stage>& stages) {
+    const std::vector<Axis>& reduced = kernel_.stages[0].reduce_axes;
+    if (is_plain_load(value) || reduced.empty()) return value;
+    bool along_rows = unit_stride(value, rows_.index);
+    Expr length = length_of(kernel_.stages[0]);
+    auto place = [&](Expr row, const std::vector<Axis>& axes) {
+      return along_rows ? linear(axes) * height_ + row : row * length + linear(axes);
+    };
+    int32_t number = scratch(value->dtype, length * height_);
+    sym::Substitution map;
+    std::vector<Axis> rows = fresh({rows_}, map);
+    std::vector<Axis> inner = fresh(reduced, map);
+    Stage stage;
+    stage.body = {{number, place(rows[0].index, inner), rewritten(value, map), false}};
+    stage.axes = std::move(inner);
+    stage.axes.insert(along_rows ? stage.axes.end() : stage.axes.begin(), rows[0]);
+    stage.axes.back().kind = AxisKind::vector;
+    stage.axes.back().lanes = target_.lanes();
+    stages.push_back(std::move(stage));
+    return pool_.load(number, value->dtype, place(rows_.index, reduced));
+  }
+
+  Kernel& kernel_;
+  loop::ScalarPool& pool_;
+  Product product_;
+  Blocks blocks_;
+  const Target& target_;
+  Expr width_;   // columns of a task, at most
+  Expr height_;  // rows of a task, at most
+  Axis rows_;
+  Axis columns_;
+};
+
+}  // namespace
+
+bool map_product(Kernel& kernel, const Target& target) {
+  std::optional<Product> product = find_product(kernel);
+  if (!product) return false;
+  std::optional<int64_t> rows = kernel.outer[product->rows].extent.constant();
+  std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
+  if ((rows && *rows < kFewestRows) || (length && *length == 0)) return false;
+  Blocks blocks = choose_blocks(kernel, *product, target);
+  ProductMapper(kernel, *product, blocks, target).run();
+  return true;
+}
+
+}  // namespace tandem::schedule
