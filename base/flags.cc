@@ -44,6 +44,7 @@ constexpr std::array<FlagInfo, kFlagCount> kFlags = {{
      "the instruction set to generate code for (default: this machine's)", true},
     {"TANDEM_BLESS", "0 | 1", "golden tests rewrite their expectation", false},
     {"TANDEM_FUSION", "0 | 1", "0: one kernel per op, to tell a fusion bug from others", true},
+    {"TANDEM_LIBRARY", "0 | 1", "0: no library calls, every op from its definition", true},
     {"TANDEM_OPT", "0 | 1 | 2 | 3", "optimisation level of the code generator (default: 2)", true},
 }};
 
@@ -162,6 +163,7 @@ void read_flag(Flag flag) {
     case Flag::isa: flag_isa(); return;
     case Flag::bless: flag_bless(); return;
     case Flag::fusion: flag_fusion(); return;
+    case Flag::library: flag_library(); return;
     case Flag::opt: flag_opt(); return;
   }
 }
@@ -258,6 +260,7 @@ bool flag_time() { return bool_of(Flag::time, false); }
 int flag_threads() { return static_cast<int>(integer_of(Flag::threads, 1, 1024).value_or(0)); }
 bool flag_bless() { return bool_of(Flag::bless, false); }
 bool flag_fusion() { return bool_of(Flag::fusion, true); }
+bool flag_library() { return bool_of(Flag::library, true); }
 int flag_opt() { return static_cast<int>(integer_of(Flag::opt, 0, 3).value_or(2)); }
 
 FlagOverride::FlagOverride(Flag flag, std::optional<std::string> value) : flag_(flag) {

@@ -24,9 +24,10 @@ enum class Flag : uint8_t {
   isa,
   bless,
   fusion,
+  library,
   opt
 };
-inline constexpr int kFlagCount = 13;
+inline constexpr int kFlagCount = 14;
 
 struct FlagInfo {
   std::string_view name;     // TANDEM_DUMP
@@ -71,7 +72,8 @@ bool flag_time();
 int flag_threads();                     // 0 = as many as OpenMP gives
 std::optional<std::string> flag_isa();  // avx2 | avx512; unset = what the machine has
 bool flag_bless();
-bool flag_fusion();  // default: true
+bool flag_fusion();   // default: true
+bool flag_library();  // default: true
 int flag_opt();      // 0..3, default 2
 
 /// Sets a flag for the life of the object, for tests: wins over the environment; nullopt means

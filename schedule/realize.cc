@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/flags.h"
 #include "ir/text.h"
 #include "schedule/schedule.h"
 
@@ -100,6 +101,7 @@ class Realizer {
   // -------------------------------------------------------------------------------------
 
   std::optional<ops::RouteKind> library_route(const Node& node) {
+    if (!flag_library()) return std::nullopt;
     for (const ops::Route& route : ops::def_of(node).fast) {
       std::string reason = route.declines(node.call(), plan_.target);
       if (reason.empty()) return route.kind;

@@ -25,9 +25,11 @@ std::string error_of(Flag flag, const std::string& value) {
 
 TEST(Flags, DefaultsWhenUnset) {
   const FlagOverride fusion(Flag::fusion, std::nullopt);
+  const FlagOverride library(Flag::library, std::nullopt);
   const FlagOverride opt(Flag::opt, std::nullopt);
   const FlagOverride isa(Flag::isa, std::nullopt);
   EXPECT_TRUE(flag_fusion());
+  EXPECT_TRUE(flag_library());
   EXPECT_EQ(flag_opt(), 2);
   EXPECT_EQ(flag_isa(), std::nullopt);
 }
