@@ -74,7 +74,7 @@ std::optional<std::string> flag_isa();  // avx2 | avx512; unset = what the machi
 bool flag_bless();
 bool flag_fusion();   // default: true
 bool flag_library();  // default: true
-int flag_opt();      // 0..3, default 2
+int flag_opt();       // 0..3, default 2
 
 /// Sets a flag for the life of the object, for tests: wins over the environment; nullopt means
 /// unset. Overrides nest; they are process-wide, so a test that compiles on several threads sets

@@ -188,7 +188,8 @@ void Verifier::reduction(const Stage& stage, const Reduction& reduction) {
 }
 
 void Verifier::define_locals(const Reduction& reduction) {
-  for (size_t i = 0; i < static_cast<size_t>(results(reduction.combiner)); ++i)
+  size_t count = static_cast<size_t>(results(reduction.combiner));
+  for (size_t i = 0; i < std::min(count, reduction.inputs.size()); ++i)
     readable_[reduction.first_local + static_cast<int32_t>(i)] = reduction.inputs[i]->dtype;
 }
 

@@ -154,7 +154,8 @@ const OpDef kMm{.schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
                 .vjp = product_vjp,
                 .fast = {{RouteKind::matmul, library_declines}},
                 .samples = {"$[3, 4], $[4, 5]", "$[0, 4], $[4, 5]", "$[3, 0], $[0, 5]",
-                            "$[4, 3]{1, 4}, $[3, 2]", "$[65, 130], $[130, 33]"}};
+                            "$[4, 3]{1, 4}, $[3, 2]", "$[65, 130], $[130, 33]",
+                            "$[70, 65]{1, 70}, $[65, 130]{1, 65}"}};
 const OpDef kBmm{.schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
                  .types = product_types<3>,
                  .lower = product,

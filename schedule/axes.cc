@@ -2,6 +2,8 @@
 #include "schedule/axes.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 
 namespace tandem::schedule {
 namespace {
@@ -176,6 +178,41 @@ void substitute_axes(Kernel& kernel, const sym::Substitution& map) {
 void split_by_divisors(Kernel& kernel) {
   while (split_once(kernel)) {
   }
+}
+
+void replace_locals(loop::ScalarPool& pool, std::vector<Store>& stores,
+                    const std::map<int32_t, Val>& values) {
+  loop::Rewrite how;
+  how.map_index = [](Expr e) { return e; };
+  how.replace = [&](const loop::Scalar& node, std::span<const Val>) -> Val {
+    return node.opcode == loop::Opcode::local ? values.at(node.slot) : nullptr;
+  };
+  for (Store& store : stores)
+    store.value = loop::rewrite(pool, pool, std::array{store.value}, how)[0];
+}
+
+int choose_lanes(const Stage& stage, const Target& target, Expr extent, bool reduces) {
+  int64_t widest = 4;
+  bool heavy = false;
+  bool random = false;
+  for (Val value : scalars_of(stage)) {
+    bool counts = value->opcode != loop::Opcode::index && value->opcode != loop::Opcode::constant;
+    if (counts) widest = std::max(widest, size_of(value->dtype));
+    heavy |= loop::is_transcendental(value->opcode);
+    random |= value->opcode == loop::Opcode::philox;
+  }
+  int lanes = target.lanes() * (heavy ? 1 : 2) * (reduces ? 2 : 1);
+  if (widest == 8) lanes /= 2;
+  if (random) lanes = 64;  // the four words of a counter block serve 64 neighbours
+  if (std::optional<int64_t> n = extent.constant())
+    lanes = std::min<int>(
+        lanes, static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(*n, 1)))));
+  return lanes;
+}
+
+void make_vector(Axis& axis, const Stage& stage, const Target& target, bool reduces) {
+  axis.kind = loop::AxisKind::vector;
+  axis.lanes = choose_lanes(stage, target, axis.extent, reduces);
 }
 
 Axis take_block(Kernel& kernel, size_t number, int64_t block, const std::vector<Stage*>& stages) {

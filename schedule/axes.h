@@ -2,8 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <vector>
 
+#include "base/target.h"
 #include "loop/kernel.h"
 
 namespace tandem::schedule {
@@ -21,6 +23,15 @@ void substitute_axes(loop::Kernel& kernel, loop::Stage& stage, const sym::Substi
 
 /// Cuts axes that are addressed by a // c and a % c into two, until none is.
 void split_by_divisors(loop::Kernel& kernel);
+
+/// Puts values in the place of locals.
+void replace_locals(loop::ScalarPool& pool, std::vector<loop::Store>& stores,
+                    const std::map<int32_t, loop::Val>& values);
+
+/// Lanes of a loop over `extent`: registers enough to hide latency, fewer where the body is heavy
+/// or wide. `reduces`: the lanes are accumulators.
+int choose_lanes(const loop::Stage& stage, const Target& target, sym::Expr extent, bool reduces);
+void make_vector(loop::Axis& axis, const loop::Stage& stage, const Target& target, bool reduces);
 
 /// Cuts axis `number` of `outer` into blocks (left in place, as tasks) and positions inside a block
 /// (returned, for a stage); `stages` are rewritten.

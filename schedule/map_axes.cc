@@ -7,8 +7,6 @@
 //   serial loop; long sums are kept in scratch and read whole rows.
 // Block sizes depend on shapes only, never on the number of threads.
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <map>
 
 #include "schedule/axes.h"
@@ -72,32 +70,6 @@ int best_axis(const std::vector<Axis>& axes, const std::vector<Expr>& indices, i
 
 void move_last(std::vector<Axis>& axes, int number) {
   std::rotate(axes.begin() + number, axes.begin() + number + 1, axes.end());
-}
-
-/// Lanes of a loop over `extent`: registers enough to hide latency, fewer where the body is heavy
-/// or wide.
-int choose_lanes(const Stage& stage, const Target& target, Expr extent, bool reduces) {
-  int64_t widest = 4;
-  bool heavy = false;
-  bool random = false;
-  for (Val value : scalars_of(stage)) {
-    bool counts = value->opcode != loop::Opcode::index && value->opcode != loop::Opcode::constant;
-    if (counts) widest = std::max(widest, size_of(value->dtype));
-    heavy |= loop::is_transcendental(value->opcode);
-    random |= value->opcode == loop::Opcode::philox;
-  }
-  int lanes = target.lanes() * (heavy ? 1 : 2) * (reduces ? 2 : 1);
-  if (widest == 8) lanes /= 2;
-  if (random) lanes = 64;  // the four words of a counter block serve 64 neighbours
-  if (std::optional<int64_t> n = extent.constant())
-    lanes = std::min<int>(
-        lanes, static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(*n, 1)))));
-  return lanes;
-}
-
-void make_vector(Axis& axis, const Stage& stage, const Target& target, bool reduces) {
-  axis.kind = AxisKind::vector;
-  axis.lanes = choose_lanes(stage, target, axis.extent, reduces);
 }
 
 void all_tasks(std::vector<Axis>& axes) {
@@ -248,15 +220,9 @@ void sum_in_scratch(Kernel& kernel, const Axis& columns, int64_t block) {
     add.body.push_back({number, columns.index, reduction.inputs[0], true});
     sums[reduction.first_local] = pool.load(number, dtype, columns.index, nullptr);
   }
-  loop::Rewrite how;
-  how.map_index = [](Expr e) { return e; };
-  how.replace = [&](const loop::Scalar& node, std::span<const Val>) -> Val {
-    return node.opcode == loop::Opcode::local ? sums.at(node.slot) : nullptr;
-  };
   Stage finish;
   finish.body = std::move(stage.after);
-  for (loop::Store& store : finish.body)
-    store.value = loop::rewrite(pool, pool, std::array{store.value}, how)[0];
+  replace_locals(pool, finish.body, sums);
   clear.axes = finish.axes = {columns};
   add.axes = std::move(stage.reduce_axes);
   add.axes.push_back(columns);

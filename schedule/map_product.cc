@@ -3,7 +3,9 @@
 // One task owns a block of rows times a block of columns. It copies the right factor's columns into
 // scratch, in panels as wide as a register tile, so that the innermost loop reads them one after
 // the other whatever their layout was; then each tile of rows x lanes keeps its sums in registers
-// over the whole of k. A left factor that has to be computed is copied first as well.
+// over the whole of k. A left factor that has to be computed is copied first as well. A light
+// epilogue works on the sums in registers; a heavy one (exp, erf, random bits) has no registers
+// left there, so the sums of a task go to scratch and it follows as a loop of its own.
 // The sum over k is never cut, so bits do not depend on blocks; block sizes depend on shapes only.
 #include <algorithm>
 #include <bit>
@@ -26,6 +28,7 @@ constexpr int64_t kMostRows = 256;       // of one task: packing the columns is 
 constexpr int64_t kEnoughTasks = 16;     // smaller blocks of rows below this
 constexpr int64_t kSmallestBlock = 32;   // rows
 constexpr int64_t kUnknownLength = 512;  // assumed of a symbolic sum
+constexpr int64_t kRandomBlock = 64;     // whose random bits are drawn together
 
 /// Which outer axes are the rows and columns, and which input of the dot walks which.
 struct Product {
@@ -100,10 +103,15 @@ struct Blocks {
   int64_t columns = 0;  // of a task: a multiple of lanes
 };
 
-bool draws_random_numbers(const Stage& stage) {
-  std::vector<Val> scalars = scalars_of(stage);
-  return std::any_of(scalars.begin(), scalars.end(),
-                     [](Val value) { return value->opcode == loop::Opcode::philox; });
+bool is_heavy(Val value) {
+  return value->opcode == loop::Opcode::philox || loop::is_transcendental(value->opcode);
+}
+
+bool has_heavy_epilogue(const Stage& stage) {
+  std::vector<Val> roots;
+  for (const loop::Store& store : stage.after) roots.push_back(store.value);
+  std::vector<Val> scalars = loop::reachable(roots);
+  return std::any_of(scalars.begin(), scalars.end(), is_heavy);
 }
 
 Expr length_of(const Stage& stage) {
@@ -114,12 +122,10 @@ Expr length_of(const Stage& stage) {
 
 /// Two registers of lanes and as many rows as leave registers for the factors: half of the
 /// accumulators that the machine has room for are enough to hide the latency of an addition.
-void choose_tile(Blocks& blocks, const Stage& stage, const Target& target, int64_t width,
-                 int64_t bytes) {
+void choose_tile(Blocks& blocks, const Target& target, int64_t width, int64_t bytes) {
   int registers = target.isa == Isa::avx512 ? 16 : 8;
   int one = static_cast<int>(target.vector_bytes / bytes);
   blocks.lanes = width <= one ? one : 2 * one;
-  if (draws_random_numbers(stage)) blocks.lanes = 64;  // see choose_lanes
   blocks.tile_rows = std::max(1, registers / std::max(1, blocks.lanes / one));
 }
 
@@ -129,11 +135,12 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target&
   int64_t width = kernel.outer[product.columns].extent.constant().value_or(INT64_MAX);
   int64_t height = kernel.outer[product.rows].extent.constant().value_or(INT64_MAX);
   Blocks blocks;
-  choose_tile(blocks, stage, target, width, bytes);
+  choose_tile(blocks, target, width, bytes);
   int64_t length = length_of(stage).constant().value_or(kUnknownLength);
   int64_t panel = std::max<int64_t>(length, 1) * blocks.lanes * bytes;
   int64_t panels = std::max<int64_t>(1, target.l2_bytes / 4 / panel);
   blocks.columns = panels * blocks.lanes;
+  if (blocks.columns > kRandomBlock) blocks.columns -= blocks.columns % kRandomBlock;
   int64_t others = 1;
   for (size_t i = 0; i < kernel.outer.size(); ++i)
     if (i != product.rows && i != product.columns)
@@ -164,6 +171,8 @@ class ProductMapper {
     rows_ = take_block(kernel_, product_.rows, blocks_.rows, {&stage});
     columns_ = take_block(kernel_, product_.columns, blocks_.columns, {&stage});
     for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
+    std::optional<Stage> finish;
+    if (has_heavy_epilogue(stage)) finish = split_epilogue(stage);
     Tiles tiles = cut();
     std::vector<Stage> stages;
     std::vector<Val>& inputs = stage.reductions[0].inputs;
@@ -173,6 +182,7 @@ class ProductMapper {
     rows_.lanes = blocks_.tile_rows;
     stage.axes = {tiles.number, tiles.position, rows_};
     stages.push_back(std::move(stage));
+    if (finish) stages.push_back(std::move(*finish));
     kernel_.stages = std::move(stages);
   }
 
@@ -291,6 +301,26 @@ class ProductMapper {
     stage.axes.back().lanes = target_.lanes();
     stages.push_back(std::move(stage));
     return pool_.load(number, value->dtype, place(rows_.index, reduced));
+  }
+
+  // --- the epilogue: a loop over the task's sums
+  // -------------------------------------------------------------------------------------------
+
+  Stage split_epilogue(Stage& sums) {
+    const loop::Reduction& reduction = sums.reductions[0];
+    DType dtype = reduction.inputs[0]->dtype;
+    Expr place = rows_.index * width_ + columns_.index;
+    int32_t number = scratch(dtype, height_ * width_);
+    Stage finish;
+    finish.body = std::move(sums.after);
+    replace_locals(pool_, finish.body, {{reduction.first_local, pool_.load(number, dtype, place)}});
+    finish.axes = {rows_, columns_};
+    make_vector(finish.axes.back(), finish, target_, false);
+    sums.after = {{number, place, pool_.local(reduction.first_local, dtype), false}};
+    sym::Substitution map;
+    rows_ = {fresh({rows_}, map)[0].index, rows_.extent};
+    substitute_axes(kernel_, sums, map);
+    return finish;
   }
 
   Kernel& kernel_;

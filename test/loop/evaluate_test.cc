@@ -119,7 +119,21 @@ TEST(Evaluate, ElementsKeepTheirBits) {
   EXPECT_EQ(read_element(&signalling, DType::f32, 0), signalling);
 }
 
+/// A step of dot rounds once: (1 + e)^2 - (1 + 2e) is e^2, which two roundings lose.
+TEST(Evaluate, DotRoundsOnce) {
+  const float e = 0x1p-20f;
+  std::vector<Bits> sum{f32(-(1 + 2 * e))};
+  accumulate_bits(Combiner::dot, DType::f32, sum, {f32(1 + e), f32(1 + e)});
+  EXPECT_EQ(sum, std::vector<Bits>{f32(e * e)});
+  std::vector<Bits> wrapped{100};
+  accumulate_bits(Combiner::dot, DType::i8, wrapped, {100, 3});
+  EXPECT_EQ(wrapped, std::vector<Bits>{-112});
+  combine_bits(Combiner::dot, DType::f32, sum, {f32(1)});
+  EXPECT_EQ(sum, std::vector<Bits>{f32(1)});
+}
+
 TEST(Evaluate, Identities) {
+  EXPECT_EQ(identity_of(Combiner::dot, DType::f32)[0], 0);
   EXPECT_EQ(identity_of(Combiner::min, DType::u8)[0], 255);
   EXPECT_EQ(identity_of(Combiner::max, DType::i16)[0], -32768);
   EXPECT_EQ(identity_of(Combiner::max, DType::bf16)[0], 0xFF80);

@@ -70,6 +70,8 @@ const std::vector<Violation> kViolations = {
     {"l0 = sum bf16(1)", "", "sum of bf16"},
     {"l0 = any f32(1)", "", "any of f32: is over bool"},
     {"l0, l1 = argmin f32(1), f32(1)", "", "takes an i64 index"},
+    {"l0 = dot f32(1), f64(1)", "", "dot of f32: takes two of one type"},
+    {"l0 = dot bf16(1), bf16(1)", "", "dot of bf16: accumulates in that type"},
     {"%0: bf16 = add bf16(1), bf16(2)\nl0 = min %0", "", "add: does not take bf16"},
     {"%0: i64 = load b3[0]\n%1: i64 = exp %0\nl0 = min %1", "", "exp: does not take i64"},
     {"%0: f32 = load b0[0]\n%1: bool = lt %0, f32(0)\n%2: bool = add %1, bool(true)\nl0 = any %2",
