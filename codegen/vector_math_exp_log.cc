@@ -10,6 +10,7 @@
 // adds a +0 to -0, so odd functions take the sign of x back at the end.
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "codegen/vector_math_lanes.h"
 #include "llvm/IR/Function.h"
@@ -49,23 +50,38 @@ constexpr std::array kLogSeries{-0.5,        0.333332062,  -0.249998137, 0.20010
 constexpr std::array kLog2Series{-0.72134757, 0.480895817, -0.360666752, 0.288718313, -0.240756169,
                                  0.20169799,  -0.17464967, 0.203244761,  -0.190122679};
 
+constexpr unsigned kRegisterLanes = 16;  // of AVX-512
+
 bool has_scalef(Lanes& v) {
   auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(v.type());
-  if (vector == nullptr || vector->getNumElements() != 16) return false;
+  if (vector == nullptr || vector->getNumElements() % kRegisterLanes != 0) return false;
   llvm::Function* function = v.builder().GetInsertBlock()->getParent();
   llvm::StringRef features = function->getFnAttribute("target-features").getValueAsString();
   return features.contains("+avx512f");
+}
+
+/// p * 2^n for any number of registers, one instruction each.
+Value* scalef(llvm::IRBuilderBase& b, Value* p, Value* n) {
+  unsigned lanes = llvm::cast<llvm::FixedVectorType>(p->getType())->getNumElements();
+  if (lanes > kRegisterLanes) {
+    std::vector<int> all(lanes);
+    std::iota(all.begin(), all.end(), 0);
+    llvm::ArrayRef<int> low(all.data(), lanes / 2);
+    llvm::ArrayRef<int> high(all.data() + lanes / 2, lanes / 2);
+    Value* first = scalef(b, b.CreateShuffleVector(p, low), b.CreateShuffleVector(n, low));
+    Value* second = scalef(b, b.CreateShuffleVector(p, high), b.CreateShuffleVector(n, high));
+    return b.CreateShuffleVector(first, second, all);
+  }
+  constexpr int kCurrentRounding = 4;
+  return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                           {p, n, p, b.getInt16(-1), b.getInt32(kCurrentRounding)});
 }
 
 /// p * 2^n, rounded once: 2^n goes in two halves, of which only the second product can leave the
 /// normal numbers.
 Value* scale(Lanes& v, Value* p, const Lanes::Rounded& n) {
   llvm::IRBuilderBase& b = v.builder();
-  if (has_scalef(v)) {
-    constexpr int kCurrentRounding = 4;
-    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
-                             {p, n.number, p, b.getInt16(-1), b.getInt32(kCurrentRounding)});
-  }
+  if (has_scalef(v)) return scalef(b, p, n.number);
   Value* exponent = b.CreateSub(v.bits(n.shifted), v.i32(0x4b400000));
   Value* half = b.CreateAShr(exponent, v.i32(1));
   Value* rest = b.CreateSub(exponent, half);

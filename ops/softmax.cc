@@ -32,12 +32,13 @@ Types softmax_types(const Call& c) {
   return {ir::Type::tensor(c.boolean("half_to_float") ? DType::f32 : self.dtype, self.sizes)};
 }
 
-// exp(x - m) / sum(exp(x - m))
+// exp(x - m) * (1 / sum(exp(x - m))): the sum is at least 1, and a row needs one division instead
+// of one for each element, at the price of half an ulp.
 Tensors softmax_parts(Builder& b, const Call& c) {
   Tensor x{b, c.value("self")};
   std::vector<int64_t> dims = normalised(c, x.rank());
   Tensor e = exp(shifted(widened(x), dims));
-  return {to(e / sum(e, dims, true), c.result()->type.dtype)};
+  return {to(e * reciprocal(sum(e, dims, true)), c.result()->type.dtype)};
 }
 // x - m - log(sum(exp(x - m)))
 Tensors log_softmax_parts(Builder& b, const Call& c) {

@@ -180,6 +180,12 @@ void split_by_divisors(Kernel& kernel) {
   }
 }
 
+std::vector<Val> loop_scalars_of(const Stage& stage) {
+  Stage loops = stage;
+  loops.after.clear();
+  return scalars_of(loops);
+}
+
 void replace_locals(loop::ScalarPool& pool, std::vector<Store>& stores,
                     const std::map<int32_t, Val>& values) {
   loop::Rewrite how;
@@ -195,7 +201,7 @@ int choose_lanes(const Stage& stage, const Target& target, Expr extent, bool red
   int64_t widest = 4;
   bool heavy = false;
   bool random = false;
-  for (Val value : scalars_of(stage)) {
+  for (Val value : reduces ? loop_scalars_of(stage) : scalars_of(stage)) {
     bool counts = value->opcode != loop::Opcode::index && value->opcode != loop::Opcode::constant;
     if (counts) widest = std::max(widest, size_of(value->dtype));
     heavy |= loop::is_transcendental(value->opcode);

@@ -16,6 +16,8 @@ std::vector<sym::Expr> index_expressions(const loop::Kernel& kernel, const loop:
 
 /// All scalars that a stage computes, operands before users.
 std::vector<loop::Val> scalars_of(const loop::Stage& stage);
+/// Those that every step of the stage's loops computes: all but what follows them.
+std::vector<loop::Val> loop_scalars_of(const loop::Stage& stage);
 
 /// Rewrites symbols in all stages, or in one.
 void substitute_axes(loop::Kernel& kernel, const sym::Substitution& map);

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/flags.h"
 #include "ir/text.h"
+#include "schedule/fuse.h"
 #include "schedule/schedule.h"
 
 namespace tandem::schedule {
@@ -43,8 +44,9 @@ class ProbeSink final : public Sink {
  public:
   explicit ProbeSink(sym::Pool& symbols) : pool_(symbols) {}
   loop::ScalarPool& scalars() override { return pool_; }
-  loop::Val element(const Value* value, const ops::Index&, loop::Val) override {
-    return pool_.load(static_cast<int32_t>(value->id), value->type.dtype, 0);
+  loop::Val element(const Value* value, const ops::Index& index, loop::Val) override {
+    return pool_.load(static_cast<int32_t>(value->id), value->type.dtype,
+                      linear_index(index, value->type.sizes));
   }
   loop::Val scalar_input(const Value* value) override {
     return pool_.load(static_cast<int32_t>(value->id), value->type.dtype, 0);
@@ -208,8 +210,32 @@ class Realizer {
       return costly ? "a window or product reads it many times" : "";
     if (to.items.size() > 1 && costly) return "several kernels or stages read it";
     if (to.broadcast && weight.transcendental) return "it is read at many places";
+    if (picks_few(node)) return "it picks few elements, perhaps of rows that are at hand";
     if (to.items.size() > 1 && narrows(node)) return "it is smaller than what it is made from";
     return "";
+  }
+
+  /// A gather of few elements out of many: where the reader would be one long loop over them, a
+  /// place of its own lets it join the kernel that walks the rows which they stand in.
+  bool picks_few(const Node& node) {
+    ProbeSink sink(plan_.graph->pool());
+    std::vector<loop::Val> parts = own_scalars(node, sink);
+    int64_t picked = node.results[0]->type.numel().constant().value_or(INT64_MAX);
+    return std::any_of(parts.begin(), parts.end(), [&](loop::Val part) {
+      bool gathers = part->opcode == loop::Opcode::load && part->args.size() > part->masked;
+      const Value* from = gathers ? operand_with(node, part->slot) : nullptr;
+      std::optional<int64_t> all = from == nullptr ? std::nullopt : from->type.numel().constant();
+      return all && *all / kFewOf >= picked;
+    });
+  }
+  static constexpr int64_t kFewOf = 64;
+
+  static const Value* operand_with(const Node& node, int32_t id) {
+    const Value* found = nullptr;
+    ir::for_each_operand(node.args, [&](const Value* operand) {
+      if (static_cast<int32_t>(operand->id) == id) found = operand;
+    });
+    return found;
   }
 
   /// A mask of an expensive value that nothing else reads: keeping the mask is cheaper than keeping
@@ -233,8 +259,8 @@ class Realizer {
     return weight;
   }
 
-  bool has_transcendental(const Node& node) {
-    ProbeSink sink(plan_.graph->pool());
+  /// What one element of the op takes, with operands as loads whose slots are the values' ids.
+  std::vector<loop::Val> own_scalars(const Node& node, ProbeSink& sink) {
     GraphLowering::Into into(lowering_, sink);
     ops::Index index;
     for (Expr size : node.results[0]->type.sizes)
@@ -242,7 +268,12 @@ class Realizer {
     lowering_.set_opaque(true);
     std::vector<loop::Val> roots{lowering_.definition(&node).map(0, index)};
     lowering_.set_opaque(false);
-    std::vector<loop::Val> parts = loop::reachable(roots);
+    return loop::reachable(roots);
+  }
+
+  bool has_transcendental(const Node& node) {
+    ProbeSink sink(plan_.graph->pool());
+    std::vector<loop::Val> parts = own_scalars(node, sink);
     return std::any_of(parts.begin(), parts.end(),
                        [](loop::Val part) { return loop::is_transcendental(part->opcode); });
   }
