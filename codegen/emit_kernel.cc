@@ -24,6 +24,8 @@ void Emitter::emit() {
   llvm::FunctionType* type = llvm::FunctionType::get(i64, {ptr, ptr, i64, i64, ptr}, false);
   function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, kernel_.name, module_);
   function_->addFnAttr(llvm::Attribute::NoUnwind);
+  // Vector math asks the function which instructions it may use.
+  function_->addFnAttr("target-features", kernel_.target);
   ir_.SetInsertPoint(BasicBlock::Create(context_, "entry", function_));
   levels_.emplace_back();
   emit_prologue();
