@@ -50,7 +50,8 @@ struct CompileOptions {
   /// The weights stay as they are now: what depends on them alone is computed once, batch norms go
   /// into the convolutions before them, and the library reads weights packed. Results may differ
   /// from those of an unfrozen program in the last bits. When the State has new values, call
-  /// BoundProgram::refresh; in between they must not be written while a call runs.
+  /// BoundProgram::refresh: until then results mix old and new ones. Nothing may write a weight
+  /// while a call runs.
   bool freeze = false;
 };
 
