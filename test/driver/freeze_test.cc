@@ -145,8 +145,9 @@ TEST_F(FrozenConvNet, ServesThreadsWhileItIsRefreshed) {
 
 // --- text: symbolic sizes, constants by name ---
 
+/// The sum is so long that the library computes it.
 constexpr const char* kLinear = R"(
-graph @linear(%x: f32[s0, 96], %w: f32[200, 96] {param "w"}, %b: f32[200] {param "b"})
+graph @linear(%x: f32[s0, 1100], %w: f32[200, 1100] {param "w"}, %b: f32[200] {param "b"})
 where s0 in [2, 4096] {
   %0 = aten.linear(%x, %w, %b)
   return %0
@@ -171,11 +172,11 @@ std::string error_of(const std::function<void()>& action) {
 TEST(Freeze, PacksAWeightForAFewShapesAtATime) {
   const std::unique_ptr<Executable> live = compiled(kLinear, false);
   const std::unique_ptr<Executable> frozen = compiled(kLinear, true);
-  const Array w = wave({200, 96}, 0.3), b = wave({200}, 0.7);
+  const Array w = wave({200, 1100}, 0.3), b = wave({200}, 0.7);
   frozen->bind_constants({{"w", w}, {"b", b}, {"unknown", b}});
   EXPECT_EQ(frozen->loaded().packed_bytes(), 0);
-  for (const int64_t rows : {2, 3, 17, 40, 64, 65, 129, 300, 700, 1500, 4000, 2, 3, 64}) {
-    const Array x = wave({rows, 96}, 0.11);
+  for (const int64_t rows : {2, 3, 17, 40, 64, 65, 129, 300, 700, 2, 3, 64}) {
+    const Array x = wave({rows, 1100}, 0.11);
     expect_near(frozen->run(std::vector<runtime::Argument>{x})[0],
                 live->run(std::vector<runtime::Argument>{x, w, b})[0], 1e-5);
     EXPECT_GT(frozen->loaded().packed_bytes(), 0);
@@ -200,6 +201,7 @@ graph @both(%x: f32[8, 64], %w: f32[64, 64] {param "w"}) {
   const std::vector<runtime::Result> got = frozen->run(std::vector<runtime::Argument>{x});
   const std::vector<runtime::Result> wanted = live->run(std::vector<runtime::Argument>{x, w});
   for (size_t i = 0; i < 2; ++i) expect_near(got[i], wanted[i], 1e-5);
+  EXPECT_GE(frozen->loaded().packed_bytes(), 2 * w.nbytes());
 }
 
 TEST(Freeze, TheInterpreterRunsSetupToo) {
@@ -224,26 +226,26 @@ graph @scaled(%x: f32[3], %w: f32[3] {param "w"}) {
 
 TEST(Freeze, ConstantsOfOtherStridesAreCopied) {
   const std::unique_ptr<Executable> frozen = compiled(kLinear, true);
-  const Array wide = wave({96, 200}, 0.3);
-  const Array w = wide.as_strided(std::vector<int64_t>{200, 96}, std::vector<int64_t>{1, 200});
+  const Array wide = wave({1100, 200}, 0.3);
+  const Array w = wide.as_strided(std::vector<int64_t>{200, 1100}, std::vector<int64_t>{1, 200});
   frozen->bind_constants({{"w", w}, {"b", wave({200}, 0.7)}});
   EXPECT_EQ(frozen->loaded().constant_bytes(), w.nbytes());
   const std::unique_ptr<Executable> live = compiled(kLinear, false);
-  const Array x = wave({5, 96}, 0.11);
+  const Array x = wave({5, 1100}, 0.11);
   expect_near(frozen->run(std::vector<runtime::Argument>{x})[0],
               live->run(std::vector<runtime::Argument>{x, w, wave({200}, 0.7)})[0], 1e-5);
 }
 
 TEST(Freeze, MistakesAreNamed) {
   const std::unique_ptr<Executable> frozen = compiled(kLinear, true);
-  const Array w = wave({200, 96}, 0.3), b = wave({200}, 0.7), x = wave({5, 96}, 0.1);
+  const Array w = wave({200, 1100}, 0.3), b = wave({200}, 0.7), x = wave({5, 1100}, 0.1);
   EXPECT_EQ(frozen->loaded().constant_names(), (std::vector<std::string>{"w", "b"}));
   const auto run = [&] { frozen->run(std::vector<runtime::Argument>{x}); };
   EXPECT_THAT(error_of(run), HasSubstr("no value is given for the constants 'w', 'b'"));
   EXPECT_THAT(error_of([&] { frozen->bind_constants({{"w", w}}); }), HasSubstr("constants 'b'"));
   EXPECT_THAT(error_of(run), HasSubstr("constants 'w', 'b'"));
   EXPECT_THAT(error_of([&] { frozen->bind_constants({{"w", b}, {"b", b}}); }),
-              HasSubstr("constant 'w': expected f32[200, 96], got f32[200]"));
+              HasSubstr("constant 'w': expected f32[200, 1100], got f32[200]"));
   frozen->bind_constants({{"w", w}, {"b", b}});
   EXPECT_EQ(error_of(run), "no error");
   EXPECT_THAT(error_of([&] { frozen->bind_constants({{"b", w}}); }), HasSubstr("constant 'b'"));

@@ -40,10 +40,11 @@ class Frozen:
             torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
 
     def refresh(self, tolerance=1e-5, x=None):
-        """Weights change in place; the frozen program follows when it is told."""
+        """Weights change in place; what setup made of them follows when it is told."""
         with torch.no_grad():
-            for value in self.module.parameters():
-                value.mul_(1.25)
+            for value in self.weights().values():
+                if value.is_floating_point():
+                    value.mul_(1.25)
             old, new = self.frozen.run([x])[0], self.module(x)
         assert not torch.allclose(old, new, rtol=1e-3, atol=1e-3)
         self.frozen.refresh()
@@ -53,7 +54,7 @@ class Frozen:
 class Mlp(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.up = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(20, 64))
+        self.up = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(1100, 64))
         self.down = torch.nn.Linear(64, 10)
 
     def forward(self, x):
@@ -61,7 +62,7 @@ class Mlp(torch.nn.Module):
 
 
 def test_mlp_with_weight_norm():
-    """g v / |v| is computed once; products read packed weights."""
+    """g v / |v| is computed once; the library's product reads it packed."""
     torch.manual_seed(1)
     lines = [
         "%sq = aten.mul.Tensor(%up_parametrizations_weight_original1,"
@@ -74,14 +75,14 @@ def test_mlp_with_weight_norm():
         "%t = aten.tanh(%h)",
         "%r = aten.linear(%t, %down_weight, %down_bias)",
     ]
-    net = Frozen(Mlp(), "%x: f32[s0, 20]", lines, where="s0 in [2, 4096]")
+    net = Frozen(Mlp(), "%x: f32[s0, 1100]", lines, where="s0 in [2, 4096]")
     for rows in [2, 5, 64, 300, 2]:
-        net.compare(torch.randn(rows, 20))
+        net.compare(torch.randn(rows, 1100))
     frozen, live = net.frozen.counts, net.live.counts
     assert frozen["instructions"] < live["instructions"]
     assert frozen["setup_instructions"] > 0 == live["setup_instructions"]
     assert frozen["setup_runs"] == 1 and frozen["packed_bytes"] > 0
-    net.refresh(x=torch.randn(7, 20))
+    net.refresh(x=torch.randn(7, 1100))
     assert net.frozen.counts["setup_runs"] == 2
 
 
@@ -155,7 +156,6 @@ def test_transformer_block():
     for batch in [2, 3, 16]:
         net.compare(torch.randn(batch, 12, 32), 2e-5)
     assert net.frozen.counts["setup_instructions"] > 0
-    assert net.frozen.counts["packed_bytes"] > 0
     assert net.frozen.counts["instructions"] <= net.live.counts["instructions"]
     net.refresh(5e-5, torch.randn(4, 12, 32))
 
