@@ -352,7 +352,7 @@ std::unique_ptr<Execution> LoadedProgram::take_execution() {
   }
   if (constants == nullptr) check_constants({});
   std::unique_ptr<Execution> execution = std::make_unique<Execution>(*this);
-  execution->use(std::move(constants));
+  execution->use(constants);
   return execution;
 }
 
