@@ -127,9 +127,10 @@ struct Input {
 
 struct Output {
   enum class Kind : uint8_t {
-    tensor,      // `ref` names a buffer of kind output
-    input_view,  // a view (`ref` sizes, strides, offset) of the caller's input `input`
-    scalar,      // value of `scalar`
+    tensor,         // `ref` names a buffer of kind output
+    input_view,     // a view (`ref` sizes, strides, offset) of the caller's input `input`
+    scalar,         // value of `scalar`
+    constant_view,  // the same of constants[`input`]; the caller must not write to it
   } kind = Kind::tensor;
   TensorRef ref;
   uint32_t input = 0;
@@ -144,12 +145,15 @@ struct WriteBack {
   TensorRef src;
 };
 
+/// A value that is the same at every call: an output of `setup`, or `bytes`, or, where it has
+/// neither, an array given by `name` when the program is loaded.
 struct Constant {
   std::string name;
   DType dtype = DType::f32;
   std::vector<int64_t> sizes;
-  std::vector<std::byte> bytes;  // contiguous; empty when `setup` computes it
+  std::vector<std::byte> bytes;  // contiguous
   int32_t setup_output = -1;     // output number of Program::setup
+  std::vector<int64_t> strides;  // what the instructions assume; empty: contiguous
 };
 
 struct KernelRef {
@@ -168,7 +172,9 @@ struct Program {
   std::vector<Output> outputs;
   std::vector<WriteBack> write_backs;
   std::vector<Constant> constants;
-  std::shared_ptr<Program> setup;  // computes constants, run once at load; null when there is none
+  /// Computes constants from the arrays that have the names of its inputs; run once when they are
+  /// given, and again when they change. Null when there is none.
+  std::shared_ptr<Program> setup;
 };
 
 }  // namespace tandem::abi

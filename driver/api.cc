@@ -107,7 +107,16 @@ void add_optimizer(ir::Graph& graph, State& state, const nn::Optimizer& optimize
 
 BoundProgram::BoundProgram(std::unique_ptr<driver::Executable> executable, State& state,
                            size_t data_inputs)
-    : executable_(std::move(executable)), state_(&state), data_inputs_(data_inputs) {}
+    : executable_(std::move(executable)), state_(&state), data_inputs_(data_inputs) {
+  if (!executable_->loaded().constant_names().empty()) refresh();
+}
+
+void BoundProgram::refresh() {
+  runtime::ConstantValues values;
+  for (const std::string& name : executable_->loaded().constant_names())
+    values.insert_or_assign(name, state_->at(name));
+  executable_->bind_constants(values);
+}
 
 std::vector<runtime::Result> BoundProgram::run(std::span<const runtime::Array> inputs) {
   const std::vector<abi::Input>& wanted = executable_->program().inputs;
@@ -136,9 +145,11 @@ std::vector<runtime::Result> BoundProgram::run(std::span<const runtime::Array> i
 }
 
 BoundProgram compile_forward(const ModelFunction& model, State& state,
-                             const std::vector<InputSpec>& inputs) {
+                             const std::vector<InputSpec>& inputs, const CompileOptions& options) {
   Traced traced = trace_model(model, inputs, false);
-  return {driver::compile(*traced.graph, {}), state, inputs.size()};
+  driver::Options compile;
+  compile.freeze = options.freeze;
+  return {driver::compile(*traced.graph, compile), state, inputs.size()};
 }
 
 BoundProgram train_step(const ModelFunction& model, State& state,

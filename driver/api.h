@@ -33,6 +33,8 @@ class BoundProgram {
   /// Data inputs in order; results of the model function in order. Where the program is random the
   /// seed counts up with every call that succeeds; others may be called from several threads.
   std::vector<runtime::Result> run(std::span<const runtime::Array> inputs);
+  /// Of a frozen program: takes the values that the State has now.
+  void refresh();
   const driver::Executable& executable() const { return *executable_; }
   driver::Executable& executable() { return *executable_; }
   int64_t seed = 0;
@@ -44,9 +46,19 @@ class BoundProgram {
   size_t data_inputs_;
 };
 
+struct CompileOptions {
+  /// The weights stay as they are now: what depends on them alone is computed once, batch norms go
+  /// into the convolutions before them, and the library reads weights packed. Results may differ
+  /// from those of an unfrozen program in the last bits. When the State has new values, call
+  /// BoundProgram::refresh: until then results mix old and new ones. Nothing may write a weight
+  /// while a call runs.
+  bool freeze = false;
+};
+
 /// Forward only, in evaluation mode. The State must outlive the program.
 BoundProgram compile_forward(const ModelFunction& model, State& state,
-                             const std::vector<InputSpec>& inputs);
+                             const std::vector<InputSpec>& inputs,
+                             const CompileOptions& options = {});
 
 /// Forward, backward, clipping and update as one program; parameters, buffers and optimizer state
 /// (made in `state` as "<parameter>:exp_avg") are updated in place.

@@ -38,15 +38,29 @@ int64_t interpret_kernel(void* const* buffers, const int64_t* sizes, int64_t lo,
 
 }  // namespace
 
-void Executable::interpret(schedule::Scheduled scheduled) {
-  interpreted_ = std::move(scheduled.kernels);
-  for_each_launch(scheduled.program, [&](abi::Launch& launch) {
-    int64_t address = reinterpret_cast<int64_t>(&interpreted_[launch.kernel]);
+namespace {
+
+/// Launches of the program run its kernels in the interpreter.
+std::vector<abi::KernelFunction> interpreted(abi::Program& program,
+                                             const std::vector<loop::Kernel>& kernels) {
+  for_each_launch(program, [&](abi::Launch& launch) {
+    int64_t address = reinterpret_cast<int64_t>(&kernels[launch.kernel]);
     launch.sizes.insert(launch.sizes.begin(), number(address));
   });
-  std::vector<abi::KernelFunction> functions(interpreted_.size(), interpret_kernel);
-  loaded_ =
-      std::make_unique<runtime::LoadedProgram>(std::move(scheduled.program), std::move(functions));
+  return std::vector<abi::KernelFunction>(kernels.size(), interpret_kernel);
+}
+
+}  // namespace
+
+void Executable::interpret(schedule::Scheduled scheduled) {
+  interpreted_ = std::move(scheduled.kernels);
+  interpreted_setup_ = std::move(scheduled.setup_kernels);
+  std::vector<abi::KernelFunction> setup;
+  if (scheduled.program.setup != nullptr)
+    setup = interpreted(*scheduled.program.setup, interpreted_setup_);
+  std::vector<abi::KernelFunction> functions = interpreted(scheduled.program, interpreted_);
+  loaded_ = std::make_unique<runtime::LoadedProgram>(std::move(scheduled.program),
+                                                     std::move(functions), std::move(setup));
 }
 
 Executable::Executable(schedule::Scheduled scheduled, const Target& target, const Options& options)
@@ -64,8 +78,13 @@ Executable::Executable(schedule::Scheduled scheduled, const Target& target, cons
   code.level = options.level < 0 ? flag_opt() : options.level;
   code.cache_dir = flag_cache_dir();
   kernels_ = codegen::KernelLibrary::compile(scheduled.kernels, target, code);
-  loaded_ =
-      std::make_unique<runtime::LoadedProgram>(std::move(scheduled.program), kernels_->functions());
+  std::vector<abi::KernelFunction> setup;
+  if (scheduled.program.setup != nullptr) {
+    setup_kernels_ = codegen::KernelLibrary::compile(scheduled.setup_kernels, target, code);
+    setup = setup_kernels_->functions();
+  }
+  loaded_ = std::make_unique<runtime::LoadedProgram>(std::move(scheduled.program),
+                                                     kernels_->functions(), std::move(setup));
 }
 
 std::unique_ptr<Executable> finish(const ir::Graph& graph, const Options& options) {
@@ -79,7 +98,7 @@ std::unique_ptr<Executable> finish(const ir::Graph& graph, const Options& option
   Times times;
   times.schedule = milliseconds_since(start);
   if (flag_dump().when == DumpFlag::When::after && flag_dump().argument == "schedule")
-    for (const loop::Kernel& kernel : scheduled.kernels)
+    for (const loop::Kernel& kernel : scheduled.kernels)  // setup's are in the report
       std::fprintf(stderr, "%s\n", loop::to_string(kernel).c_str());
   start = std::chrono::steady_clock::now();
   std::unique_ptr<Executable> executable =

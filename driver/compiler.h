@@ -25,6 +25,10 @@ struct Options {
   /// Cuts the joint graph in two: "" (no), "default", "min_cut". The graph becomes forward, and the
   /// module gets a graph `<name>_backward`; see passes::split.
   std::string partition;
+  /// Inference: parameters and buffers that the program does not write are constants. What depends
+  /// on them alone is computed once and library calls read them packed. Their values are given by
+  /// Executable::bind_constants. Not with gradients.
+  bool freeze = false;
   int compile_threads = 2;
   int level = -1;                // code generator's level; -1: TANDEM_OPT
   bool interpret = false;        // kernels run in the loop interpreter instead of as machine code
@@ -46,6 +50,10 @@ class Executable {
   std::vector<runtime::Result> run(std::span<const runtime::Argument> arguments) {
     return loaded_->run(arguments);
   }
+  /// Values of constants, which the program needs before its first call; see LoadedProgram.
+  void bind_constants(const runtime::ConstantValues& values) { loaded_->bind_constants(values); }
+  /// After constants were written in place.
+  void refresh() { loaded_->refresh(); }
   const abi::Program& program() const { return loaded_->program(); }
   runtime::LoadedProgram& loaded() { return *loaded_; }
   const std::vector<schedule::Note>& notes() const { return notes_; }
@@ -56,7 +64,9 @@ class Executable {
   void interpret(schedule::Scheduled scheduled);
 
   std::vector<loop::Kernel> interpreted_;
+  std::vector<loop::Kernel> interpreted_setup_;
   std::unique_ptr<codegen::KernelLibrary> kernels_;
+  std::unique_ptr<codegen::KernelLibrary> setup_kernels_;  // null without a setup program
   std::unique_ptr<runtime::LoadedProgram> loaded_;
   std::vector<schedule::Note> notes_;
 };

@@ -18,10 +18,10 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: tandem opt [--pass NAME]... [FILE]    passes on text IR, result on standard output\n"
-    "       tandem schedule [FILE]                kernels and decisions of a graph\n"
+    "       tandem schedule [--freeze] [FILE]                kernels and decisions of a graph\n"
     "       tandem objects FILE [FOLDER]          object code of the kernels\n"
-    "       tandem run [--grad] [--repeat N] [FILE]   compiles and runs a graph on generated "
-    "inputs\n"
+    "       tandem run [--grad] [--freeze] [--repeat N] [FILE]   compiles and runs a graph on "
+    "generated inputs\n"
     "       tandem help [flags|passes]\n";
 
 std::string read_input(const std::string& path) {
@@ -44,6 +44,13 @@ const Pass<ir::Graph>& pass_named(const std::string& name) {
   throw UserError(fmt::format("no pass '{}'; there are:{}", name, known));
 }
 
+/// Those of the text: passes may add others.
+std::vector<ir::Graph*> graphs_of(const ir::Module& module) {
+  std::vector<ir::Graph*> graphs;
+  for (const std::unique_ptr<ir::Graph>& graph : module.graphs()) graphs.push_back(graph.get());
+  return graphs;
+}
+
 int opt(const std::vector<std::string>& args) {
   std::vector<std::string> names;
   std::string path;
@@ -54,7 +61,7 @@ int opt(const std::vector<std::string>& args) {
       path = args[i];
   }
   std::unique_ptr<ir::Module> module = ir::parse_module(read_input(path), ops::op_table());
-  for (const std::unique_ptr<ir::Graph>& graph : module->graphs()) {
+  for (ir::Graph* graph : graphs_of(*module)) {
     PassCtx ctx;
     for (const std::string& name : names) run_pass(*graph, pass_named(name), ctx);
   }
@@ -62,33 +69,53 @@ int opt(const std::vector<std::string>& args) {
   return 0;
 }
 
-int schedule_command(const std::vector<std::string>& args) {
+int schedule_command(std::vector<std::string> args) {
+  Options options;
+  options.freeze = std::erase(args, "--freeze") > 0;
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
-  for (const std::unique_ptr<ir::Graph>& graph : module->graphs()) {
+  for (ir::Graph* graph : graphs_of(*module)) {
     PassCtx ctx;
-    run_passes(*graph, {}, ctx);
+    run_passes(*graph, options, ctx);
     schedule::Scheduled scheduled = schedule::schedule(*graph, codegen::host_target());
     std::fputs(schedule::report(scheduled).c_str(), stdout);
   }
   return 0;
 }
 
-/// Deterministic test data: floats in [-1, 1), small integers, sizes that are symbols take their
-/// lower bound.
-runtime::Argument generated_input(const abi::Input& input) {
-  if (input.is_scalar) return int64_t{1};
-  std::vector<int64_t> sizes;
-  for (const abi::SizeCode& code : input.sizes)
-    sizes.push_back(
-        code.size() == 1 && code[0].op == abi::SizeInstruction::Op::constant ? code[0].value : 8);
-  runtime::Array array = runtime::Array::zeros(input.dtype, sizes);
+/// Deterministic test data: floats in [-1, 1), zeros of other types.
+runtime::Array generated(DType dtype, const std::vector<int64_t>& sizes) {
+  runtime::Array array = runtime::Array::zeros(dtype, sizes);
   uint32_t state = 12345;
-  for (int64_t i = 0; input.dtype == DType::f32 && i < array.numel(); ++i) {
+  for (int64_t i = 0; dtype == DType::f32 && i < array.numel(); ++i) {
     state = state * 1664525 + 1013904223;
     array.data<float>()[i] = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
   }
   return array;
+}
+
+/// Sizes that are symbols are 8.
+std::vector<int64_t> generated_sizes(const abi::Input& input) {
+  std::vector<int64_t> sizes;
+  for (const abi::SizeCode& code : input.sizes)
+    sizes.push_back(
+        code.size() == 1 && code[0].op == abi::SizeInstruction::Op::constant ? code[0].value : 8);
+  return sizes;
+}
+
+runtime::Argument generated_input(const abi::Input& input) {
+  if (input.is_scalar) return int64_t{1};
+  return generated(input.dtype, generated_sizes(input));
+}
+
+void bind_generated(Executable& executable) {
+  runtime::ConstantValues values;
+  for (const abi::Constant& constant : executable.program().constants)
+    values.insert_or_assign(constant.name, generated(constant.dtype, constant.sizes));
+  if (executable.program().setup != nullptr)
+    for (const abi::Input& input : executable.program().setup->inputs)
+      values.insert_or_assign(input.name, generated(input.dtype, generated_sizes(input)));
+  executable.bind_constants(values);
 }
 
 void print_output(const runtime::Result& result, const std::string& name) {
@@ -107,14 +134,17 @@ int run_graph(const std::vector<std::string>& args) {
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == "--grad")
       options.gradients = "tangents";
+    else if (args[i] == "--freeze")
+      options.freeze = true;
     else if (args[i] == "--repeat" && i + 1 < args.size())
       repeat = std::stoi(args[++i]);
     else
       path = args[i];
   }
   std::unique_ptr<ir::Module> module = ir::parse_module(read_input(path), ops::op_table());
-  for (const std::unique_ptr<ir::Graph>& graph : module->graphs()) {
+  for (ir::Graph* graph : graphs_of(*module)) {
     std::unique_ptr<Executable> executable = compile(*graph, options);
+    bind_generated(*executable);
     std::vector<runtime::Argument> inputs;
     for (const abi::Input& input : executable->program().inputs)
       inputs.push_back(generated_input(input));
@@ -139,7 +169,7 @@ int objects(const std::vector<std::string>& args) {
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   std::string folder = args.size() > 1 ? args[1] : ".";
   Target target = codegen::host_target();
-  for (const std::unique_ptr<ir::Graph>& graph : module->graphs()) {
+  for (ir::Graph* graph : graphs_of(*module)) {
     PassCtx ctx;
     run_passes(*graph, {}, ctx);
     for (const loop::Kernel& kernel : schedule::schedule(*graph, target).kernels) {

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "driver/compiler.h"
+#include "passes/known.h"
 #include "passes/passes.h"
 
 namespace tandem::driver {
@@ -37,6 +38,13 @@ constexpr GraphPass kJointPass{"joint", passes::joint, kFunctional | kPure | kDi
 constexpr GraphPass kDecomposeCore{"decompose_core", passes::decompose_core, kFunctional, kCore, 0};
 // Rules look through decompositions, and what they leave equal is for cse and dce, which follow.
 constexpr GraphPass kConstantFold{"constant_fold", passes::constant_fold, kFunctional, 0, 0};
+// A weight that something writes is no constant, and functionalize shows what is written.
+constexpr GraphPass kFreeze{"freeze", passes::freeze, kFunctional, 0, 0};
+// The last place where a batch norm is one node.
+constexpr GraphPass kFoldBatchNorm{"fold_batch_norm", passes::fold_batch_norm, kFunctional, 0, 0};
+// Looks at core ops, where constant and other work of one composite are apart, and after cse, so
+// that nothing is kept twice.
+constexpr GraphPass kSetup{"setup", passes::setup, kFunctional | kPure | kCore, 0, 0};
 // The partition weighs single kernels' work, so it looks at core ops; cse before it, because what
 // both halves compute is one value to it.
 constexpr GraphPass kChoose{"choose", passes::choose, kJoint | kCore, kChosen, 0};
@@ -46,8 +54,9 @@ constexpr GraphPass kRemat{"remat", passes::remat, kChosen, kSeparate, 0};
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
 constexpr std::array kAllPasses = {
-    kFunctionalize, kDecomposeComposite, kRng,    kCse,    kDce,   kJointPass,
-    kDecomposeCore, kConstantFold,       kChoose, kMinCut, kRemat, kSplit};
+    kFunctionalize, kFreeze,        kDecomposeComposite, kRng,   kCse,    kDce,    kJointPass,
+    kFoldBatchNorm, kDecomposeCore, kConstantFold,       kSetup, kChoose, kMinCut, kRemat,
+    kSplit};
 
 }  // namespace
 
@@ -64,7 +73,10 @@ std::vector<std::string_view> pass_names() {
 }
 
 void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx) {
+  if (options.freeze && !options.gradients.empty())
+    throw UserError("a program with frozen weights has no gradients: freeze is for inference");
   run_pass(graph, kFunctionalize, ctx);
+  if (options.freeze) run_pass(graph, kFreeze, ctx);
   run_pass(graph, kDecomposeComposite, ctx);
   run_pass(graph, kRng, ctx);
   run_pass(graph, kCse, ctx);
@@ -74,10 +86,13 @@ void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx) {
     run_pass(graph, kJointPass, ctx);
     if (options.after_joint) options.after_joint(graph);
   }
+  const bool has_constants = passes::has_constants(graph);
+  if (has_constants && options.gradients.empty()) run_pass(graph, kFoldBatchNorm, ctx);
   run_pass(graph, kDecomposeCore, ctx);
   run_pass(graph, kConstantFold, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
+  if (has_constants) run_pass(graph, kSetup, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.
   if (options.partition.empty()) return;
   ctx.options["partition"] = options.partition;

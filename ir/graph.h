@@ -43,6 +43,7 @@ struct Value {
   Role role = Role::none;
   std::string target;          // of a parameter or buffer: its qualified name, "fc.weight"
   bool requires_grad = false;  // inputs only: the joint graph computes its gradient
+  bool constant = false;       // inputs only: given once for a program, not at each call
   std::vector<Use> uses;
 };
 

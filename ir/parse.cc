@@ -134,14 +134,17 @@ class Parser {
     Role role = Role::input;
     std::string target;
     bool requires_grad = false;
+    bool constant = false;
     if (accept("{")) {
       role = parse_role();
       if (peek().kind == Kind::string) target = std::string(next().text);
       requires_grad = accept("grad");
+      constant = accept("constant");
       expect("}");
     }
     Value* input = graph_->add_input(name, std::move(type), role, target);
     input->requires_grad = requires_grad;
+    input->constant = constant;
     define(name, input);
   }
 

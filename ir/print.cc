@@ -53,10 +53,11 @@ class Printer {
   std::string input(const Value& value) const {
     std::string text = fmt::format("%{}: {}", value.name, to_string(value.type));
     bool plain = value.role == Role::input || value.role == Role::none;
-    if (plain && !value.requires_grad) return text;
+    if (plain && !value.requires_grad && !value.constant) return text;
     text += fmt::format(" {{{}", name_of(value.role));
     if (!value.target.empty()) text += fmt::format(" \"{}\"", value.target);
     if (value.requires_grad) text += " grad";
+    if (value.constant) text += " constant";
     return text + "}";
   }
 

@@ -35,7 +35,23 @@ class Verifier {
     for (const Value* input : graph_.inputs()) {
       if (!names.insert(input->name).second) add("input %" + input->name + " is defined twice", "");
       defined_[input] = true;
+      if (input->constant) check_constant(*input);
     }
+  }
+
+  void check_constant(const Value& input) {
+    if (!input.type.is_tensor())
+      return add(fmt::format("input %{} is {}: only tensors are constant", input.name,
+                             to_string(input.type)),
+                 "");
+    for (const Sizes* sizes : {&input.type.sizes, &input.type.strides})
+      for (const sym::Expr& size : *sizes)
+        if (!size.constant())
+          add(fmt::format("input %{} is constant: {} must be a number", input.name,
+                          sym::to_string(size)),
+              "");
+    if (input.requires_grad)
+      add(fmt::format("input %{} is constant: it has no gradient", input.name), "");
   }
 
   void check_node(const Node& node) {

@@ -45,6 +45,19 @@ void decompose_core(ir::Graph& graph, PassCtx& ctx);
 /// history.
 void constant_fold(ir::Graph& graph, PassCtx& ctx);
 
+// Constants: inputs given once for a program. No gradients are asked for.
+
+/// Parameters and buffers become constants, but for those that the program writes.
+void freeze(ir::Graph& graph, PassCtx& ctx);
+
+/// Takes a batch norm of constant statistics into the constant weights of the convolution before
+/// it.
+void fold_batch_norm(ir::Graph& graph, PassCtx& ctx);
+
+/// Moves what depends on constants alone to a graph `<name>.setup`. Its inputs have the names of
+/// constants; its outputs are named, and are new constants of those names. Only where moving pays.
+void setup(ir::Graph& graph, PassCtx& ctx);
+
 /// Merges equal nodes; the stronger recompute policy wins.
 void cse(ir::Graph& graph, PassCtx& ctx);
 

@@ -118,14 +118,46 @@ nb::list run(driver::Executable& executable, nb::list arguments) {
 
 std::unique_ptr<driver::Executable> compile_text(const std::string& text,
                                                  const std::string& gradients, bool interpret,
-                                                 bool always_parallel, bool report, int level) {
+                                                 bool always_parallel, bool report, int level,
+                                                 bool freeze) {
   driver::Options options;
   options.gradients = gradients;
   options.interpret = interpret;
   options.always_parallel = always_parallel;
   options.report = report;
   options.level = level;
+  options.freeze = freeze;
   return driver::compile_text(text, options);
+}
+
+void bind_constants(driver::Executable& executable, nb::dict arrays) {
+  runtime::ConstantValues values;
+  for (std::pair<nb::handle, nb::handle> entry : arrays) {
+    const std::string name = nb::cast<std::string>(entry.first);
+    Tensor tensor;
+    if (!nb::try_cast(entry.second, tensor))
+      throw UserError("constant '" + name + "' is no CPU tensor");
+    values.insert_or_assign(name, borrow(std::move(tensor)));
+  }
+  nb::gil_scoped_release release;
+  executable.bind_constants(values);
+}
+
+std::vector<std::string> constant_names(driver::Executable& executable) {
+  return executable.loaded().constant_names();
+}
+
+/// What a call runs, what setup runs, and what is kept between calls.
+nb::dict counts_of(driver::Executable& executable) {
+  const abi::Program& program = executable.program();
+  nb::dict counts;
+  counts["instructions"] = program.instructions.size();
+  counts["setup_instructions"] =
+      program.setup == nullptr ? size_t{0} : program.setup->instructions.size();
+  counts["setup_runs"] = executable.loaded().setup_runs();
+  counts["constant_bytes"] = executable.loaded().constant_bytes();
+  counts["packed_bytes"] = executable.loaded().packed_bytes();
+  return counts;
 }
 
 std::vector<std::string> output_names(const driver::Executable& executable) {
@@ -179,13 +211,16 @@ NB_MODULE(_tandem, m) {
   tandem::bind_ops(m);
   nb::class_<Executable>(m, "Executable")
       .def("run", &tandem::run, nb::arg("arguments"))
+      .def("bind_constants", &tandem::bind_constants, nb::arg("values"))
+      .def_prop_ro("constants", &tandem::constant_names)
+      .def_prop_ro("counts", &tandem::counts_of)
       .def_prop_ro("inputs", &tandem::input_names)
       .def_prop_ro("outputs", &tandem::output_names)
       .def_prop_ro("times", &tandem::times_of)
       .def_ro("report", &Executable::report);
   m.def("compile_text", &tandem::compile_text, nb::arg("text"), nb::arg("gradients") = "",
         nb::arg("interpret") = false, nb::arg("always_parallel") = false, nb::arg("report") = false,
-        nb::arg("level") = -1, nb::call_guard<nb::gil_scoped_release>());
+        nb::arg("level") = -1, nb::arg("freeze") = false, nb::call_guard<nb::gil_scoped_release>());
   m.def("set_threads", &tandem::driver::set_threads, nb::arg("count"));
   m.def("threads", &tandem::driver::threads);
 }

@@ -61,7 +61,10 @@ void Execution::make_steps() {
       find_scalar_arguments(index);
     } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
       steps_.push_back({StepKind::library, static_cast<uint32_t>(libraries_.size())});
-      libraries_.push_back({call, LibrarySite(*call), nullptr, {}, {}});
+      const bool has_constant_weight =
+          call->args.size() > 1 &&
+          program().buffers[call->args[1].buffer].kind == abi::BufferKind::constant;
+      libraries_.push_back({call, LibrarySite(*call, has_constant_weight), nullptr, {}, {}, {}});
     } else {
       steps_.push_back({StepKind::copy, static_cast<uint32_t>(copies_.size())});
       copies_.push_back({&std::get<abi::Copy>(instruction), {}, {}});
@@ -191,6 +194,8 @@ void Execution::resolve() {
       output_views_.emplace_back();
     } else if (output.kind == abi::Output::Kind::input_view) {
       output_views_.push_back(resolve(output.ref, program().inputs[output.input].dtype));
+    } else if (output.kind == abi::Output::Kind::constant_view) {
+      output_views_.push_back(resolve(output.ref, program().constants[output.input].dtype));
     } else {
       output_views_.push_back(resolve(output.ref));
     }
@@ -231,10 +236,27 @@ void Execution::resolve_steps() {
     state.plan = &state.site.prepare(operands);
     state.pointers.resize(state.views.size());
   }
+  is_packed_ = false;
   for (CopyState& state : copies_) {
     state.src = resolve(state.copy->src);
     state.dst = resolve(state.copy->dst);
   }
+}
+
+void Execution::use(const std::shared_ptr<ConstantSet>& constants) {
+  if (constants == constants_) return;
+  constants_ = constants;
+  for (LibraryState& state : libraries_) state.packed = {};
+  is_packed_ = false;
+}
+
+void Execution::pack_weights() {
+  for (LibraryState& state : libraries_) {
+    if (state.plan->packed_layout().empty()) continue;
+    const View& weight = state.views[1];
+    state.packed = constants_->packed(buffers_[weight.buffer].index, weight.offset, *state.plan);
+  }
+  is_packed_ = true;
 }
 
 // --- At every call ---
@@ -293,7 +315,7 @@ void Execution::point_buffers(std::span<const Argument> arguments, std::byte* ar
     const BufferState& buffer = buffers_[i];
     switch (buffer.kind) {
       case abi::BufferKind::input: bases_[i] = seen_input(arguments, buffer.index).raw(); break;
-      case abi::BufferKind::constant: bases_[i] = loaded_.constants_[buffer.index].raw(); break;
+      case abi::BufferKind::constant: bases_[i] = constants_->arrays()[buffer.index].raw(); break;
       case abi::BufferKind::temporary: bases_[i] = arena + buffer.offset; break;
       case abi::BufferKind::output:
         output_storage_[i] = std::make_shared<const Storage>(buffer.bytes);
@@ -344,6 +366,7 @@ int64_t Execution::run_team(const LaunchState& state, std::byte* scratch) const 
 
 void Execution::run_library(LibraryState& state) const {
   for (size_t i = 0; i < state.views.size(); ++i) state.pointers[i] = address(state.views[i]);
+  if (!state.plan->packed_layout().empty()) state.pointers[1] = state.packed.raw();
   state.plan->execute(state.pointers);
 }
 
@@ -412,6 +435,9 @@ std::vector<Result> Execution::results(std::span<const Argument> arguments) {
     } else if (output.kind == abi::Output::Kind::input_view) {
       const Array& input = std::get<Array>(arguments[output.input]);
       results.emplace_back(input.as_strided(view.sizes, view.strides, view.offset));
+    } else if (output.kind == abi::Output::Kind::constant_view) {
+      const Array& constant = constants_->arrays()[output.input];
+      results.emplace_back(constant.as_strided(view.sizes, view.strides, view.offset));
     } else if (is_float(output.dtype)) {
       results.emplace_back(std::bit_cast<double>(value(output.scalar)));
     } else {
@@ -427,6 +453,7 @@ std::vector<Result> Execution::results(std::span<const Argument> arguments) {
 std::vector<Result> Execution::run(std::span<const Argument> arguments) {
   bind(arguments);
   if (!is_resolved_) resolve();
+  if (!is_packed_) pack_weights();
   point_inputs(arguments);
   const int64_t scratch = scratch_bytes_ * threads();
   std::optional<ScopedBlock> arena;

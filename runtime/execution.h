@@ -8,6 +8,7 @@
 
 #include "abi/program.h"
 #include "runtime/allocator.h"
+#include "runtime/constants.h"
 #include "runtime/executor.h"
 #include "runtime/library.h"
 
@@ -17,6 +18,8 @@ class Execution {
  public:
   explicit Execution(const LoadedProgram& loaded);
 
+  /// Constants of the calls from here on.
+  void use(const std::shared_ptr<ConstantSet>& constants);
   std::vector<Result> run(std::span<const Argument> arguments);
   int64_t arena_bytes() const { return arena_bytes_; }
   std::vector<LibraryCallReport> library_calls() const;
@@ -42,6 +45,7 @@ class Execution {
     const abi::LibraryCall* call = nullptr;
     LibrarySite site;
     LibraryPlan* plan = nullptr;
+    Array packed;             // its weight, where the plan wants a constant one packed
     std::vector<View> views;  // args, then out
     std::vector<void*> pointers;
   };
@@ -89,6 +93,7 @@ class Execution {
   void resolve();
   void resolve_arena();
   void resolve_steps();
+  void pack_weights();
   View resolve(const abi::TensorRef& ref, DType dtype) const;
   View resolve(const abi::TensorRef& ref) const;
   int64_t value(const abi::SizeCode& code) const;
@@ -110,7 +115,9 @@ class Execution {
   std::vector<Result> results(std::span<const Argument> arguments);
 
   const LoadedProgram& loaded_;
+  std::shared_ptr<ConstantSet> constants_;
   bool is_resolved_ = false;
+  bool is_packed_ = false;  // library calls have the weights that their plans want
   std::vector<int64_t> slots_;
   std::vector<Step> steps_;
   std::vector<LaunchState> launches_;

@@ -1,15 +1,18 @@
 // Loading: everything that can be known before the first call is found here once. A program may
 // come from a file, so its numbers are verified before they are used as indices. Then: which input
 // sizes bind slots and which are compared, which scalars can change without a new resolution of
-// sizes, which inputs change, and the constants, computed by the setup program where there is one.
-// A call takes an idle Execution, or makes one when all are busy.
+// sizes, which inputs change. Constants that the caller has to give come later: then the setup
+// program runs where there is one, and its results are shared by all executions. A call takes an
+// idle Execution, or makes one when all are busy.
 #include "runtime/executor.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "base/diagnostic.h"
+#include "runtime/constants.h"
 #include "runtime/execution.h"
 #include "runtime/size_code.h"
 
@@ -124,8 +127,11 @@ class Verifier {
       check_ref(output.ref);
       expect(program_.buffers[output.ref.buffer].kind == abi::BufferKind::output,
              "output '" + output.name + "' is in no output buffer");
-    } else if (output.kind == abi::Output::Kind::input_view) {
-      check_tensor_input(output.input);
+    } else if (output.kind != abi::Output::Kind::scalar) {
+      if (output.kind == abi::Output::Kind::input_view) check_tensor_input(output.input);
+      if (output.kind == abi::Output::Kind::constant_view)
+        expect(output.input < program_.constants.size(),
+               "no constant " + std::to_string(output.input));
       expect(output.ref.sizes.size() == output.ref.strides.size(), "an output view is malformed");
     }
   }
@@ -190,31 +196,151 @@ void LoadedProgram::find_written_inputs() {
   }
 }
 
+// --- Constants ---
+
+namespace {
+
+// What the program holds itself; an empty tensor has no bytes to hold.
+bool has_bytes(const abi::Constant& constant) {
+  const bool is_empty = std::count(constant.sizes.begin(), constant.sizes.end(), 0) > 0;
+  return constant.setup_output < 0 && (is_empty || !constant.bytes.empty());
+}
+
+// The array itself where its strides are right and its address is that of an element.
+Array with_strides(const Array& array, const std::vector<int64_t>& wanted) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(array.raw());
+  bool fits = address % static_cast<uintptr_t>(size_of(array.dtype())) == 0;
+  const std::vector<int64_t> strides = wanted.empty() ? contiguous_strides(array.sizes()) : wanted;
+  for (size_t i = 0; i < strides.size(); ++i)
+    fits &= array.sizes()[i] == 1 || array.strides()[i] == strides[i];
+  if (fits || array.numel() == 0) return array;
+  const int64_t elements = extent(array.sizes(), strides);
+  const Array copy =
+      Array::empty(array.dtype(), std::array{elements}).as_strided(array.sizes(), strides);
+  copy.copy_from(array);
+  return copy;
+}
+
+}  // namespace
+
 void LoadedProgram::load_constants(std::vector<abi::KernelFunction> setup_kernels) {
-  std::vector<Result> computed;
-  if (program_.setup != nullptr) {
-    LoadedProgram setup(*program_.setup, std::move(setup_kernels));
-    computed = setup.run({});
-  }
+  if (program_.setup != nullptr)
+    setup_ = std::make_unique<LoadedProgram>(*program_.setup, std::move(setup_kernels));
+  find_given_names();
   for (abi::Constant& constant : program_.constants) {
-    if (constant.setup_output >= 0) {
-      const size_t number = static_cast<size_t>(constant.setup_output);
-      if (number >= computed.size() || !std::holds_alternative<Array>(computed[number]))
-        throw UserError("constant '" + constant.name + "' is no output of the setup program");
-      constants_.push_back(std::get<Array>(computed[number]).contiguous());
-      continue;
-    }
-    const Array array = Array::empty(constant.dtype, constant.sizes);
+    Array& array = stored_constants_.emplace_back();
+    if (!has_bytes(constant)) continue;
+    array = Array::empty(constant.dtype, constant.sizes);
     if (static_cast<size_t>(array.nbytes()) != constant.bytes.size())
       throw UserError("constant '" + constant.name + "' should be " + array.describe() +
                       " and has " + std::to_string(constant.bytes.size()) + " bytes");
     if (array.nbytes() > 0) std::memcpy(array.raw(), constant.bytes.data(), constant.bytes.size());
-    constants_.push_back(array);
     constant.bytes = {};
+  }
+  if (given_names_.empty()) bind_constants({});
+}
+
+void LoadedProgram::find_given_names() {
+  const auto add = [&](const std::string& name) {
+    if (std::find(given_names_.begin(), given_names_.end(), name) == given_names_.end())
+      given_names_.push_back(name);
+  };
+  for (const abi::Constant& constant : program_.constants) {
+    const size_t output = static_cast<size_t>(constant.setup_output);
+    if (constant.setup_output < 0 && !has_bytes(constant)) add(constant.name);
+    if (constant.setup_output >= 0 &&
+        (setup_ == nullptr || output >= program_.setup->outputs.size()))
+      throw UserError("constant '" + constant.name + "' is no output of the setup program");
+  }
+  if (setup_ == nullptr) return;
+  for (const abi::Input& input : program_.setup->inputs) add(input.name);
+}
+
+void LoadedProgram::check_constants(const ConstantValues& values) const {
+  std::string missing;
+  for (const std::string& name : given_names_)
+    if (values.count(name) == 0) missing += (missing.empty() ? "'" : ", '") + name + "'";
+  if (!missing.empty())
+    throw UserError("program '" + program_.name + "': no value is given for the constants " +
+                    missing);
+  for (const abi::Constant& constant : program_.constants) {
+    const ConstantValues::const_iterator given = values.find(constant.name);
+    if (constant.setup_output >= 0 || given == values.end()) continue;
+    const Array& array = given->second;
+    if (array.dtype() == constant.dtype && std::equal(array.sizes().begin(), array.sizes().end(),
+                                                      constant.sizes.begin(), constant.sizes.end()))
+      continue;
+    throw UserError("constant '" + constant.name + "': expected " +
+                    describe(constant.dtype, constant.sizes) + ", got " + array.describe());
   }
 }
 
+std::shared_ptr<ConstantSet> LoadedProgram::make_constants(const ConstantValues& values) {
+  std::vector<Result> computed;
+  if (setup_ != nullptr) {
+    std::vector<Argument> arguments;
+    for (const abi::Input& input : program_.setup->inputs)
+      arguments.emplace_back(values.at(input.name));
+    computed = setup_->run(arguments);
+  }
+  std::vector<Array> constants;
+  int64_t own_bytes = 0;
+  for (size_t i = 0; i < program_.constants.size(); ++i) {
+    const abi::Constant& constant = program_.constants[i];
+    Array array = stored_constants_[i];
+    if (constant.setup_output >= 0) {
+      Result& result = computed[static_cast<size_t>(constant.setup_output)];
+      if (!std::holds_alternative<Array>(result))
+        throw UserError("constant '" + constant.name + "' is no tensor of the setup program");
+      array = std::get<Array>(result);
+    } else if (values.count(constant.name) != 0) {
+      array = values.at(constant.name);
+    }
+    constants.push_back(with_strides(array, constant.strides));
+    const bool is_given = values.count(constant.name) != 0 && constant.setup_output < 0 &&
+                          constants.back().storage() == array.storage();
+    own_bytes += is_given ? 0 : constants.back().nbytes();
+  }
+  return std::make_shared<ConstantSet>(std::move(constants), own_bytes);
+}
+
+void LoadedProgram::bind_constants(const ConstantValues& values) {
+  const std::lock_guard<std::mutex> lock(bind_mutex_);
+  ConstantValues merged = given_;
+  for (const std::string& name : given_names_)
+    if (values.count(name) != 0) merged.insert_or_assign(name, values.at(name));
+  check_constants(merged);
+  publish(make_constants(merged));
+  given_ = std::move(merged);
+}
+
+// Idle executions let the old set go; running ones do so when they are done.
+void LoadedProgram::publish(std::shared_ptr<ConstantSet> constants) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  constants_ = std::move(constants);
+  setup_runs_ += setup_ != nullptr ? 1 : 0;
+  for (const std::unique_ptr<Execution>& execution : idle_) execution->use(constants_);
+}
+
+int64_t LoadedProgram::setup_runs() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return setup_runs_;
+}
+
+int64_t LoadedProgram::constant_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return constants_ == nullptr ? 0 : constants_->own_bytes();
+}
+
+int64_t LoadedProgram::packed_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return constants_ == nullptr ? 0 : constants_->packed_bytes();
+}
+
+// --- Calls ---
+
 std::unique_ptr<Execution> LoadedProgram::take_execution() {
+  std::shared_ptr<ConstantSet> constants;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!idle_.empty()) {
@@ -222,12 +348,17 @@ std::unique_ptr<Execution> LoadedProgram::take_execution() {
       idle_.pop_back();
       return execution;
     }
+    constants = constants_;
   }
-  return std::make_unique<Execution>(*this);
+  if (constants == nullptr) check_constants({});
+  std::unique_ptr<Execution> execution = std::make_unique<Execution>(*this);
+  execution->use(constants);
+  return execution;
 }
 
 void LoadedProgram::give_execution(std::unique_ptr<Execution> execution) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  execution->use(constants_);
   idle_.push_back(std::move(execution));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -20,7 +21,9 @@ using Value = std::variant<Array, int64_t, double>;
 using Argument = Value;
 using Result = Value;
 
+class ConstantSet;
 class Execution;
+using ConstantValues = std::map<std::string, Array>;
 
 /// What became of the library calls of a program in its latest execution, for logs.
 struct LibraryCallReport {
@@ -30,13 +33,15 @@ struct LibraryCallReport {
   int64_t tasks = 0;
 };
 
-/// A program with its kernels and constants, ready to be called. Calls may come from several
-/// threads and any number of results may be alive. Kernels see 64-byte aligned constants,
-/// temporaries and outputs; inputs are only as aligned as their elements.
+/// A program with its kernels and constants, ready to be called once its constants are given. Calls
+/// may come from several threads and any number of results may be alive. Kernels see 64-byte
+/// aligned temporaries and outputs; inputs and given constants are only as aligned as their
+/// elements.
 class LoadedProgram {
  public:
-  /// `kernels[i]` is the code of program.kernels[i]; `setup_kernels` those of program.setup, which
-  /// takes no inputs. A program that contradicts itself raises UserError.
+  /// `kernels[i]` is the code of program.kernels[i]; `setup_kernels` those of program.setup. A
+  /// program that contradicts itself raises UserError. Where no constant has to be given, setup
+  /// runs here.
   LoadedProgram(abi::Program program, std::vector<abi::KernelFunction> kernels,
                 std::vector<abi::KernelFunction> setup_kernels = {});
   LoadedProgram(const LoadedProgram&) = delete;
@@ -49,6 +54,22 @@ class LoadedProgram {
   /// copied, and copied back when mutated; one that an output is a view of must have the assumed
   /// strides.
   std::vector<Result> run(std::span<const Argument> arguments);
+
+  /// Names of the constants that bind_constants gives, in the order of the program.
+  const std::vector<std::string>& constant_names() const { return given_names_; }
+  /// Gives constants their values, and runs setup. Names not given keep their value; names that the
+  /// program does not read are left alone. An array is not copied where it has the strides that the
+  /// program assumes: it is kept alive, and must not change while a call runs. UserError names what
+  /// is missing or does not fit, and then nothing has changed.
+  void bind_constants(const ConstantValues& values);
+  /// After the given arrays were written: runs setup again and drops packed weights. Calls that run
+  /// at that time may see old and new values.
+  void refresh() { bind_constants({}); }
+  int64_t setup_runs() const;
+  /// Of results of setup and of arrays that had to be copied.
+  int64_t constant_bytes() const;
+  /// Of weights in layouts of the library, at present.
+  int64_t packed_bytes() const;
 
   const abi::Program& program() const { return program_; }
   /// Bytes of the arena in the execution used last.
@@ -70,13 +91,21 @@ class LoadedProgram {
   void plan_binding();
   void find_written_inputs();
   void load_constants(std::vector<abi::KernelFunction> setup_kernels);
+  void find_given_names();
+  void check_constants(const ConstantValues& values) const;
+  std::shared_ptr<ConstantSet> make_constants(const ConstantValues& values);
+  void publish(std::shared_ptr<ConstantSet> constants);
   std::unique_ptr<Execution> take_execution();
   void give_execution(std::unique_ptr<Execution> execution);
 
   mutable Profile profile_;  // counts what const executions do
   abi::Program program_;
   std::vector<abi::KernelFunction> kernels_;
-  std::vector<Array> constants_;
+  std::vector<Array> stored_constants_;  // by number; those whose bytes the program has
+  std::vector<std::string> given_names_;
+  std::mutex bind_mutex_;                 // one setup at a time
+  ConstantValues given_;                  // of given_names_
+  std::unique_ptr<LoadedProgram> setup_;  // null when the program has none
   std::vector<SizeStep> bind_steps_;
   std::vector<SizeStep> check_steps_;
   std::vector<char> is_cheap_slot_;   // scalars that only kernel arguments and scalar outputs read
@@ -85,6 +114,8 @@ class LoadedProgram {
   bool write_backs_overlap_ = false;  // a write-back reads an input that one writes
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Execution>> idle_;  // used last comes last
+  std::shared_ptr<ConstantSet> constants_;        // null until they are given
+  int64_t setup_runs_ = 0;
 };
 
 }  // namespace tandem::runtime

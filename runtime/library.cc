@@ -23,10 +23,11 @@ void count(const PlanReport& report) {
 }
 
 std::unique_ptr<LibraryPlan> make_plan(const abi::LibraryCall& call,
-                                       std::span<const Operand> operands) {
+                                       std::span<const Operand> operands, bool is_constant_weight) {
   try {
-    return call.op == abi::LibraryOp::matmul ? plan_matmul(operands, call.has_bias)
-                                             : plan_convolution(operands, call);
+    return call.op == abi::LibraryOp::matmul
+               ? plan_matmul(operands, call.has_bias, is_constant_weight)
+               : plan_convolution(operands, call, is_constant_weight);
   } catch (const Unsupported& error) {
     throw Unsupported(error.what(), call.label);
   } catch (const UserError& error) {
@@ -46,7 +47,7 @@ LibraryPlan& LibrarySite::prepare(std::span<const Operand> operands) {
     std::rotate(plans_.begin(), found, found + 1);
     return *plans_.front().plan;
   }
-  Entry entry{{operands.begin(), operands.end()}, make_plan(*call_, operands)};
+  Entry entry{{operands.begin(), operands.end()}, make_plan(*call_, operands, is_constant_weight_)};
   count(entry.plan->report());
   if (plans_.size() == kMaxPlans) plans_.pop_back();
   plans_.insert(plans_.begin(), std::move(entry));

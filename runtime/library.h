@@ -28,6 +28,7 @@ struct PlanReport {
   int64_t flops = 0;         // multiply-adds count as two
   int64_t tasks = 0;         // of the main loop
   int64_t staged_bytes = 0;  // operands copied because oneDNN cannot read or write their strides
+  int64_t packed_bytes = 0;  // a constant weight in the layout that the library prefers
   bool is_slow = false;      // a reference or jit-gemm implementation
 };
 
@@ -36,20 +37,30 @@ struct PlanReport {
 class LibraryPlan {
  public:
   virtual ~LibraryPlan() = default;
-  /// First elements of the operands in the order of LibraryCall::args, then of the result. One
-  /// execution of a plan at a time.
+  /// First elements of the operands in the order of LibraryCall::args, then of the result; of a
+  /// packed weight the packed block. One execution of a plan at a time.
   virtual void execute(std::span<void* const> operands) = 0;
   const PlanReport& report() const { return report_; }
 
+  /// Of a plan made for a constant weight (operand 1): how it wants it packed. Plans with equal
+  /// names can share a block. Empty: it takes the weight as it lies.
+  const std::string& packed_layout() const { return packed_layout_; }
+  int64_t packed_bytes() const { return report_.packed_bytes; }
+  /// Writes the weight, whose first element is given, into a block of packed_bytes.
+  virtual void pack(const void* weight, void* block) = 0;
+
  protected:
   PlanReport report_;
+  std::string packed_layout_;
 };
 
 /// Operands: args, then out. UserError or Unsupported for dtypes and shapes that do not fit the
-/// operation.
-std::unique_ptr<LibraryPlan> plan_matmul(std::span<const Operand> operands, bool has_bias);
+/// operation. With a constant weight the plan may ask for it packed.
+std::unique_ptr<LibraryPlan> plan_matmul(std::span<const Operand> operands, bool has_bias,
+                                         bool is_constant_weight = false);
 std::unique_ptr<LibraryPlan> plan_convolution(std::span<const Operand> operands,
-                                              const abi::LibraryCall& call);
+                                              const abi::LibraryCall& call,
+                                              bool is_constant_weight = false);
 
 /// One library call of an Execution with the plans it used last.
 class LibrarySite {
@@ -57,7 +68,8 @@ class LibrarySite {
   static constexpr size_t kMaxPlans = 8;
 
   /// `call` must outlive the site.
-  explicit LibrarySite(const abi::LibraryCall& call) : call_(&call) {}
+  explicit LibrarySite(const abi::LibraryCall& call, bool is_constant_weight = false)
+      : call_(&call), is_constant_weight_(is_constant_weight) {}
   /// Operands: args, then out. The plan lives until kMaxPlans other shapes came after it.
   LibraryPlan& prepare(std::span<const Operand> operands);
 
@@ -67,6 +79,7 @@ class LibrarySite {
     std::unique_ptr<LibraryPlan> plan;
   };
   const abi::LibraryCall* call_;
+  bool is_constant_weight_;
   std::vector<Entry> plans_;  // used last comes first
 };
 

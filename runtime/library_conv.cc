@@ -67,8 +67,9 @@ struct Piece {
 
 class ConvolutionPlan final : public LibraryPlan {
  public:
-  explicit ConvolutionPlan(Call call);
+  ConvolutionPlan(Call call, bool is_constant_weight);
   void execute(std::span<void* const> operands) override;
+  void pack(const void* weight, void* block) override;
 
  private:
   // What the tasks of one execution read and write.
@@ -93,6 +94,7 @@ class ConvolutionPlan final : public LibraryPlan {
   std::unique_ptr<TeamPrimitive> make_main(const Shape& shape, const dnnl_memory_desc_t& weight);
   void make_reorders();
   void measure_scratch();
+  void choose_packing();
 
   void fill_result(std::byte* out, const std::byte* bias) const;
   void prepare_teams(int count);
@@ -121,7 +123,7 @@ Activation activation_of(DType dtype, const Dims& sizes, const Dims& strides) {
   return activation;
 }
 
-ConvolutionPlan::ConvolutionPlan(Call call) : call_(std::move(call)) {
+ConvolutionPlan::ConvolutionPlan(Call call, bool is_constant_weight) : call_(std::move(call)) {
   x_ = activation_of(call_.x_type, call_.shape.x_sizes(), call_.x_strides);
   y_ = activation_of(call_.y_type, call_.shape.y_sizes(), call_.y_strides);
   report_.implementation = "none";
@@ -132,6 +134,7 @@ ConvolutionPlan::ConvolutionPlan(Call call) : call_(std::move(call)) {
   make_tasks();
   make_reorders();
   measure_scratch();
+  if (is_constant_weight && !is_weight_gradient()) choose_packing();
   for (const Activation* activation : {&x_, &y_})
     if (activation->is_staged) report_.staged_bytes += activation->bytes();
   report_.tasks = static_cast<int64_t>(tasks_.size());
@@ -316,6 +319,26 @@ void ConvolutionPlan::measure_scratch() {
         std::max(scratchpad_bytes_, align(layout.reorder->primitive().scratchpad_bytes()));
 }
 
+// All pieces one behind the other, as every call would prepare them.
+void ConvolutionPlan::choose_packing() {
+  for (const int64_t stride : call_.weight_strides) packed_layout_ += std::to_string(stride) + ",";
+  for (const Piece& piece : pieces_)
+    packed_layout_ +=
+        std::to_string(piece.weight_at) + "=" + text_of(layouts_[piece.layout].desc) + ";";
+  report_.packed_bytes = prepared_bytes_;
+}
+
+void ConvolutionPlan::pack(const void* weight, void* block) {
+  const int count = threads();
+  prepare_teams(count);
+  const ScopedBlock own((scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_) * count);
+  Memory memory;
+  memory.weight = static_cast<std::byte*>(const_cast<void*>(weight));  // a reorder only reads it
+  memory.prepared = static_cast<std::byte*>(block);
+  memory.per_thread = own.data();
+  prepare_weights(memory);
+}
+
 void ConvolutionPlan::prepare_teams(int count) {
   for (const Variant& variant : variants_) variant.main->prepare(count);
   for (const WeightLayout& layout : layouts_) layout.reorder->prepare(count);
@@ -421,11 +444,12 @@ std::byte* ConvolutionPlan::stage(const Activation& activation, const ScopedBloc
 void ConvolutionPlan::run_tasks(Memory memory) {
   const int count = threads();
   prepare_teams(count);
-  const ScopedBlock prepared(prepared_bytes_ * partials_);
+  const bool is_packed = !packed_layout_.empty();
+  const ScopedBlock prepared(is_packed ? 0 : prepared_bytes_ * partials_);
   const ScopedBlock own((scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_) * count);
-  memory.prepared = prepared.data();
+  memory.prepared = is_packed ? memory.weight : prepared.data();
   memory.per_thread = own.data();
-  if (!is_weight_gradient()) prepare_weights(memory);
+  if (!is_weight_gradient() && !is_packed) prepare_weights(memory);
   for_each_task(tasks_.size(),
                 [&](size_t task, int thread) { run_task(memory, tasks_[task], thread); });
   if (!is_weight_gradient()) return;
@@ -463,8 +487,9 @@ void ConvolutionPlan::execute(std::span<void* const> operands) {
 }  // namespace
 
 std::unique_ptr<LibraryPlan> plan_convolution(std::span<const Operand> operands,
-                                              const abi::LibraryCall& call) {
-  return std::make_unique<ConvolutionPlan>(call_of(operands, call));
+                                              const abi::LibraryCall& call,
+                                              bool is_constant_weight) {
+  return std::make_unique<ConvolutionPlan>(call_of(operands, call), is_constant_weight);
 }
 
 }  // namespace tandem::runtime

@@ -4,7 +4,8 @@
 // each one 2-d product by a primitive made for one thread; k is never cut, so a result element is
 // computed by one task, always with the same blocking. Operands without a unit stride are copied
 // first. A bias that is one row goes to the primitive; any other one is written to the result and
-// the product added to it.
+// the product added to it. A constant right factor without batches is packed: each block of n in
+// the layout that oneDNN chooses for it.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -191,27 +192,28 @@ int64_t block_of(int64_t size, int64_t pieces, int64_t granule) {
 // Measured: blocks of m cost least, because b is then read as it lies; below 32 rows (64 where b
 // has to be transposed on the way) its repacking shows. Few tasks are enough, two for each core of
 // the machine. A product of few rows is always cut by n: oneDNN's kernel for the whole is three
-// times slower there.
-Cut cut_of(const Product& product) {
+// times slower there, unless b is packed. Packed layouts have blocks of 64 columns.
+Cut cut_of(const Product& product, bool is_packed) {
   constexpr int64_t kTaskFlops = 1 << 20;  // about 10 us on one core
   constexpr int64_t kFewRows = 16;
   const int64_t m = product.m.size, n = product.n.size;
   const int64_t cores = machine_cores();
   const int64_t most = ceil_div(2 * cores, product.slices());
   int64_t wanted = std::clamp<int64_t>(2 * m * n * product.k.size / kTaskFlops, 1, most);
-  if (m < kFewRows && n >= 128) wanted = std::max<int64_t>(wanted, 2);
-  const bool b_is_transposed = product.n.step[kB] != 1;
+  if (m < kFewRows && n >= 128 && !is_packed) wanted = std::max<int64_t>(wanted, 2);
+  const bool b_is_transposed = product.n.step[kB] != 1 && !is_packed;
   const int64_t m_pieces = std::clamp<int64_t>(m / (b_is_transposed ? 64 : 32), 1, wanted);
   const bool is_enough = m_pieces >= std::min(wanted, cores);
   const int64_t n_pieces =
       is_enough ? 1 : std::clamp<int64_t>(n / 64, 1, ceil_div(wanted, m_pieces));
-  return {block_of(m, m_pieces, 16), block_of(n, n_pieces, 16)};
+  return {block_of(m, m_pieces, 16), block_of(n, n_pieces, is_packed ? 64 : 16)};
 }
 
 class MatmulPlan final : public LibraryPlan {
  public:
-  explicit MatmulPlan(const Product& product);
+  MatmulPlan(const Product& product, bool is_constant_weight);
   void execute(std::span<void* const> operands) override;
+  void pack(const void* weight, void* block) override;
 
  private:
   static constexpr int64_t kParallelFlops = 1 << 20;
@@ -220,8 +222,15 @@ class MatmulPlan final : public LibraryPlan {
   void fit_operands();
   void stage(Role role, Axis& rows, Axis& columns);
   void choose_bias();
+  void use_cut(const Cut& cut);
+  bool may_pack() const;
+  bool make_packed_primitives();
   void make_primitives();
-  std::unique_ptr<TeamPrimitive> make_primitive(int64_t m, int64_t n) const;
+  int64_t size_of_block(size_t last, int64_t size, int64_t blocks, int64_t block) const;
+  dnnl_memory_desc_t matrix(Role role, const Axis& rows, int64_t row_count, const Axis& columns,
+                            int64_t column_count) const;
+  std::unique_ptr<TeamPrimitive> make_primitive(int64_t m, int64_t n,
+                                                const dnnl_memory_desc_t& b) const;
   void copy_in(Data& data, std::byte* scratch) const;
   void fill(void* out, const void* value) const;
   void run_task(const Data& data, int64_t task, int thread, std::byte* scratchpad) const;
@@ -235,11 +244,15 @@ class MatmulPlan final : public LibraryPlan {
   int64_t m_blocks_ = 1, n_blocks_ = 1;
   int64_t scratchpad_bytes_ = 0;  // of one thread
   int64_t staged_bytes_ = 0;
+  // Of the right factor, by: last block of n. Given where it is read as it lies.
+  std::array<dnnl_memory_desc_t, 2> b_layouts_{};
+  int64_t packed_block_bytes_ = 0;  // of a block of n; 0: not packed
+  int64_t tile_bytes_ = 0;          // of one thread; 0: results are written in place
   // Index: last block of m, then last block of n.
   std::array<std::array<std::unique_ptr<TeamPrimitive>, 2>, 2> primitives_;
 };
 
-MatmulPlan::MatmulPlan(const Product& product) : product_(product) {
+MatmulPlan::MatmulPlan(const Product& product, bool is_constant_weight) : product_(product) {
   merge_batch(product_);
   is_transposed_ = is_column_major(product_);
   if (is_transposed_) transpose(product_);
@@ -249,10 +262,64 @@ MatmulPlan::MatmulPlan(const Product& product) : product_(product) {
   if (!empty) choose_bias();
   if (empty || product_.k.size == 0) return;
   fit_operands();
-  cut_ = cut_of(product_);
+  if (is_constant_weight && may_pack() && make_packed_primitives()) return;
+  use_cut(cut_of(product_, false));
+  for (size_t last = 0; last < 2; ++last)
+    b_layouts_[last] = matrix(kB, product_.k, product_.k.size, product_.n,
+                              size_of_block(last, product_.n.size, n_blocks_, cut_.n_block));
+  make_primitives();
+}
+
+void MatmulPlan::use_cut(const Cut& cut) {
+  cut_ = cut;
   m_blocks_ = ceil_div(product_.m.size, cut_.m_block);
   n_blocks_ = ceil_div(product_.n.size, cut_.n_block);
-  make_primitives();
+}
+
+// The weight is the right factor, one matrix for all slices, and read from where it lies.
+bool MatmulPlan::may_pack() const {
+  const bool is_one = std::all_of(product_.batch.begin(), product_.batch.end(),
+                                  [](const Axis& axis) { return axis.step[kB] == 0; });
+  const bool adds = product_.has_bias && !bias_in_primitive_;
+  return !is_transposed_ && is_one && staging_[kB].bytes == 0 && !adds;
+}
+
+// False, and as before, where the library has no good implementation or no layout of its own. Its
+// good ones write a result without gaps, so blocks of n go through a tile of the thread.
+bool MatmulPlan::make_packed_primitives() {
+  const Product& p = product_;
+  use_cut(cut_of(product_, true));
+  if (n_blocks_ > 1) tile_bytes_ = cut_.m_block * cut_.n_block * size_of(p.dtype[kOut]);
+  bool is_better = false;
+  std::array<dnnl_memory_desc_t, 2> own;
+  for (size_t last = 0; last < 2; ++last) {
+    const int64_t n = size_of_block(last, p.n.size, n_blocks_, cut_.n_block);
+    own[last] = matrix(kB, p.k, p.k.size, p.n, n);
+    b_layouts_[last] = any_desc(p.dtype[kB], std::array{p.k.size, n});
+  }
+  try {
+    make_primitives();
+    for (size_t last = n_blocks_ == 1 ? 1 : 0; last < 2; ++last) {
+      is_better |= onednn().memory_desc_equal(&own[last], &b_layouts_[last]) == 0;
+      const size_t bytes = onednn().memory_desc_get_size(&b_layouts_[last]);
+      packed_block_bytes_ =
+          std::max(packed_block_bytes_, ceil_div(static_cast<int64_t>(bytes), 64) * 64);
+      packed_layout_ += text_of(own[last]) + "=" + text_of(b_layouts_[last]) + ";";
+    }
+  } catch (const Unsupported&) {
+    is_better = false;
+  }
+  if (is_better && !report_.is_slow) {
+    report_.packed_bytes = n_blocks_ * packed_block_bytes_;
+    return true;
+  }
+  primitives_ = {};
+  packed_layout_.clear();
+  packed_block_bytes_ = 0;
+  scratchpad_bytes_ = 0;
+  tile_bytes_ = 0;
+  report_.is_slow = false;
+  return false;
 }
 
 void MatmulPlan::fit_operands() {
@@ -302,37 +369,43 @@ void MatmulPlan::choose_bias() {
                     std::string(name_of(product_.dtype[kOut])) + "; equal types are accepted");
 }
 
+// Of a dimension cut into blocks: of the last one, or of any before it.
+int64_t MatmulPlan::size_of_block(size_t last, int64_t size, int64_t blocks, int64_t block) const {
+  return last == 1 ? size - (blocks - 1) * block : block;
+}
+
 void MatmulPlan::make_primitives() {
-  const int64_t m_last = product_.m.size - (m_blocks_ - 1) * cut_.m_block;
-  const int64_t n_last = product_.n.size - (n_blocks_ - 1) * cut_.n_block;
-  for (size_t i = 0; i < 2; ++i) {
-    if (i == 0 && m_blocks_ == 1) continue;
-    for (size_t j = 0; j < 2; ++j) {
-      if (j == 0 && n_blocks_ == 1) continue;
-      primitives_[i][j] =
-          make_primitive(i == 1 ? m_last : cut_.m_block, j == 1 ? n_last : cut_.n_block);
-      scratchpad_bytes_ =
-          std::max(scratchpad_bytes_, primitives_[i][j]->primitive().scratchpad_bytes());
+  for (size_t i = m_blocks_ == 1 ? 1 : 0; i < 2; ++i) {
+    for (size_t j = n_blocks_ == 1 ? 1 : 0; j < 2; ++j) {
+      const int64_t m = size_of_block(i, product_.m.size, m_blocks_, cut_.m_block);
+      const int64_t n = size_of_block(j, product_.n.size, n_blocks_, cut_.n_block);
+      primitives_[i][j] = make_primitive(m, n, b_layouts_[j]);
+      const Primitive& made = primitives_[i][j]->primitive();
+      b_layouts_[j] = made.desc_of(DNNL_ARG_WEIGHTS);
+      scratchpad_bytes_ = std::max(scratchpad_bytes_, made.scratchpad_bytes());
+      report_.is_slow |= made.implementation().starts_with("ref") ||
+                         made.implementation().find("gemm:jit") != std::string::npos;
     }
   }
   scratchpad_bytes_ = ceil_div(scratchpad_bytes_, 64) * 64;
+  tile_bytes_ = ceil_div(tile_bytes_, 64) * 64;
   report_.implementation = primitives_[1][1]->primitive().implementation();
-  report_.is_slow = report_.implementation.starts_with("ref") ||
-                    report_.implementation.find("gemm:jit") != std::string::npos;
   report_.tasks = product_.slices() * m_blocks_ * n_blocks_;
 }
 
-std::unique_ptr<TeamPrimitive> MatmulPlan::make_primitive(int64_t m, int64_t n) const {
+dnnl_memory_desc_t MatmulPlan::matrix(Role role, const Axis& rows, int64_t row_count,
+                                      const Axis& columns, int64_t column_count) const {
+  return strided_desc(product_.dtype[role], std::array{row_count, column_count},
+                      std::array{rows.step[role], columns.step[role]});
+}
+
+std::unique_ptr<TeamPrimitive> MatmulPlan::make_primitive(int64_t m, int64_t n,
+                                                          const dnnl_memory_desc_t& b) const {
   const Product& p = product_;
-  const int64_t k = p.k.size;
-  const auto matrix = [&](Role role, const Axis& rows, int64_t row_count, const Axis& columns,
-                          int64_t column_count) {
-    return strided_desc(p.dtype[role], std::array{row_count, column_count},
-                        std::array{rows.step[role], columns.step[role]});
-  };
-  const dnnl_memory_desc_t a = matrix(kA, p.m, m, p.k, k);
-  const dnnl_memory_desc_t b = matrix(kB, p.k, k, p.n, n);
-  const dnnl_memory_desc_t out = matrix(kOut, p.m, m, p.n, n);
+  const dnnl_memory_desc_t a = matrix(kA, p.m, m, p.k, p.k.size);
+  const dnnl_memory_desc_t out =
+      tile_bytes_ > 0 ? strided_desc(p.dtype[kOut], std::array{m, n}, std::array{n, int64_t{1}})
+                      : matrix(kOut, p.m, m, p.n, n);
   dnnl_memory_desc_t bias{};
   if (bias_in_primitive_)
     bias = strided_desc(p.dtype[kBias], std::array{int64_t{1}, n}, std::array{n, int64_t{1}});
@@ -344,6 +417,23 @@ std::unique_ptr<TeamPrimitive> MatmulPlan::make_primitive(int64_t m, int64_t n) 
                                               DNNL_ARG_BIAS};
   return std::make_unique<TeamPrimitive>(&desc, std::span(kIds).first(bias_in_primitive_ ? 4 : 3),
                                          p.has_bias && !bias_in_primitive_);
+}
+
+void MatmulPlan::pack(const void* weight, void* block) {
+  const Product& p = product_;
+  for (int64_t index = 0; index < n_blocks_; ++index) {
+    const size_t last = index + 1 == n_blocks_ ? 1 : 0;
+    const int64_t n = size_of_block(last, p.n.size, n_blocks_, cut_.n_block);
+    TeamPrimitive reorder(matrix(kB, p.k, p.k.size, p.n, n), b_layouts_[last]);
+    reorder.prepare(1);
+    const int64_t at = index * cut_.n_block * p.n.step[kB] * size_of(p.dtype[kB]);
+    std::byte* const from = static_cast<std::byte*>(const_cast<void*>(weight)) + at;
+    const std::array<void*, 2> data = {
+        from, static_cast<std::byte*>(block) + index * packed_block_bytes_};
+    const ScopedBlock scratchpad(reorder.primitive().scratchpad_bytes());
+    const OneThread one;
+    reorder.run(0, data, scratchpad.data());
+  }
 }
 
 // Every element of the result becomes its bias; without one, the value.
@@ -389,10 +479,19 @@ void MatmulPlan::run_task(const Data& data, int64_t task, int thread, std::byte*
   const auto pointer = [&](Role role) -> void* {
     return data[role] + at[role] * size_of(p.dtype[role]);
   };
-  std::array<void*, 4> arguments = {pointer(kA), pointer(kB), pointer(kOut), nullptr};
+  void* const b = packed_layout_.empty() ? pointer(kB) : data[kB] + n_index * packed_block_bytes_;
+  const size_t m_last = m_index + 1 == m_blocks_ ? 1 : 0, n_last = n_index + 1 == n_blocks_ ? 1 : 0;
+  const int64_t rows = size_of_block(m_last, p.m.size, m_blocks_, cut_.m_block);
+  const bool has_tile = tile_bytes_ > 0 && rows > 1;
+  void* const out = has_tile ? scratchpad + scratchpad_bytes_ : pointer(kOut);
+  std::array<void*, 4> arguments = {pointer(kA), b, out, nullptr};
   if (bias_in_primitive_) arguments[3] = pointer(kBias);
-  primitives_[m_index + 1 == m_blocks_][n_index + 1 == n_blocks_]->run(
-      thread, std::span(arguments).first(bias_in_primitive_ ? 4 : 3), scratchpad);
+  primitives_[m_last][n_last]->run(thread, std::span(arguments).first(bias_in_primitive_ ? 4 : 3),
+                                   scratchpad);
+  if (!has_tile) return;
+  const int64_t columns = size_of_block(n_last, p.n.size, n_blocks_, cut_.n_block);
+  copy_strided(pointer(kOut), std::array{p.m.step[kOut], int64_t{1}}, out,
+               std::array{columns, int64_t{1}}, std::array{rows, columns}, size_of(p.dtype[kOut]));
 }
 
 void MatmulPlan::run_tasks(const Data& data) {
@@ -401,10 +500,11 @@ void MatmulPlan::run_tasks(const Data& data) {
   for (const auto& row : primitives_)
     for (const std::unique_ptr<TeamPrimitive>& primitive : row)
       if (primitive != nullptr) primitive->prepare(count);
-  const ScopedBlock scratchpads(scratchpad_bytes_ * count);
+  const int64_t own = scratchpad_bytes_ + tile_bytes_;
+  const ScopedBlock scratchpads(own * count);
   const auto run_range = [&](int thread, int64_t lo, int64_t hi) {
     const OneThread one;
-    std::byte* const scratchpad = scratchpads.data() + thread * scratchpad_bytes_;
+    std::byte* const scratchpad = scratchpads.data() + thread * own;
     for (int64_t task = lo; task < hi; ++task) run_task(data, task, thread, scratchpad);
   };
   if (is_parallel) {
@@ -437,8 +537,9 @@ void MatmulPlan::execute(std::span<void* const> operands) {
 
 }  // namespace
 
-std::unique_ptr<LibraryPlan> plan_matmul(std::span<const Operand> operands, bool has_bias) {
-  return std::make_unique<MatmulPlan>(product_of(operands, has_bias));
+std::unique_ptr<LibraryPlan> plan_matmul(std::span<const Operand> operands, bool has_bias,
+                                         bool is_constant_weight) {
+  return std::make_unique<MatmulPlan>(product_of(operands, has_bias), is_constant_weight);
 }
 
 }  // namespace tandem::runtime

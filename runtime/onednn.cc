@@ -159,6 +159,23 @@ dnnl_memory_desc_t any_desc(DType dtype, std::span<const int64_t> sizes) {
   return desc;
 }
 
+std::string text_of(const dnnl_memory_desc_t& desc) {
+  std::string text = std::to_string(desc.data_type) + "/" + std::to_string(desc.format_kind) + "/" +
+                     std::to_string(desc.extra.flags);
+  const auto add = [&](const dnnl_dim_t* numbers, int count) {
+    text += ":";
+    for (int i = 0; i < count; ++i) text += std::to_string(numbers[i]) + ",";
+  };
+  const dnnl_blocking_desc_t& blocking = desc.format_desc.blocking;
+  add(desc.dims, desc.ndims);
+  add(desc.padded_dims, desc.ndims);
+  if (desc.format_kind != dnnl_blocked) return text;
+  add(blocking.strides, desc.ndims);
+  add(blocking.inner_blks, blocking.inner_nblks);
+  add(blocking.inner_idxs, blocking.inner_nblks);
+  return text;
+}
+
 Primitive::Primitive(const_dnnl_op_desc_t op_desc, std::span<const int> argument_ids,
                      bool add_to_output, const Primitive* hint) {
   const OneThread one;

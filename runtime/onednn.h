@@ -76,6 +76,9 @@ dnnl_memory_desc_t strided_desc(DType dtype, std::span<const int64_t> sizes,
 /// The layout is oneDNN's choice.
 dnnl_memory_desc_t any_desc(DType dtype, std::span<const int64_t> sizes);
 
+/// The same text for the same layout of the same sizes and type.
+std::string text_of(const dnnl_memory_desc_t& desc);
+
 /// A primitive made for one thread with strict f32 arithmetic and a scratchpad of the caller;
 /// immutable, so several threads may execute it at once.
 class Primitive {

@@ -99,6 +99,10 @@ class Emitter {
 
   void add_inputs() {
     for (const Value* value : plan_.graph->inputs()) {
+      if (value->constant) {
+        add_constant(value);
+        continue;
+      }
       abi::Input input;
       input.name = value->name;
       input.dtype = value->type.dtype;
@@ -110,12 +114,29 @@ class Emitter {
         input.sizes = codes(value->type.sizes);
         input.strides = codes(input_strides(value));
         input.mutated = is_mutated(value);
-        input_buffer_[value] = add_buffer(abi::BufferKind::input, value->index, value->type.dtype,
+        input_buffer_[value] = add_buffer(abi::BufferKind::input, next_input(), value->type.dtype,
                                           value->type.numel(), "%" + value->name);
       }
+      input_number_[value] = next_input();
       program().inputs.push_back(std::move(input));
     }
     add_range_guards();
+  }
+
+  uint32_t next_input() { return static_cast<uint32_t>(program().inputs.size()); }
+
+  void add_constant(const Value* value) {
+    if (is_mutated(value))
+      throw UserError(fmt::format("input %{} is constant, and the program writes it", value->name));
+    abi::Constant constant;
+    constant.name = value->name;
+    constant.dtype = value->type.dtype;
+    for (Expr size : value->type.sizes) constant.sizes.push_back(*size.constant());
+    for (Expr stride : input_strides(value)) constant.strides.push_back(*stride.constant());
+    input_number_[value] = static_cast<uint32_t>(program().constants.size());
+    input_buffer_[value] = add_buffer(abi::BufferKind::constant, input_number_[value],
+                                      value->type.dtype, value->type.numel(), "%" + value->name);
+    program().constants.push_back(std::move(constant));
   }
 
   /// A size that forward saved: the input has the symbol's name.
@@ -440,8 +461,9 @@ class Emitter {
       out.dtype = output.value->type.dtype;
       out.ref = whole(output.value);
       if (output.value->node == nullptr) {
-        out.kind = abi::Output::Kind::input_view;
-        out.input = output.value->index;
+        out.kind = output.value->constant ? abi::Output::Kind::constant_view
+                                          : abi::Output::Kind::input_view;
+        out.input = input_number_.at(output.value);
       }
       program().outputs.push_back(std::move(out));
     }
@@ -454,7 +476,7 @@ class Emitter {
       const Value* source = std::get<Value*>(node->args[1]);
       Home home = plan_.homes.at(source);
       if (home.item != nullptr && in_place_.count({home.item, home.slot})) continue;
-      program().write_backs.push_back({input->index, whole(source)});
+      program().write_backs.push_back({input_number_.at(input), whole(source)});
     }
   }
 
@@ -464,14 +486,24 @@ class Emitter {
   Scheduled out_;
   std::map<std::string, uint32_t> slots_;
   std::map<const Value*, uint32_t> input_buffer_;
+  std::map<const Value*, uint32_t> input_number_;  // in Program::inputs, or Program::constants
   std::map<std::pair<const Item*, uint32_t>, uint32_t> item_buffer_;
   std::map<std::pair<const Item*, uint32_t>, const Value*> in_place_;
   DenseMap<Value, char> is_output_;
 };
 
-}  // namespace
+/// Joins the constants that setup computes with its outputs, by name.
+void link_setup(Scheduled& main, Scheduled setup) {
+  for (abi::Constant& constant : main.program.constants)
+    for (size_t i = 0; i < setup.program.outputs.size(); ++i)
+      if (setup.program.outputs[i].name == constant.name)
+        constant.setup_output = static_cast<int32_t>(i);
+  main.program.setup = std::make_shared<abi::Program>(std::move(setup.program));
+  main.setup_kernels = std::move(setup.kernels);
+  main.notes.insert(main.notes.end(), setup.notes.begin(), setup.notes.end());
+}
 
-Scheduled schedule(const ir::Graph& graph, const Target& target) {
+Scheduled schedule_one(const ir::Graph& graph, const Target& target) {
   Plan plan;
   plan.graph = &graph;
   plan.target = target;
@@ -482,6 +514,15 @@ Scheduled schedule(const ir::Graph& graph, const Target& target) {
   for (const Draft& draft : drafts.drafts)
     groups.push_back(build_kernel(plan, lowering, draft, drafts));
   return Emitter(plan, lowering, std::move(groups)).run(drafts);
+}
+
+}  // namespace
+
+Scheduled schedule(const ir::Graph& graph, const Target& target) {
+  Scheduled scheduled = schedule_one(graph, target);
+  if (const ir::Graph* setup = graph.module().find(graph.name() + ".setup"))
+    link_setup(scheduled, schedule_one(*setup, target));
+  return scheduled;
 }
 
 }  // namespace tandem::schedule

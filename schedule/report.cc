@@ -16,17 +16,25 @@ struct Line {
   std::string operator()(const abi::Copy& copy) const { return "copy " + copy.label; }
 };
 
+std::string instructions(const abi::Program& program, size_t kernels) {
+  std::string text =
+      fmt::format("program {}: {} instructions, {} kernels, {} buffers\n", program.name,
+                  program.instructions.size(), kernels, program.buffers.size());
+  for (const abi::Instruction& instruction : program.instructions)
+    text += "  " + std::visit(Line{program}, instruction) + "\n";
+  return text;
+}
+
 }  // namespace
 
 std::string report(const Scheduled& scheduled) {
-  std::string text = fmt::format("program {}: {} instructions, {} kernels, {} buffers\n",
-                                 scheduled.program.name, scheduled.program.instructions.size(),
-                                 scheduled.kernels.size(), scheduled.program.buffers.size());
-  for (const abi::Instruction& instruction : scheduled.program.instructions)
-    text += "  " + std::visit(Line{scheduled.program}, instruction) + "\n";
+  std::string text = instructions(scheduled.program, scheduled.kernels.size());
+  if (scheduled.program.setup != nullptr)
+    text += instructions(*scheduled.program.setup, scheduled.setup_kernels.size());
   for (const Note& note : scheduled.notes)
     text += fmt::format("  note {}: {}\n", note.place, note.text);
-  for (const loop::Kernel& kernel : scheduled.kernels) text += loop::to_string(kernel);
+  for (const std::vector<loop::Kernel>* kernels : {&scheduled.kernels, &scheduled.setup_kernels})
+    for (const loop::Kernel& kernel : *kernels) text += loop::to_string(kernel);
   return text;
 }
 

@@ -46,10 +46,12 @@ struct Scheduled {
   abi::Program program;
   std::vector<loop::Kernel>
       kernels;  // mapped, canonical, distinct; in the order of Program::kernels
+  std::vector<loop::Kernel> setup_kernels;  // of Program::setup
   std::vector<Note> notes;
 };
 
-/// All of it. Throws Unsupported when an op has no route.
+/// All of it, with the graph `<name>.setup` of the module as Program::setup. Throws Unsupported
+/// when an op has no route.
 Scheduled schedule(const ir::Graph& graph, const Target& target);
 
 /// Human-readable: instructions, notes, kernels.

@@ -11,6 +11,15 @@
 //       state, {{"images", tandem::DType::f32, {64, 784}}, {"labels", tandem::DType::i64, {64}}},
 //       tandem::nn::adamw(1e-3));
 //   step.run(arrays);  // returns the loss; parameters in `state` are updated in place
+//
+// Inference, with weights that stay as they are until `refresh`:
+//
+//   tandem::BoundProgram predict = tandem::compile_forward(
+//       [&](tandem::nn::Trace& trace, const tandem::nn::Tensors& in) -> tandem::nn::Tensors {
+//         return {net.fc.forward(trace, in[0])};
+//       },
+//       state, {{"images", tandem::DType::f32, {64, 784}}}, {.freeze = true});
+//   predict.run(arrays);
 #pragma once
 
 #include "driver/api.h"

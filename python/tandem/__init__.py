@@ -28,6 +28,26 @@ class Executable:
 
     __call__ = run
 
+    def bind_constants(self, values):
+        """Gives constants their values, by name, and computes what depends on them alone; before
+        the first run. Names that are not given keep their value, unknown ones are left alone. A
+        tensor is kept, not copied: after writing to it, call refresh."""
+        self._native.bind_constants({name: _plain(value) for name, value in values.items()})
+
+    def refresh(self):
+        """Takes new values of the constants' tensors."""
+        self._native.bind_constants({})
+
+    @property
+    def constants(self):
+        """Names that bind_constants must give; of `freeze`, parameters and buffers."""
+        return self._native.constants
+
+    @property
+    def counts(self):
+        """Instructions of a call and of setup, runs of setup, bytes kept between calls."""
+        return self._native.counts
+
     @property
     def inputs(self):
         """Names, in the order that run takes; tangents come last."""
@@ -56,11 +76,21 @@ def _plain(argument):
 
 
 def compile_text(
-    text, gradients="", *, interpret=False, always_parallel=False, report=False, level=-1
+    text,
+    gradients="",
+    *,
+    interpret=False,
+    always_parallel=False,
+    report=False,
+    level=-1,
+    freeze=False,
 ):
     """Compiles the first graph of a text.
 
     `gradients`: "", "tangents" (one input for each output's tangent) or "ones" (the first output
     is a scalar loss). `interpret` runs the slow reference engine instead of
-    machine code; `always_parallel` uses the thread team for work of any size."""
-    return Executable(_compile_text(text, gradients, interpret, always_parallel, report, level))
+    machine code; `always_parallel` uses the thread team for work of any size. `freeze`: inputs
+    marked `param` or `buffer` are constants, which `bind_constants` gives."""
+    return Executable(
+        _compile_text(text, gradients, interpret, always_parallel, report, level, freeze)
+    )

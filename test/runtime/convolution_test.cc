@@ -97,7 +97,9 @@ Tensors make_tensors(const Case& one, LibraryOp op, DType dtype, Layout layout, 
   return tensors;
 }
 
-const Array& run(const Tensors& t, std::string* implementation = nullptr) {
+// With a constant weight: packed before, where the plan wants it so.
+const Array& run(const Tensors& t, std::string* implementation = nullptr,
+                 bool is_constant = false) {
   std::vector<const Array*> arrays;
   switch (t.call.op) {
     case LibraryOp::convolution_backward_data: arrays = {&t.y, &t.weight, &t.x}; break;
@@ -115,7 +117,13 @@ const Array& run(const Tensors& t, std::string* implementation = nullptr) {
                         {array->strides().begin(), array->strides().end()}});
     data.push_back(array->raw());
   }
-  const std::unique_ptr<LibraryPlan> plan = plan_convolution(operands, t.call);
+  const std::unique_ptr<LibraryPlan> plan = plan_convolution(operands, t.call, is_constant);
+  Array packed;
+  if (!plan->packed_layout().empty()) {
+    packed = Array::empty(DType::u8, Dims{plan->packed_bytes()});
+    plan->pack(data[1], packed.raw());
+    data[1] = packed.raw();
+  }
   plan->execute(data);
   if (implementation != nullptr) *implementation = plan->report().implementation;
   return *arrays.back();
@@ -221,6 +229,7 @@ TEST(ConvolutionTest, MatchesNaiveLoops) {
             worst = error <= worst ? worst : error;
           }
           EXPECT_LE(worst, 1) << name_of_case(one, op) << " " << name_of(dtype);
+          EXPECT_EQ(values_of(run(t, nullptr, true)), got) << name_of_case(one, op) << " packed";
         }
 }
 

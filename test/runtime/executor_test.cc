@@ -345,7 +345,7 @@ TEST(ExecutorTest, ConstantsAndSetup) {
   abi::Program setup;
   setup.name = "setup";
   setup.constants.resize(1);
-  setup.constants[0] = {"w", DType::f32, {2}, std::vector<std::byte>(8), -1};
+  setup.constants[0] = {"w", DType::f32, {2}, std::vector<std::byte>(8), -1, {}};
   const float w[2] = {5, 7};
   std::memcpy(setup.constants[0].bytes.data(), w, 8);
   setup.buffers = {buffer(BufferKind::constant, 0, {}), buffer(BufferKind::output, 0, constant(8))};
@@ -353,13 +353,86 @@ TEST(ExecutorTest, ConstantsAndSetup) {
   setup.instructions = {launch(0, {0, 1}, constant(2))};
   setup.outputs = {vector_output(1, constant(2))};
   abi::Program program = setup;
-  program.constants.push_back({"2w", DType::f32, {2}, {}, 0});
+  program.constants.push_back({"2w", DType::f32, {2}, {}, 0, {}});
   program.buffers[0].index = 1;
   program.setup = std::make_shared<abi::Program>(setup);
   LoadedProgram loaded(program, {double_kernel}, {double_kernel});
   EXPECT_EQ(values_of(loaded.run({})[0]), (Floats{20, 28}));
   program.constants[0].bytes.pop_back();
   EXPECT_THROW(LoadedProgram(program, {double_kernel}, {double_kernel}), UserError);
+}
+
+std::atomic<int> g_doublings{0};
+
+int64_t counted_double_kernel(void* const* buffers, const int64_t* sizes, int64_t lo, int64_t hi,
+                              void* scratch) {
+  ++g_doublings;
+  return double_kernel(buffers, sizes, lo, hi, scratch);
+}
+
+// out = 2 (2 w), where setup makes 2 w of the array that is given.
+abi::Program twice_doubled() {
+  abi::Program setup;
+  setup.name = "twice.setup";
+  setup.inputs = {vector_input("w", constant(2))};
+  setup.buffers = {buffer(BufferKind::input, 0, constant(8)),
+                   buffer(BufferKind::output, 0, constant(8))};
+  setup.kernels.resize(1);
+  setup.instructions = {launch(0, {0, 1}, constant(2))};
+  setup.outputs = {vector_output(1, constant(2))};
+  abi::Program program = setup;
+  program.name = "twice";
+  program.inputs.clear();
+  program.constants = {{"setup0", DType::f32, {2}, {}, 0, {}}};
+  program.buffers[0].kind = BufferKind::constant;
+  program.setup = std::make_shared<abi::Program>(setup);
+  return program;
+}
+
+TEST(ExecutorTest, SetupRunsOncePerBinding) {
+  g_doublings = 0;
+  LoadedProgram program(twice_doubled(), {double_kernel}, {counted_double_kernel});
+  EXPECT_EQ(program.constant_names(), (std::vector<std::string>{"w"}));
+  EXPECT_EQ(error_of(program, {}), "program 'twice': no value is given for the constants 'w'");
+  const Array w = vector_of({1, 2});
+  program.bind_constants({{"w", w}});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(values_of(program.run({})[0]), (Floats{4, 8}));
+  EXPECT_EQ(g_doublings, 1);
+  w.data<float>()[0] = 3;
+  EXPECT_EQ(values_of(program.run({})[0]), (Floats{4, 8}));
+  program.refresh();
+  EXPECT_EQ(values_of(program.run({})[0]), (Floats{12, 8}));
+  EXPECT_EQ(g_doublings, 2);
+  // A value that does not fit changes nothing.
+  EXPECT_THROW(program.bind_constants({{"w", vector_of({1})}}), UserError);
+  EXPECT_EQ(values_of(program.run({})[0]), (Floats{12, 8}));
+  program.bind_constants({{"w", vector_of({5, 6})}});
+  EXPECT_EQ(values_of(program.run({})[0]), (Floats{20, 24}));
+  EXPECT_EQ(program.setup_runs(), 3);
+  EXPECT_EQ(program.constant_bytes(), 8);
+}
+
+TEST(ExecutorTest, CallsDuringARefreshSeeOneSetOfConstants) {
+  LoadedProgram program(twice_doubled(), {double_kernel}, {double_kernel});
+  program.bind_constants({{"w", vector_of({0, 0})}});
+  std::atomic<bool> is_done{false};
+  std::atomic<int> torn{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&] {
+      while (!is_done) {
+        const Floats got = values_of(program.run({})[0]);
+        torn += got[0] != got[1];
+      }
+    });
+  for (int i = 1; i <= 200; ++i) {
+    const float value = static_cast<float>(i);
+    program.bind_constants({{"w", vector_of({value, value})}});
+  }
+  is_done = true;
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(torn, 0);
+  EXPECT_EQ(values_of(program.run({})[0]), (Floats{800, 800}));
 }
 
 TEST(ExecutorTest, LibraryCallAndCopy) {

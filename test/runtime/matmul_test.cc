@@ -47,14 +47,24 @@ Operand operand_of(const Array& a) {
       a.dtype(), {a.sizes().begin(), a.sizes().end()}, {a.strides().begin(), a.strides().end()}};
 }
 
-std::unique_ptr<LibraryPlan> run(const std::vector<Array>& arrays) {
+// A plan's weight, packed where the plan wants it so.
+Array packed_weight(LibraryPlan& plan, const Array& weight) {
+  if (plan.packed_layout().empty()) return weight;
+  const Array block = Array::empty(DType::u8, Dims{plan.packed_bytes()});
+  plan.pack(weight.raw(), block.raw());
+  return block;
+}
+
+std::unique_ptr<LibraryPlan> run(const std::vector<Array>& arrays, bool is_constant = false) {
   std::vector<Operand> operands;
   std::vector<void*> data;
   for (const Array& array : arrays) {
     operands.push_back(operand_of(array));
     data.push_back(array.raw());
   }
-  std::unique_ptr<LibraryPlan> plan = plan_matmul(operands, arrays.size() == 4);
+  std::unique_ptr<LibraryPlan> plan = plan_matmul(operands, arrays.size() == 4, is_constant);
+  const Array weight = packed_weight(*plan, arrays[1]);
+  data[1] = weight.raw();
   plan->execute(data);
   return plan;
 }
@@ -72,9 +82,13 @@ int64_t position(const Array& array, const Dims& index, int64_t row, int64_t col
   return at;
 }
 
+// With the second factor as it lies, and packed.
 void check(const std::vector<Array>& arrays, const std::string& what) {
-  run(arrays);
   const Array& out = arrays.back();
+  run(arrays);
+  const Array plain = Array::empty(out.dtype(), out.sizes());
+  plain.copy_from(out);
+  run(arrays, true);
   const int64_t k = arrays[0].sizes().back();
   const double tolerance = out.dtype() == DType::f32 ? 1e-5 : 1e-2;
   Dims index(out.rank(), 0);
@@ -92,7 +106,8 @@ void check(const std::vector<Array>& arrays, const std::string& what) {
     for (int64_t j = 0; j < k; ++j)
       sum += read(arrays[0], position(arrays[0], index, row, j)) *
              read(arrays[1], position(arrays[1], index, j, column));
-    const double error = std::abs(sum - read(out, position(out, index, row, column)));
+    const double error = std::max(std::abs(sum - read(out, position(out, index, row, column))),
+                                  std::abs(sum - read(plain, i)));
     worst = std::max(worst, error);
     wrong += !(error <= tolerance * std::sqrt(1.0 + static_cast<double>(k)) *
                             (out.dtype() == DType::f32 ? 1 : std::max(1.0, std::abs(sum))));
@@ -217,13 +232,16 @@ TEST(MatmulTest, SameBitsAtAnyThreadCount) {
       out.push_back(one.b.back());
       const Array a = make(dtype, one.a, one.a_strides, random);
       const Array b = make(dtype, one.b, one.b_strides, random);
-      Array first;
-      for (const int count : {1, 2, 3, 8}) {
-        set_threads(count);
-        const Array result = Array::zeros(dtype, out);
-        run({a, b, result});
-        if (count == 1) first = result;
-        EXPECT_EQ(std::memcmp(first.raw(), result.raw(), static_cast<size_t>(result.nbytes())), 0);
+      for (const bool is_constant : {false, true}) {
+        Array first;
+        for (const int count : {1, 2, 3, 8}) {
+          set_threads(count);
+          const Array result = Array::zeros(dtype, out);
+          run({a, b, result}, is_constant);
+          if (count == 1) first = result;
+          EXPECT_EQ(std::memcmp(first.raw(), result.raw(), static_cast<size_t>(result.nbytes())),
+                    0);
+        }
       }
     }
   set_threads(saved);

@@ -1,0 +1,57 @@
+// One walk in program order. An op that can fail is left where it is even when its operands are
+// known: its error belongs to the call, not to loading.
+#include "passes/known.h"
+
+#include <algorithm>
+
+#include "ops/opdef.h"
+
+namespace tandem::passes {
+namespace {
+
+using ir::Node;
+using ir::Value;
+
+bool is_fixed(const sym::Expr& size) { return size.constant().has_value(); }
+
+bool has_fixed_sizes(const Value* value) {
+  return value->type.is_tensor() && std::ranges::all_of(value->type.sizes, is_fixed);
+}
+
+bool is_fixed(const ir::Arg& arg) {
+  if (const sym::Expr* one = std::get_if<sym::Expr>(&arg)) return is_fixed(*one);
+  if (const ir::Ints* many = std::get_if<ir::Ints>(&arg))
+    return std::ranges::all_of(*many, [](const sym::Expr& each) { return is_fixed(each); });
+  return true;
+}
+
+bool is_written(const Value* input) {
+  return std::ranges::any_of(input->uses, [](const ir::Use& use) {
+    return use.node != nullptr && use.node->op->mutates() && use.arg == 0;
+  });
+}
+
+}  // namespace
+
+bool has_constants(const ir::Graph& graph) {
+  return std::ranges::any_of(graph.inputs(), [](const Value* input) { return input->constant; });
+}
+
+KnownValues::KnownValues(const ir::Graph& graph) {
+  for (const Value* input : graph.inputs()) known_[input] = input->constant && !is_written(input);
+  for (const Node* node = graph.first(); node != nullptr; node = node->next) {
+    bool known = is_known(*node);
+    for (const Value* result : node->results) known_[result] = known;
+  }
+}
+
+bool KnownValues::is_known(const Node& node) const {
+  const ops::OpDef& def = ops::def_of(node);
+  if (node.op->mutates() || def.random || def.can_fail) return false;
+  bool known = std::ranges::all_of(node.args, [](const ir::Arg& arg) { return is_fixed(arg); }) &&
+               std::ranges::all_of(node.results, has_fixed_sizes);
+  ir::for_each_operand(node.args, [&](const Value* operand) { known &= has(operand); });
+  return known;
+}
+
+}  // namespace tandem::passes
