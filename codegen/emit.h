@@ -28,7 +28,7 @@ class Emitter {
 
   // --- kernel and stages (emit_kernel.cc) ---
   void emit_prologue();
-  void emit_stages();
+  void emit_outer(size_t axis);
   void emit_stage(const loop::Stage& stage);
   void emit_points(const loop::Stage& stage, size_t axis);
   void emit_at_point(const loop::Stage& stage);

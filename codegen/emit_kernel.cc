@@ -39,7 +39,7 @@ void Emitter::emit() {
       symbols_[axis.index] = first ? task : ir_.CreateURem(task, extent);
       if (!first) task = ir_.CreateUDiv(task, extent);
     }
-    emit_stages();
+    emit_outer(0);
   });
   ir_.CreateRet(ir_.getInt64(0));
 }
@@ -104,10 +104,20 @@ void Emitter::emit_loop(Value* begin, Value* end, Value* step,
   ir_.SetInsertPoint(done);
 }
 
-void Emitter::emit_stages() {
-  for (const Axis& axis : kernel_.outer)
-    TD_CHECK(axis.kind == AxisKind::task) << "outer axes are tasks";
-  for (const Stage& stage : kernel_.stages) emit_stage(stage);
+/// The outer axes from `axis` on that are loops of a task, around the stages.
+void Emitter::emit_outer(size_t axis) {
+  while (axis < kernel_.outer.size() && kernel_.outer[axis].kind == AxisKind::task) ++axis;
+  if (axis == kernel_.outer.size()) {
+    for (const Stage& stage : kernel_.stages) emit_stage(stage);
+    return;
+  }
+  const Axis& loop = kernel_.outer[axis];
+  TD_CHECK(loop.kind == AxisKind::serial) << "outer axes are tasks or serial";
+  emit_loop(ir_.getInt64(0), index_value(loop.extent), ir_.getInt64(1), [&](Value* at) {
+    symbols_[loop.index] = at;
+    emit_outer(axis + 1);
+    symbols_.erase(loop.index);
+  });
 }
 
 void Emitter::emit_stage(const Stage& stage) {

@@ -124,7 +124,8 @@ class KernelBuilder final : public Sink {
   }
 
   static bool is_per_row(const Member& member) {
-    return member.extent == Extent::row || member.item->kind == Item::Kind::reduce;
+    return member.extent == Extent::row ||
+           (member.item->kind == Item::Kind::reduce && member.extent == Extent::full);
   }
 
   // --- buffers
@@ -194,10 +195,10 @@ class KernelBuilder final : public Sink {
     bool reduces = false;
     for (const Member& member : draft_.members) {
       if (member.stage != stage_ || is_per_row(member)) continue;
-      add_point(member);
+      member.extent == Extent::columns ? add_columns(member) : add_point(member);
     }
     for (const Member& member : draft_.members)
-      if (member.stage == stage_ && member.item->kind == Item::Kind::reduce)
+      if (member.stage == stage_ && is_per_row(member) && member.item->kind == Item::Kind::reduce)
         reduces |= add_reduction(member);
     for (const Member& member : draft_.members)
       if (member.stage == stage_ && is_per_row(member)) finish_row(member);
@@ -221,6 +222,22 @@ class KernelBuilder final : public Sink {
     point_values_[key] = value;
     if (drafts_.stored.count(key)) return store(stage().body, key, index, value);
     if (has_later_stage()) store_scratch(key, value);
+  }
+
+  /// Partial sums of columns: what this row adds. The first row of a block starts them.
+  void add_columns(const Member& member) {
+    const Item& item = *member.item;
+    const Slot& slot = item.slots[0];
+    SlotKey key{&item, 0};
+    ColumnPoint point = column_point(item, draft_.space, outer_, inner_);
+    Val added = item.definition.input(point.out, point.in)[0];
+    int32_t number = buffer(nullptr, {member.item, 0}, slot.dtype, loop::Access::write);
+    Val before = scalars().load(number, slot.dtype, address(point.out, slot.strides));
+    Val first = scalars().binary(loop::Opcode::eq, scalars().index(point.in[0]),
+                                 scalars().integer(DType::i64, 0));
+    Val sum = scalars().binary(loop::Opcode::add, before, added);
+    store(stage().body, key, point.out, scalars().select(first, added, sum));
+    group_.kernel.buffers[static_cast<size_t>(number)].access = loop::Access::read_write;
   }
 
   bool has_later_stage() const {

@@ -29,6 +29,18 @@ ops::Index index_at(const ir::Sizes& space, const ops::Index& axes, const ir::Si
   return ops::reshape_index(sizes, space, axes);
 }
 
+ColumnPoint column_point(const Item& item, const Space& space, const ops::Index& outer,
+                         const ops::Index& inner) {
+  const ir::Sizes& sizes = item.slots[0].sizes;
+  Expr row = linear_index(outer, space.outer);
+  Expr block = item.definition.reduce_sizes[0];
+  ColumnPoint point;
+  point.out = index_at(space.inner, inner, ir::Sizes(sizes.begin() + 1, sizes.end()));
+  point.out.insert(point.out.begin(), sym::floor_div(row, block));
+  point.in = {sym::mod(row, block)};
+  return point;
+}
+
 Expr linear_index(const ops::Index& index, const ir::Sizes& sizes) {
   Expr linear = 0;
   for (size_t i = 0; i < index.size(); ++i) linear = linear * sizes[i] + index[i];
@@ -148,8 +160,24 @@ class Fuser {
       return std::nullopt;
     }
     if (item.kind != Item::Kind::reduce || item.partial_of != nullptr) return std::nullopt;
+    if (item.partial_rows != Expr(0) && adds_rows(draft, item))
+      return std::pair{have, Extent::columns};
     if (have.reduces) return fit_reduction(draft, have, want, item);
     return fit_into_rows(draft, have, want);
+  }
+
+  /// Sums of columns over the rows that a group walks: each row of a block adds to them, so that
+  /// what a row's kernel has in cache is not read a second time (layer norm backward).
+  bool adds_rows(const Draft& draft, const Item& item) const {
+    const Space& have = draft.space;
+    const ir::Sizes& sizes = item.slots[0].sizes;
+    bool computes_points =
+        std::any_of(draft.members.begin(), draft.members.end(), [](const Member& member) {
+          return member.extent == Extent::full && member.item->kind == Item::Kind::map;
+        });
+    return have.reduces && rows_may_grow(have) && computes_points &&
+           numel(have.outer) == item.partial_rows &&
+           numel(have.inner) == numel(ir::Sizes(sizes.begin() + 1, sizes.end()));
   }
 
   std::optional<std::pair<Space, Extent>> fit_reduction(const Draft& draft, const Space& have,
@@ -219,10 +247,15 @@ class Fuser {
                                     item.slots[0].sizes));
       return;
     }
-    ops::Index out = index_at(space.outer, outer, item.slots[0].sizes);
     if (item.kind == Item::Kind::scatter) return write_scatter(item);
     if (item.kind == Item::Kind::scan) return write_scan(item);
     ops::Index inner(axes.begin() + space.outer.size(), axes.end());
+    if (extent == Extent::columns) {
+      ColumnPoint point = column_point(item, space, outer, inner);
+      def.input(point.out, point.in);
+      return;
+    }
+    ops::Index out = index_at(space.outer, outer, item.slots[0].sizes);
     std::vector<loop::Val> inputs;
     if (def.input) inputs = def.input(out, reduce_point(def, space, inner));
     if (!inputs.empty()) inputs.resize(static_cast<size_t>(loop::results(def.combiner)));

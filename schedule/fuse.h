@@ -21,8 +21,17 @@ struct Space {
   bool whole = true;
 };
 
-/// How a member of a group uses its space.
-enum class Extent : uint8_t { full, row };
+/// How a member of a group uses its space: each point; each row; each column, adding up what the
+/// rows of a block bring.
+enum class Extent : uint8_t { full, row, columns };
+
+/// Where partial sums of columns stand at the point (outer, inner) of a space of rows.
+struct ColumnPoint {
+  ops::Index out;  // (block, column…)
+  ops::Index in;   // (row of the block)
+};
+ColumnPoint column_point(const Item& item, const Space& space, const ops::Index& outer,
+                         const ops::Index& inner);
 
 struct Member {
   Item* item = nullptr;

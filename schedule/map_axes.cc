@@ -156,8 +156,24 @@ void map_row_stage(Stage& stage, const Target& target) {
   make_vector(axes.back(), stage, target, !stage.reduce_axes.empty());
 }
 
+/// Rows that add to the same columns stay in one task, one after the other: an axis that some store
+/// does not walk.
+void rows_to_tasks(Kernel& kernel) {
+  for (Axis& axis : kernel.outer) {
+    bool shared = false;
+    for (const Stage& stage : kernel.stages)
+      for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
+        for (const loop::Store& store : *list) {
+          bool scratch =
+              kernel.buffers[static_cast<size_t>(store.buffer)].access == loop::Access::scratch;
+          shared |= !scratch && !sym::depends_on(store.index, axis.index);
+        }
+    axis.kind = shared ? AxisKind::serial : AxisKind::task;
+  }
+}
+
 void map_rows(Kernel& kernel, const Target& target) {
-  all_tasks(kernel.outer);
+  rows_to_tasks(kernel);
   for (Stage& stage : kernel.stages) map_row_stage(stage, target);
 }
 

@@ -37,6 +37,9 @@ struct Item {
   /// Split reductions: the item whose slots hold this item's partial results, and the number of
   /// blocks.
   Item* partial_of = nullptr;
+  /// Partial sums of columns: how many rows there are (each block takes reduce_sizes[0] of them); 0
+  /// where the sums are no columns of a row-major space.
+  sym::Expr partial_rows = 0;
   std::string reason;  // why it is realised
 };
 

@@ -317,10 +317,20 @@ class Realizer {
     DType dtype = accumulator_dtype(item);
     partial.slots.push_back({nullptr, dtype, sizes, ir::contiguous_strides(sizes)});
     item.partial_of = &partial;
+    if (sums_columns(item) && sym::known_divisible(reduced, block)) partial.partial_rows = reduced;
     item.definition.reduce_sizes = {blocks};
     item.definition.full_sizes.clear();
     item.definition.reduced_dims.clear();
     item.definition.input = nullptr;  // reads the partials
+  }
+
+  /// Whether the leading dimensions are summed, and all of them that come before a kept one.
+  static bool sums_columns(const Item& item) {
+    const std::vector<int64_t>& dims = item.definition.reduced_dims;
+    for (size_t i = 0; i < dims.size(); ++i)
+      if (dims[i] != static_cast<int64_t>(i)) return false;
+    return item.definition.combiner == loop::Combiner::sum &&
+           dims.size() < item.definition.full_sizes.size();
   }
 
   DType accumulator_dtype(const Item& item) {
