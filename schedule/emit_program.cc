@@ -509,6 +509,8 @@ Scheduled schedule_one(const ir::Graph& graph, const Target& target) {
   plan.target = target;
   GraphLowering lowering(plan);
   realize(plan, lowering);
+  choose_layouts(plan, lowering);
+  split_reductions(plan, lowering);
   Drafts drafts = form_groups(plan, lowering);
   std::vector<Group> groups;
   for (const Draft& draft : drafts.drafts)

@@ -292,6 +292,7 @@ bool has_reduction(const Kernel& kernel) {
 void map_axes(Kernel& kernel, const Target& target) {
   kernel.target = target.features;
   split_by_divisors(kernel);
+  order_axes(kernel);
   merge_axes(kernel);
   if (accumulates(kernel)) return map_scatter(kernel, target);
   if (map_product(kernel, target)) return;

@@ -38,6 +38,8 @@ struct Item {
   /// blocks.
   Item* partial_of = nullptr;
   std::string reason;  // why it is realised
+  /// The item walks memory channels-last: so lie its slots, or what it reduces.
+  bool channels_last = false;
 };
 
 /// Strided elements of a realised value (or graph input): what a view of it denotes.

@@ -11,8 +11,15 @@
 namespace tandem::schedule {
 
 /// Decides which values are computed as such (items) and which are inlined into their users;
-/// chooses library routes; splits long reductions. realize.cc
+/// chooses library routes. realize.cc
 void realize(Plan& plan, GraphLowering& lowering);
+
+/// Gives every slot its strides: channels-last where convolutions and what stands between them are
+/// better off so, else contiguous. layout.cc
+void choose_layouts(Plan& plan, GraphLowering& lowering);
+
+/// Long reductions with few results become two items. split_reduction.cc
+void split_reductions(Plan& plan, GraphLowering& lowering);
 
 /// What a chain of views of a realised value denotes, when strides can say it. `split`: cut result
 /// dimension 0 into (n / split, split) first (batches that flatten two dimensions); 1 for no cut.
