@@ -7,9 +7,9 @@
 // must stay contiguous is tied to the other side. Its minimum cut moves the fewest bytes.
 //
 // Contiguous stay: inputs and results of the graph (their signature says how they lie), what is
-// written back, results of scans, scatters and products, and what the library reads through a view
-// that strides could not express otherwise. Between cuts of equal weight the one with the fewest
-// values channels-last is taken, so graphs without convolutions are all contiguous.
+// written back, results of scans, scatters and products. What the library reads as a view without
+// strides (an image flattened for a product) is copied for it. Between cuts of equal weight the one
+// with the fewest values channels-last is taken, so graphs without convolutions are all contiguous.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -89,12 +89,19 @@ class Layouts {
       item->kind == Item::Kind::library ? add_library(*item) : add_loops(*item);
     decide();
     explain();
+    copy_flattened();
   }
 
  private:
   struct Edge {
     size_t from, to;  // both ways: the price of deciding them differently
     int64_t bytes;
+  };
+  /// A view that a library item reads and that has no strides when its root is channels-last.
+  struct Flattened {
+    uint32_t item;
+    const Value* shown;
+    const Value* root;
   };
   /// A read whose order may differ from the layout.
   struct Crossing {
@@ -146,7 +153,7 @@ class Layouts {
   void add_library(const Item& item) {
     std::vector<const Value*> operands;
     ir::for_each_operand(item.node->args, [&](const Value* v) { operands.push_back(v); });
-    for (const Value* operand : operands) keep_strided(operand);
+    for (const Value* operand : operands) keep_strided(item, operand);
     switch (item.route) {
       case ops::RouteKind::matmul: return pin(item.slots[0].value, "a product writes it");
       case ops::RouteKind::convolution:
@@ -166,17 +173,59 @@ class Layouts {
     ++convolutions_[value];
   }
 
-  /// An operand that is a view must stay strided whatever the layout of what it shows.
-  void keep_strided(const Value* operand) {
+  /// The library reads views by strides. One that has none when its root is channels-last (a
+  /// flattened image) would be copied then, once for all its readers.
+  void keep_strided(const Item& item, const Value* operand) {
     if (plan_.is_realized(operand)) return;
     const Value* root = view_root(lowering_, operand);
     if (vertex(root) == 0 || root->node == nullptr) return;
     Home home = plan_.homes.at(root);
     Slot& slot = home.item->slots[home.slot];
     ir::Sizes contiguous = std::exchange(slot.strides, channels_last_strides(slot.sizes));
-    bool strided = strided_view(lowering_, operand, root).has_value();
+    const Value* flattened =
+        is_strided(lowering_, operand, root) ? nullptr : first_flat(operand, root);
     slot.strides = contiguous;
-    if (!strided) pin(root, "a library call reads a view of it");
+    if (flattened == nullptr) return;
+    flattened_.push_back({item.id, flattened, root});
+    if (std::exchange(is_flattened_[flattened], 1) == 0)
+      tie(vertex(root), kContiguous, kReorder * bytes_of(slot.sizes, slot.dtype));
+  }
+
+  /// The view nearest to the root that has no strides over it, where the operand has some over that
+  /// view; else the operand.
+  const Value* first_flat(const Value* operand, const Value* root) {
+    const Value* found = operand;
+    for (const Value* at = operand; at != root; at = std::get<Value*>(at->node->args[0]))
+      if (!is_strided(lowering_, at, root)) found = at;
+    return found == operand || is_strided(lowering_, operand, found) ? found : operand;
+  }
+
+  /// Gives a place to the views that have no strides now, each before its first reader.
+  void copy_flattened() {
+    std::vector<std::unique_ptr<Item>> items;
+    size_t next = 0;
+    for (std::unique_ptr<Item>& item : plan_.items) {
+      for (; next < flattened_.size() && flattened_[next].item == item->id; ++next)
+        if (std::unique_ptr<Item> copy = copy_of(flattened_[next]))
+          items.push_back(std::move(copy));
+      items.push_back(std::move(item));
+    }
+    plan_.items = std::move(items);
+    for (uint32_t i = 0; i < plan_.items.size(); ++i) plan_.items[i]->id = i;
+  }
+
+  std::unique_ptr<Item> copy_of(const Flattened& view) {
+    if (!channels_last_[vertex(view.root)] || plan_.is_realized(view.shown)) return nullptr;
+    std::unique_ptr<Item> copy = std::make_unique<Item>();
+    copy->node = view.shown->node;
+    copy->result = view.shown->index;
+    copy->definition = lowering_.definition(copy->node);
+    copy->reason = "a library call reads it in this order";
+    const ir::Type& type = view.shown->type;
+    copy->slots.push_back({view.shown, type.dtype, type.sizes, ir::contiguous_strides(type.sizes)});
+    plan_.homes[view.shown] = {copy.get(), 0};
+    note(*copy->node, "copied for the library: what it shows is channels-last");
+    return copy;
   }
 
   // --- loops
@@ -343,6 +392,8 @@ class Layouts {
   size_t vertices_ = kFirst;
   std::vector<Edge> edges_;
   std::vector<Crossing> crossings_;
+  std::vector<Flattened> flattened_;  // in the order of items
+  DenseMap<Value, char> is_flattened_;
   DenseMap<Value, size_t> vertex_of_;
   DenseMap<Value, int> convolutions_;    // library calls that use the value as an activation
   DenseMap<Value, const char*> pinned_;  // reasons

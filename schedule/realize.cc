@@ -123,17 +123,11 @@ class Realizer {
     ir::for_each_operand(node.args, [&](const Value* operand) {
       const Value* root = view_root(lowering_, operand);
       force(root, "a library call reads it");
-      if (root != operand && !strided(operand, root))
+      if (root != operand && !is_strided(lowering_, operand, root))
         force(operand, "a library call reads it in this order");
       reach(operand).items.insert(item.id);
       reach(root).items.insert(item.id);
     });
-  }
-
-  bool strided(const Value* operand, const Value* root) {
-    if (strided_view(lowering_, operand, root)) return true;
-    Expr split = batch_split(lowering_, operand, root);
-    return split != Expr(1) && strided_view(lowering_, operand, root, split).has_value();
   }
 
   // --- loops

@@ -28,6 +28,11 @@ std::optional<StridedRef> strided_view(GraphLowering& lowering, const ir::Value*
                                        const ir::Value* root, sym::Expr split = 1);
 /// The value that a chain of views starts from.
 const ir::Value* view_root(GraphLowering& lowering, const ir::Value* value);
+/// Once all is realised: the nearest value with a place that strides can show `value` of; itself
+/// where it has one.
+const ir::Value* stored_root(GraphLowering& lowering, const ir::Value* value);
+/// Whether the library can read `value` of `root`: by strides, or by strides of a cut batch.
+bool is_strided(GraphLowering& lowering, const ir::Value* value, const ir::Value* root);
 /// Divisor c when the batch dimension of a view is addressed by b // c and b % c; 1 when it is not.
 sym::Expr batch_split(GraphLowering& lowering, const ir::Value* value, const ir::Value* root);
 
