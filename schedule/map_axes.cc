@@ -137,6 +137,10 @@ void map_points(Kernel& kernel, const Target& target) {
       stage.axes.insert(stage.axes.begin(), kernel.outer.back());
       kernel.outer.pop_back();
     }
+    // The next axis alone would be too much: some of it.
+    if (!kernel.outer.empty() && inside < kSmallestTask)
+      stage.axes.insert(stage.axes.begin(), take_block(kernel, kernel.outer.size() - 1,
+                                                       kPointBlock / inside, {&stage}));
   }
   all_tasks(kernel.outer);
   make_vector(stage.axes.back(), stage, target, false);
