@@ -298,8 +298,9 @@ class Layouts {
   void add_read(const Item& item, const Walk& walk, size_t walker, const Value* value,
                 const ops::Index& index) {
     size_t last = last_dim(value->type.sizes);
-    int64_t bytes = std::min(bytes_of(value->type.sizes, value->type.dtype),
-                             bytes_of(walk.sizes, value->type.dtype));
+    int64_t bytes = bytes_of(value->type.sizes, value->type.dtype);
+    if (item.kind == Item::Kind::map)  // a slice
+      bytes = std::min(bytes, bytes_of(walk.sizes, value->type.dtype));
     bool same = walker != kContiguous && index.size() == walk.axes.size() &&
                 last == last_dim(walk.sizes) && sym::depends_on(index[1], walk.axes[1]) &&
                 sym::depends_on(index[last], walk.axes[last]);
@@ -372,13 +373,16 @@ class Layouts {
   }
 
   void explain(const Slot& slot) {
+    if (slot.value->uses.empty()) return;
     int uses = convolutions_.at(slot.value);
+    std::string result =
+        slot.value->index == 0 ? "" : fmt::format("result {}: ", slot.value->index);
     if (channels_last_[vertex(slot.value)])
-      note(*slot.value->node, uses > 0
-                                  ? fmt::format("channels-last: {} library calls use it", uses)
-                                  : std::string("channels-last: what it is made from or for is"));
+      note(*slot.value->node,
+           result + (uses > 0 ? fmt::format("channels-last: {} library calls use it", uses)
+                              : std::string("channels-last: what it is made from or for is")));
     else if (uses > 0)
-      note(*slot.value->node, reordered(slot.value));
+      note(*slot.value->node, result + reordered(slot.value));
   }
 
   std::string reordered(const Value* value) const {
