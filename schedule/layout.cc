@@ -76,6 +76,7 @@ bool is_convolution(const Item& item) {
 struct Walk {
   ir::Sizes sizes;
   ops::Index axes;
+  ops::Index inner;  // axes of a sum of products or a window
 };
 
 class Layouts {
@@ -268,19 +269,19 @@ class Layouts {
   /// Writes the item's expression at fresh axes.
   Walk write(const Item& item) {
     const ops::Definition& def = item.definition;
-    Walk walk{item.slots[0].sizes, axes_of(item.slots[0].sizes)};
+    Walk walk{item.slots[0].sizes, axes_of(item.slots[0].sizes), {}};
     if (item.kind == Item::Kind::map) {
       def.map(item.result, walk.axes);
       return walk;
     }
-    ops::Index r = axes_of(def.reduce_sizes);
-    def.input(walk.axes, r);
-    return def.full_sizes.empty() ? walk : full_walk(item, walk.axes, r);
+    walk.inner = axes_of(def.reduce_sizes);
+    def.input(walk.axes, walk.inner);
+    return def.full_sizes.empty() ? walk : full_walk(item, walk.axes, walk.inner);
   }
 
   static Walk full_walk(const Item& item, const ops::Index& out, const ops::Index& r) {
     const ops::Definition& def = item.definition;
-    Walk walk{def.full_sizes, ops::Index(def.full_sizes.size())};
+    Walk walk{def.full_sizes, ops::Index(def.full_sizes.size()), {}};
     bool keeps = out.size() == def.full_sizes.size();
     size_t next_r = 0;
     size_t next_out = 0;
@@ -307,19 +308,28 @@ class Layouts {
     if (same) {
       tie(walker, vertex(value), bytes);
       crossings_.push_back({&item, value, walker, vertex(value)});
-    } else if (!walk.axes.empty()) {
+    } else {
       add_moved_read(walk, value, index, bytes);
     }
   }
 
   void add_moved_read(const Walk& walk, const Value* value, const ops::Index& index,
                       int64_t bytes) {
-    Expr inner = walk.axes[last_dim(walk.sizes)];
-    if (inner == Expr(0)) return;
-    if (sym::depends_on(index[last_dim(value->type.sizes)], inner))
-      tie(vertex(value), kContiguous, bytes);
-    else if (sym::depends_on(index[1], inner))
-      tie(vertex(value), kChannelsLast, bytes);
+    Expr last = index[last_dim(value->type.sizes)];
+    for (const ops::Index* axes : {&walk.axes, &walk.inner}) {
+      Expr inner = innermost(*axes);
+      bool along = inner != Expr(0) && sym::depends_on(last, inner);
+      bool across = inner != Expr(0) && sym::depends_on(index[1], inner);
+      if (!along && !across) continue;
+      return tie(vertex(value), along ? kContiguous : kChannelsLast, bytes);
+    }
+  }
+
+  /// The last axis of more than one point; 0 when there is none.
+  static Expr innermost(const ops::Index& axes) {
+    ops::Index::const_reverse_iterator it =
+        std::find_if(axes.rbegin(), axes.rend(), [](Expr axis) { return axis != Expr(0); });
+    return it == axes.rend() ? Expr(0) : *it;
   }
 
   // --- decision
