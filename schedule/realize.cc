@@ -5,7 +5,6 @@
 //
 // Users are visited before producers (reverse program order), so the items that a value reaches are
 // known when it is decided.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
@@ -13,7 +12,6 @@
 #include "base/check.h"
 #include "base/flags.h"
 #include "ir/text.h"
-#include "schedule/fuse.h"
 #include "schedule/schedule.h"
 
 namespace tandem::schedule {
