@@ -18,10 +18,11 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: tandem opt [--pass NAME]... [FILE]    passes on text IR, result on standard output\n"
-    "       tandem schedule [--freeze] [FILE]                kernels and decisions of a graph\n"
+    "       tandem schedule [--freeze] [FILE]     kernels and decisions of a graph\n"
     "       tandem objects FILE [FOLDER]          object code of the kernels\n"
-    "       tandem run [--grad] [--freeze] [--repeat N] [FILE]   compiles and runs a graph on "
-    "generated inputs\n"
+    "       tandem run [--grad] [--freeze] [--repeat N] [--profile N] [FILE]\n"
+    "                                             compiles and runs a graph on generated inputs;\n"
+    "                                             lists the N slowest instructions\n"
     "       tandem help [flags|passes]\n";
 
 std::string read_input(const std::string& path) {
@@ -127,10 +128,21 @@ void print_output(const runtime::Result& result, const std::string& name) {
   std::printf("%s %s:%s\n", name.c_str(), array->describe().c_str(), head.c_str());
 }
 
+/// The slowest instructions, and the library calls with what they reorder.
+void print_profile(const runtime::LoadedProgram& loaded, size_t count) {
+  std::fputs(runtime::to_string(loaded.profile(), count).c_str(), stdout);
+  for (const runtime::LibraryCallReport& call : loaded.library_calls())
+    std::printf("library %s: %s, %.1f Mflop, %ld tasks, reorders %ld KiB and %ld KiB of weights\n",
+                call.label.c_str(), call.implementation.c_str(),
+                static_cast<double>(call.flops) * 1e-6, call.tasks, call.staged_bytes >> 10,
+                call.weight_bytes >> 10);
+}
+
 int run_graph(const std::vector<std::string>& args) {
   Options options;
   std::string path;
   int repeat = 1;
+  size_t profile = 0;
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == "--grad")
       options.gradients = "tangents";
@@ -138,6 +150,8 @@ int run_graph(const std::vector<std::string>& args) {
       options.freeze = true;
     else if (args[i] == "--repeat" && i + 1 < args.size())
       repeat = std::stoi(args[++i]);
+    else if (args[i] == "--profile" && i + 1 < args.size())
+      profile = static_cast<size_t>(std::stoi(args[++i]));
     else
       path = args[i];
   }
@@ -151,6 +165,7 @@ int run_graph(const std::vector<std::string>& args) {
     std::vector<runtime::Result> results = executable->run(inputs);
     for (size_t i = 0; i < results.size(); ++i)
       print_output(results[i], executable->program().outputs[i].name);
+    if (profile > 0) executable->loaded().start_profile();
     std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
     for (int i = 0; i < repeat; ++i) results = executable->run(inputs);
     double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
@@ -159,6 +174,7 @@ int run_graph(const std::vector<std::string>& args) {
     std::printf("passes %.2f ms, schedule %.2f ms, code %.2f ms; a run %.2f us\n",
                 executable->times.passes, executable->times.schedule, executable->times.codegen,
                 us);
+    if (profile > 0) print_profile(executable->loaded(), profile);
   }
   return 0;
 }

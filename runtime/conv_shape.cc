@@ -187,7 +187,10 @@ Cut cut_of(const Call& call) {
   Cut cut;
   cut.images = std::min(wanted, shape.images);
   const bool is_sum = call.op == LibraryOp::convolution_backward_weights;
-  if (is_sum && weights * cut.images > activations) cut.images = 1;
+  // Partial sums of the weights must not move more than the activations do. Half the tasks are
+  // enough where more of them would have to copy slices of channels.
+  if (is_sum) cut.images = std::clamp<int64_t>(activations / weights, 1, cut.images);
+  if (is_sum && 2 * cut.images >= wanted) return cut;
   const int64_t rest = ceil_div(wanted, cut.images);
   if (rest <= 1) return cut;
   const bool by_rows = call.op == LibraryOp::convolution &&

@@ -470,7 +470,8 @@ std::vector<LibraryCallReport> Execution::library_calls() const {
   for (const LibraryState& state : libraries_) {
     if (state.plan == nullptr) continue;
     const PlanReport& report = state.plan->report();
-    reports.push_back({state.call->label, report.implementation, report.flops, report.tasks});
+    reports.push_back({state.call->label, report.implementation, report.flops, report.tasks,
+                       report.staged_bytes, report.weight_bytes});
   }
   return reports;
 }

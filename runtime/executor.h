@@ -31,6 +31,8 @@ struct LibraryCallReport {
   std::string implementation;
   int64_t flops = 0;
   int64_t tasks = 0;
+  int64_t staged_bytes = 0;  // activations and factors that are reordered at each call
+  int64_t weight_bytes = 0;  // convolution weights that are
 };
 
 /// A program with its kernels and constants, ready to be called once its constants are given. Calls

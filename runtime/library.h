@@ -29,6 +29,7 @@ struct PlanReport {
   int64_t tasks = 0;         // of the main loop
   int64_t staged_bytes = 0;  // operands copied because oneDNN cannot read or write their strides
   int64_t packed_bytes = 0;  // a constant weight in the layout that the library prefers
+  int64_t weight_bytes = 0;  // convolution weights brought to or from that layout at each call
   bool is_slow = false;      // a reference or jit-gemm implementation
 };
 

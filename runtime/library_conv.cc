@@ -95,6 +95,7 @@ class ConvolutionPlan final : public LibraryPlan {
   void make_reorders();
   void measure_scratch();
   void choose_packing();
+  int64_t sliced_bytes(const Shape& shape) const;
 
   void fill_result(std::byte* out, const std::byte* bias) const;
   void prepare_teams(int count);
@@ -137,6 +138,9 @@ ConvolutionPlan::ConvolutionPlan(Call call, bool is_constant_weight) : call_(std
   if (is_constant_weight && !is_weight_gradient()) choose_packing();
   for (const Activation* activation : {&x_, &y_})
     if (activation->is_staged) report_.staged_bytes += activation->bytes();
+  for (const Task& task : tasks_)
+    report_.staged_bytes += sliced_bytes(variants_[task.variant].shape);
+  report_.weight_bytes = prepared_bytes_ - report_.packed_bytes;
   report_.tasks = static_cast<int64_t>(tasks_.size());
   report_.implementation = variants_[0].main->primitive().implementation();
   report_.is_slow = report_.implementation.starts_with("ref") ||
@@ -304,15 +308,21 @@ void ConvolutionPlan::make_reorders() {
   }
 }
 
+// Bytes of a slice of some channels, which a task copies; 0 where it has all of them.
+int64_t slice_of(const Activation& whole, const Dims& sizes) {
+  return sizes[1] == whole.sizes[1] ? 0 : align(product_of(sizes) * size_of(whole.dtype));
+}
+
+int64_t ConvolutionPlan::sliced_bytes(const Shape& shape) const {
+  return slice_of(x_, shape.x_sizes()) + slice_of(y_, shape.y_sizes());
+}
+
 void ConvolutionPlan::measure_scratch() {
   for (const Variant& variant : variants_) {
     scratchpad_bytes_ =
         std::max(scratchpad_bytes_, align(variant.main->primitive().scratchpad_bytes()));
-    const auto slice = [](const Activation& whole, const Dims& sizes) {
-      return sizes[1] == whole.sizes[1] ? 0 : align(product_of(sizes) * size_of(whole.dtype));
-    };
-    x_slice_bytes_ = std::max(x_slice_bytes_, slice(x_, variant.shape.x_sizes()));
-    y_slice_bytes_ = std::max(y_slice_bytes_, slice(y_, variant.shape.y_sizes()));
+    x_slice_bytes_ = std::max(x_slice_bytes_, slice_of(x_, variant.shape.x_sizes()));
+    y_slice_bytes_ = std::max(y_slice_bytes_, slice_of(y_, variant.shape.y_sizes()));
   }
   for (const WeightLayout& layout : layouts_)
     scratchpad_bytes_ =

@@ -100,6 +100,33 @@ bool walks_as_one(const std::vector<Expr>& indices, const Axis& a, const Axis& b
   return true;
 }
 
+/// What one step along the axis adds to the address; nothing when that is no fixed number.
+std::optional<Expr> stride_along(Expr address, Expr axis) {
+  if (!sym::depends_on(address, axis)) return Expr(0);
+  std::optional<sym::Affine> affine = sym::affine_in(address, axis);
+  return affine ? std::optional(affine->coefficient) : std::nullopt;
+}
+
+/// Address of the store that says in which order memory is walked: of those that depend on most
+/// outer axes the first.
+std::optional<Expr> leading_address(const Kernel& kernel) {
+  std::optional<Expr> leading;
+  size_t most = 0;
+  for (const Stage& stage : kernel.stages) {
+    for (const std::vector<Store>* list : {&stage.body, &stage.after}) {
+      for (const Store& store : *list) {
+        size_t count = std::count_if(
+            kernel.outer.begin(), kernel.outer.end(),
+            [&](const Axis& axis) { return sym::depends_on(store.index, axis.index); });
+        if (count <= most) continue;
+        most = count;
+        leading = store.index;
+      }
+    }
+  }
+  return leading;
+}
+
 bool merge_once(Kernel& kernel) {
   std::vector<Expr> indices = index_expressions(kernel);
   for (std::vector<Axis>* list : axis_lists(kernel)) {
@@ -235,6 +262,23 @@ Axis take_block(Kernel& kernel, size_t number, int64_t block, const std::vector<
   for (Stage* stage : stages) substitute_axes(kernel, *stage, {{axis.index, first + low.index}});
   kernel.outer[number] = high;
   return low;
+}
+
+void order_axes(Kernel& kernel) {
+  std::optional<Expr> address = leading_address(kernel);
+  if (!address) return;
+  std::vector<Expr> strides;
+  for (const Axis& axis : kernel.outer) {
+    std::optional<Expr> stride = stride_along(*address, axis.index);
+    if (!stride) return;
+    strides.push_back(*stride);
+  }
+  // By insertion: symbolic strides are ordered in part only, and what is not known stays.
+  for (size_t i = 1; i < strides.size(); ++i)
+    for (size_t k = i; k > 0 && sym::known_lt(strides[k - 1], strides[k]); --k) {
+      std::swap(strides[k - 1], strides[k]);
+      std::swap(kernel.outer[k - 1], kernel.outer[k]);
+    }
 }
 
 void merge_axes(Kernel& kernel) {

@@ -40,6 +40,9 @@ void make_vector(loop::Axis& axis, const loop::Stage& stage, const Target& targe
 loop::Axis take_block(loop::Kernel& kernel, size_t number, int64_t block,
                       const std::vector<loop::Stage*>& stages);
 
+/// Sorts the outer axes as the first store that walks most of them does: widest stride first.
+void order_axes(loop::Kernel& kernel);
+
 /// Merges neighbouring axes that every access walks as one.
 void merge_axes(loop::Kernel& kernel);
 

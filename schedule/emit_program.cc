@@ -364,7 +364,7 @@ class Emitter {
   }
 
   StridedRef view(const Value* value, Expr split) {
-    const Value* root = plan_.is_realized(value) ? value : view_root(lowering_, value);
+    const Value* root = stored_root(lowering_, value);
     std::optional<StridedRef> ref = strided_view(lowering_, value, root, split);
     TD_CHECK(ref.has_value()) << "a library operand has no strides";
     return *ref;
@@ -372,7 +372,7 @@ class Emitter {
 
   Expr split_of(const Value* value) {
     if (plan_.is_realized(value)) return 1;
-    const Value* root = view_root(lowering_, value);
+    const Value* root = stored_root(lowering_, value);
     if (strided_view(lowering_, value, root)) return 1;
     return batch_split(lowering_, value, root);
   }
@@ -509,6 +509,8 @@ Scheduled schedule_one(const ir::Graph& graph, const Target& target) {
   plan.target = target;
   GraphLowering lowering(plan);
   realize(plan, lowering);
+  choose_layouts(plan, lowering);
+  split_reductions(plan, lowering);
   Drafts drafts = form_groups(plan, lowering);
   std::vector<Group> groups;
   for (const Draft& draft : drafts.drafts)

@@ -144,6 +144,22 @@ class Fuser {
     return !few_rows || (length && *length <= 4096);
   }
 
+  /// Whether the rows of a space run along the memory that a full member walks. Rows of a
+  /// channels-last value do where they hold its channels.
+  static bool walks_rows(const Item& item, const Space& space) {
+    if (!item.channels_last) return true;
+    bool reduces = !item.definition.full_sizes.empty() && item.kind == Item::Kind::reduce;
+    const ir::Sizes& sizes = reduces ? item.definition.full_sizes : item.slots[0].sizes;
+    Expr rows = numel(space.outer);
+    return rows == Expr(1) || rows == sizes[0];
+  }
+
+  static bool all_walk_rows(const Draft& draft, const Space& space) {
+    return std::all_of(draft.members.begin(), draft.members.end(), [&](const Member& member) {
+      return member.extent == Extent::row || walks_rows(*member.item, space);
+    });
+  }
+
   /// The group's space with room for the item, or nothing when it does not fit.
   std::optional<std::pair<Space, Extent>> fit(const Draft& draft, const Item& item) const {
     const Space& have = draft.space;
@@ -155,7 +171,8 @@ class Fuser {
         return std::nullopt;
       }
       if (count == numel(have.outer)) return std::pair{have, Extent::row};
-      if (count == numel(have.outer) * numel(have.inner) && rows_may_grow(have))
+      bool whole = count == numel(have.outer) * numel(have.inner) && rows_may_grow(have);
+      if (whole && walks_rows(item, have) && all_walk_rows(draft, have))
         return std::pair{have, Extent::full};
       return std::nullopt;
     }
@@ -163,6 +180,7 @@ class Fuser {
     if (item.partial_rows != Expr(0) && adds_rows(draft, item))
       return std::pair{have, Extent::columns};
     if (have.reduces) return fit_reduction(draft, have, want, item);
+    if (!walks_rows(item, want) || !all_walk_rows(draft, want)) return std::nullopt;
     return fit_into_rows(draft, have, want);
   }
 
@@ -387,11 +405,18 @@ class Fuser {
     for (uint32_t before : depends)
       if (reaches(before, number)) return false;
     std::optional<int> stage = stage_of(draft, room->second, reads);
-    if (!stage) return false;
+    if (!stage || !may_have_stage(draft, item, *stage)) return false;
     draft.space = room->first;
     draft.depends.insert(depends.begin(), depends.end());
     add_member(number, item, room->second, *stage, reads);
     return true;
+  }
+
+  /// Reductions across memory are columns, and columns have one stage: a second one would walk rows
+  /// of strided elements.
+  static bool may_have_stage(const Draft& draft, const Item& item, int stage) {
+    bool across = item.channels_last && !draft.space.whole;
+    return stage == 0 || item.kind != Item::Kind::reduce || !across;
   }
 
   /// First stage in which everything the item reads of the group is ready; nothing when a read is

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "schedule/fuse.h"
 
 namespace tandem::schedule {
 
@@ -13,6 +14,16 @@ using loop::Val;
 
 loop::Val at_op_boundary(loop::ScalarPool& pool, Val value, DType dtype) {
   return pool.cast(pool.cast(value, dtype), compute_type(dtype));
+}
+
+Val ProbeSink::element(const ir::Value* value, const ops::Index& index, Val) {
+  reads.emplace_back(value, index);
+  return pool_.load(static_cast<int32_t>(value->id), value->type.dtype,
+                    linear_index(index, value->type.sizes));
+}
+
+Val ProbeSink::scalar_input(const ir::Value* value) {
+  return pool_.load(static_cast<int32_t>(value->id), value->type.dtype, 0);
 }
 
 GraphLowering::Into::Into(GraphLowering& lowering, Sink& sink)

@@ -21,6 +21,21 @@ class Sink {
   virtual int32_t error(const std::string& text) = 0;
 };
 
+/// Writes expressions into a pool of its own, to be looked at; remembers what they read and where.
+class ProbeSink final : public Sink {
+ public:
+  explicit ProbeSink(sym::Pool& symbols) : pool_(symbols) {}
+  loop::ScalarPool& scalars() override { return pool_; }
+  loop::Val element(const ir::Value* value, const ops::Index& index, loop::Val mask) override;
+  loop::Val scalar_input(const ir::Value* value) override;
+  int32_t error(const std::string&) override { return 0; }
+
+  std::vector<std::pair<const ir::Value*, ops::Index>> reads;
+
+ private:
+  loop::ScalarPool pool_;
+};
+
 class GraphLowering final : public ops::Lowering {
  public:
   explicit GraphLowering(Plan& plan) : plan_(&plan) {}

@@ -137,6 +137,10 @@ void map_points(Kernel& kernel, const Target& target) {
       stage.axes.insert(stage.axes.begin(), kernel.outer.back());
       kernel.outer.pop_back();
     }
+    // The next axis alone would be too much: some of it.
+    if (!kernel.outer.empty() && inside < kSmallestTask)
+      stage.axes.insert(stage.axes.begin(), take_block(kernel, kernel.outer.size() - 1,
+                                                       kPointBlock / inside, {&stage}));
   }
   all_tasks(kernel.outer);
   make_vector(stage.axes.back(), stage, target, false);
@@ -308,6 +312,7 @@ bool has_reduction(const Kernel& kernel) {
 void map_axes(Kernel& kernel, const Target& target) {
   kernel.target = target.features;
   split_by_divisors(kernel);
+  order_axes(kernel);
   merge_axes(kernel);
   if (accumulates(kernel)) return map_scatter(kernel, target);
   if (map_product(kernel, target)) return;

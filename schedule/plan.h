@@ -41,6 +41,8 @@ struct Item {
   /// where the sums are no columns of a row-major space.
   sym::Expr partial_rows = 0;
   std::string reason;  // why it is realised
+  /// The item walks memory channels-last: so lie its slots, or what it reduces.
+  bool channels_last = false;
 };
 
 /// Strided elements of a realised value (or graph input): what a view of it denotes.

@@ -5,7 +5,6 @@
 //
 // Users are visited before producers (reverse program order), so the items that a value reaches are
 // known when it is decided.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <set>
@@ -13,7 +12,6 @@
 #include "base/check.h"
 #include "base/flags.h"
 #include "ir/text.h"
-#include "schedule/fuse.h"
 #include "schedule/schedule.h"
 
 namespace tandem::schedule {
@@ -37,24 +35,8 @@ constexpr int kMaxInlineDepth = 48;
 /// What computing one element of the op itself takes, operands aside.
 struct Weight {
   bool transcendental = false;
+  bool divides = false;   // or takes a root: as dear where it is not the lanes' axis that it skips
   int full_operands = 0;  // operands with as many elements as the result
-};
-
-class ProbeSink final : public Sink {
- public:
-  explicit ProbeSink(sym::Pool& symbols) : pool_(symbols) {}
-  loop::ScalarPool& scalars() override { return pool_; }
-  loop::Val element(const Value* value, const ops::Index& index, loop::Val) override {
-    return pool_.load(static_cast<int32_t>(value->id), value->type.dtype,
-                      linear_index(index, value->type.sizes));
-  }
-  loop::Val scalar_input(const Value* value) override {
-    return pool_.load(static_cast<int32_t>(value->id), value->type.dtype, 0);
-  }
-  int32_t error(const std::string&) override { return 0; }
-
- private:
-  loop::ScalarPool pool_;
 };
 
 class Realizer {
@@ -139,17 +121,11 @@ class Realizer {
     ir::for_each_operand(node.args, [&](const Value* operand) {
       const Value* root = view_root(lowering_, operand);
       force(root, "a library call reads it");
-      if (root != operand && !strided(operand, root))
+      if (root != operand && !is_strided(lowering_, operand, root))
         force(operand, "a library call reads it in this order");
       reach(operand).items.insert(item.id);
       reach(root).items.insert(item.id);
     });
-  }
-
-  bool strided(const Value* operand, const Value* root) {
-    if (strided_view(lowering_, operand, root)) return true;
-    Expr split = batch_split(lowering_, operand, root);
-    return split != Expr(1) && strided_view(lowering_, operand, root, split).has_value();
   }
 
   // --- loops
@@ -163,7 +139,6 @@ class Realizer {
     for (const Value* result : node.results) add_slot(item, result);
     bool repeats = def.kind == Kind::reduce && def.full_sizes.empty();
     propagate(node, {{item.id}, repeats, false, 0});
-    if (def.kind == Kind::reduce) split_reduction(item);
   }
 
   Reach& reach(const Value* value) { return reach_[value]; }
@@ -205,11 +180,12 @@ class Realizer {
     if (node.op->is_view() && lowering_.definition(&node).kind == Kind::map && !to.repeated)
       return "";
     Weight weight = weigh(node);
+    bool dear = weight.transcendental || (weight.divides && result->type.numel() != Expr(1));
+    if (to.broadcast && dear) return "it is read at many places";
     bool costly = weight.transcendental || weight.full_operands > 1;
     if (to.repeated && !node.op->is_view())
       return costly ? "a window or product reads it many times" : "";
     if (to.items.size() > 1 && costly) return "several kernels or stages read it";
-    if (to.broadcast && weight.transcendental) return "it is read at many places";
     if (picks_few(node)) return "it picks few elements, perhaps of rows that are at hand";
     if (to.items.size() > 1 && narrows(node)) return "it is smaller than what it is made from";
     return "";
@@ -255,7 +231,12 @@ class Realizer {
     ir::for_each_operand(node.args, [&](const Value* operand) {
       weight.full_operands += operand->type.is_tensor() && operand->type.numel() == elements;
     });
-    weight.transcendental = has_transcendental(node);
+    ProbeSink sink(plan_.graph->pool());
+    for (loop::Val part : own_scalars(node, sink)) {
+      bool divides = part->opcode == loop::Opcode::sqrt || part->opcode == loop::Opcode::div;
+      weight.transcendental |= loop::is_transcendental(part->opcode);
+      weight.divides |= divides && is_float(part->dtype);
+    }
     return weight;
   }
 
@@ -276,113 +257,6 @@ class Realizer {
     std::vector<loop::Val> parts = own_scalars(node, sink);
     return std::any_of(parts.begin(), parts.end(),
                        [](loop::Val part) { return loop::is_transcendental(part->opcode); });
-  }
-
-  // --- long reductions
-  // ----------------------------------------------------------------------------
-
-  /// Partial sums over blocks of the reduced elements, when the results alone are too few to occupy
-  /// a machine. The number of blocks depends on shapes only, so bits do not depend on threads.
-  void split_reduction(Item& item) {
-    if (item.definition.full_sizes.empty() || item.slots.size() != 1) return;
-    if (loop::results(item.definition.combiner) != 1) return;
-    Expr reduced = sym::product(item.definition.reduce_sizes);
-    Expr results = item.slots[0].value->type.numel();
-    std::optional<int64_t> n = reduced.constant();
-    std::optional<int64_t> m = results.constant();
-    bool few_results = m.has_value() && *m < kEnoughResults;
-    bool long_enough = !n.has_value() || *n >= kLongReduction;
-    if (!few_results || !long_enough) return;
-    bool rows = !item.definition.reduced_dims.empty() &&
-                item.definition.reduced_dims.back() + 1 ==
-                    static_cast<int64_t>(item.definition.full_sizes.size());
-    int64_t block =
-        rows ? kRowBlock : std::max<int64_t>(kRowBlock / std::max<int64_t>(*m, 1), kMinColumnBlock);
-    if (n.has_value() && *n < 2 * block) return;
-    add_partials(item, block, reduced);
-  }
-
-  static constexpr int64_t kEnoughResults = 4096;
-  static constexpr int64_t kLongReduction = 2048;
-  static constexpr int64_t kRowBlock = 16384;
-  static constexpr int64_t kMinColumnBlock = 128;
-
-  void add_partials(Item& item, int64_t block, Expr reduced) {
-    Item& partial = new_item(Item::Kind::reduce, *item.node, "partial results of a long reduction");
-    Expr blocks = sym::ceil_div(reduced, block);
-    partial.definition = partial_definition(item, block, reduced);
-    const Value* result = item.slots[0].value;
-    ir::Sizes sizes = result->type.sizes;
-    sizes.insert(sizes.begin(), blocks);
-    DType dtype = accumulator_dtype(item);
-    partial.slots.push_back({nullptr, dtype, sizes, ir::contiguous_strides(sizes)});
-    item.partial_of = &partial;
-    if (sums_columns(item) && sym::known_divisible(reduced, block)) partial.partial_rows = reduced;
-    item.definition.reduce_sizes = {blocks};
-    item.definition.full_sizes.clear();
-    item.definition.reduced_dims.clear();
-    item.definition.input = nullptr;  // reads the partials
-  }
-
-  /// Whether the leading dimensions are summed, and all of them that come before a kept one.
-  static bool sums_columns(const Item& item) {
-    const std::vector<int64_t>& dims = item.definition.reduced_dims;
-    for (size_t i = 0; i < dims.size(); ++i)
-      if (dims[i] != static_cast<int64_t>(i)) return false;
-    return item.definition.combiner == loop::Combiner::sum &&
-           dims.size() < item.definition.full_sizes.size();
-  }
-
-  DType accumulator_dtype(const Item& item) {
-    switch (item.definition.combiner) {
-      case loop::Combiner::any:
-      case loop::Combiner::all: return DType::boolean;
-      default: return accumulate_type_of(item);
-    }
-  }
-  DType accumulate_type_of(const Item& item) {
-    ProbeSink sink(plan_.graph->pool());
-    GraphLowering::Into into(lowering_, sink);
-    lowering_.set_opaque(true);
-    ops::Index out;
-    ops::Index r;
-    for (Expr size : item.slots[0].value->type.sizes)
-      out.push_back(plan_.graph->pool().index("p", size));
-    for (Expr size : item.definition.reduce_sizes)
-      r.push_back(plan_.graph->pool().index("p", size));
-    DType dtype = item.definition.input(out, r)[0]->dtype;
-    lowering_.set_opaque(false);
-    return dtype;
-  }
-
-  ops::Definition partial_definition(const Item& item, int64_t block, Expr reduced) {
-    ops::Definition def;
-    def.kind = Kind::reduce;
-    def.combiner = item.definition.combiner;
-    def.reduce_sizes = {Expr(block)};
-    std::vector<Expr> sizes = item.definition.reduce_sizes;
-    loop::Combiner combiner = def.combiner;
-    GraphLowering* lowering = &lowering_;
-    std::function<std::vector<loop::Val>(const ops::Index&, const ops::Index&)> input =
-        item.definition.input;
-    def.input = [=](const ops::Index& out, const ops::Index& r) {
-      Expr linear = out[0] * block + r[0];
-      ops::Index inner(sizes.size());
-      Expr rest = linear;
-      for (size_t i = sizes.size(); i-- > 0;) {
-        inner[i] = i == 0 ? rest : sym::mod(rest, sizes[i]);
-        if (i != 0) rest = sym::floor_div(rest, sizes[i]);
-      }
-      loop::ScalarPool& pool = lowering->scalars();
-      loop::Val inside = pool.binary(loop::Opcode::lt, pool.index(linear), pool.index(reduced));
-      ops::Index results(out.begin() + 1, out.end());
-      std::vector<loop::Val> values =
-          lowering->masked(inside, [&] { return input(results, inner); });
-      values[0] =
-          pool.select(inside, values[0], loop::identity_of(pool, combiner, values[0]->dtype));
-      return values;
-    };
-    return def;
   }
 
   Plan& plan_;

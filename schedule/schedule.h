@@ -11,8 +11,15 @@
 namespace tandem::schedule {
 
 /// Decides which values are computed as such (items) and which are inlined into their users;
-/// chooses library routes; splits long reductions. realize.cc
+/// chooses library routes. realize.cc
 void realize(Plan& plan, GraphLowering& lowering);
+
+/// Gives every slot its strides: channels-last where convolutions and what stands between them are
+/// better off so, else contiguous. layout.cc
+void choose_layouts(Plan& plan, GraphLowering& lowering);
+
+/// Long reductions with few results become two items. split_reduction.cc
+void split_reductions(Plan& plan, GraphLowering& lowering);
 
 /// What a chain of views of a realised value denotes, when strides can say it. `split`: cut result
 /// dimension 0 into (n / split, split) first (batches that flatten two dimensions); 1 for no cut.
@@ -21,6 +28,11 @@ std::optional<StridedRef> strided_view(GraphLowering& lowering, const ir::Value*
                                        const ir::Value* root, sym::Expr split = 1);
 /// The value that a chain of views starts from.
 const ir::Value* view_root(GraphLowering& lowering, const ir::Value* value);
+/// Once all is realised: the nearest value with a place that strides can show `value` of; itself
+/// where it has one.
+const ir::Value* stored_root(GraphLowering& lowering, const ir::Value* value);
+/// Whether the library can read `value` of `root`: by strides, or by strides of a cut batch.
+bool is_strided(GraphLowering& lowering, const ir::Value* value, const ir::Value* root);
 /// Divisor c when the batch dimension of a view is addressed by b // c and b % c; 1 when it is not.
 sym::Expr batch_split(GraphLowering& lowering, const ir::Value* value, const ir::Value* root);
 

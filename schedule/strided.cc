@@ -101,6 +101,19 @@ const ir::Value* view_root(GraphLowering& lowering, const ir::Value* value) {
   return value;
 }
 
+const ir::Value* stored_root(GraphLowering& lowering, const ir::Value* value) {
+  const ir::Value* last = view_root(lowering, value);
+  for (const ir::Value* at = value; at != last; at = std::get<ir::Value*>(at->node->args[0]))
+    if (lowering.plan().is_realized(at) && is_strided(lowering, value, at)) return at;
+  return last;
+}
+
+bool is_strided(GraphLowering& lowering, const ir::Value* value, const ir::Value* root) {
+  if (strided_view(lowering, value, root)) return true;
+  Expr split = batch_split(lowering, value, root);
+  return split != Expr(1) && strided_view(lowering, value, root, split).has_value();
+}
+
 std::optional<StridedRef> strided_view(GraphLowering& lowering, const ir::Value* value,
                                        const ir::Value* root, Expr split) {
   RootSink sink(lowering.plan().graph->pool(), lowering.plan());

@@ -5,11 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/graph/adjacency_list.hpp>
-#include <boost/graph/boykov_kolmogorov_max_flow.hpp>
 #include <cmath>
 
 #include "base/check.h"
+#include "base/flow_network.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "passes/partition/partition.h"
@@ -21,61 +20,10 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-using Traits = boost::adjacency_list_traits<boost::vecS, boost::vecS, boost::directedS>;
-using FlowGraph = boost::adjacency_list<
-    boost::vecS, boost::vecS, boost::directedS,
-    boost::property<boost::vertex_color_t, boost::default_color_type,
-                    boost::property<boost::vertex_predecessor_t, Traits::edge_descriptor,
-                                    boost::property<boost::vertex_distance_t, long>>>,
-    boost::property<
-        boost::edge_capacity_t, int64_t,
-        boost::property<boost::edge_residual_capacity_t, int64_t,
-                        boost::property<boost::edge_reverse_t, Traits::edge_descriptor>>>>;
-
 /// More than all values together weigh: such an edge is in no minimum cut.
 constexpr int64_t kUncuttable = int64_t{1} << 60;
 /// No weight exceeds this, so that a million of them stay below kUncuttable.
 constexpr int64_t kMaxWeight = int64_t{1} << 40;
-
-class Network {
- public:
-  explicit Network(size_t vertices) : graph_(vertices) {}
-
-  void connect(size_t from, size_t to, int64_t capacity) {
-    if (from == to) return;
-    Traits::edge_descriptor edge = boost::add_edge(from, to, graph_).first;
-    Traits::edge_descriptor reverse = boost::add_edge(to, from, graph_).first;
-    boost::put(boost::edge_capacity, graph_, edge, capacity);
-    boost::put(boost::edge_capacity, graph_, reverse, 0);
-    boost::put(boost::edge_reverse, graph_, edge, reverse);
-    boost::put(boost::edge_reverse, graph_, reverse, edge);
-  }
-
-  int64_t flow(size_t source, size_t sink) {
-    return boost::boykov_kolmogorov_max_flow(graph_, source, sink);
-  }
-
-  /// After flow: what the source still reaches, the smallest source side of all minimum cuts.
-  std::vector<char> source_side(size_t source) const {
-    std::vector<char> reached(boost::num_vertices(graph_), 0);
-    std::vector<size_t> open{source};
-    reached[source] = 1;
-    while (!open.empty()) {
-      size_t at = open.back();
-      open.pop_back();
-      for (auto [edge, end] = boost::out_edges(at, graph_); edge != end; ++edge) {
-        size_t to = boost::target(*edge, graph_);
-        if (reached[to] || boost::get(boost::edge_residual_capacity, graph_, *edge) <= 0) continue;
-        reached[to] = 1;
-        open.push_back(to);
-      }
-    }
-    return reached;
-  }
-
- private:
-  FlowGraph graph_;
-};
 
 /// Runs inside the kernel of what reads it, so that computing it again moves no memory of its own.
 bool is_light(const Node& node) {
@@ -101,7 +49,7 @@ class MinCut {
   ir::Values run() {
     measure_distances();
     find_banned();
-    Network network = build();
+    FlowNetwork network = build();
     int64_t flow = network.flow(kSource, kSink);
     TD_CHECK(flow < kUncuttable) << "a value can be neither saved nor computed again";
     std::vector<char> above = network.source_side(kSource);
@@ -311,8 +259,8 @@ class MinCut {
   // --- the network
   // ---------------------------------------------------------------------------------
 
-  Network build() const {
-    Network network(2 + 2 * graph_.value_ids());
+  FlowNetwork build() const {
+    FlowNetwork network(2 + 2 * graph_.value_ids());
     for_each_value([&](const Value* value) {
       bool is_given = value->node == nullptr || banned_.at(value->node);
       if (is_given) network.connect(kSource, in(value), kUncuttable);
@@ -322,7 +270,7 @@ class MinCut {
     return network;
   }
 
-  void connect_reader(Network& network, const Value& value, const ir::Use& use) const {
+  void connect_reader(FlowNetwork& network, const Value& value, const ir::Use& use) const {
     if (use.node == nullptr) {
       bool is_gradient = graph_.outputs()[use.arg].kind == ir::OutputKind::gradient;
       if (is_gradient) network.connect(out(&value), kSink, kUncuttable);

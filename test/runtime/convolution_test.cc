@@ -98,8 +98,7 @@ Tensors make_tensors(const Case& one, LibraryOp op, DType dtype, Layout layout, 
 }
 
 // With a constant weight: packed before, where the plan wants it so.
-const Array& run(const Tensors& t, std::string* implementation = nullptr,
-                 bool is_constant = false) {
+const Array& run(const Tensors& t, PlanReport* report = nullptr, bool is_constant = false) {
   std::vector<const Array*> arrays;
   switch (t.call.op) {
     case LibraryOp::convolution_backward_data: arrays = {&t.y, &t.weight, &t.x}; break;
@@ -125,7 +124,7 @@ const Array& run(const Tensors& t, std::string* implementation = nullptr,
     data[1] = packed.raw();
   }
   plan->execute(data);
-  if (implementation != nullptr) *implementation = plan->report().implementation;
+  if (report != nullptr) *report = plan->report();
   return *arrays.back();
 }
 
@@ -257,6 +256,21 @@ TEST(ConvolutionTest, SameBitsAtAnyThreadCount) {
         }
       }
   set_threads(saved);
+}
+
+// What the caller's layout costs: nothing channels-last, both activations otherwise.
+TEST(ConvolutionTest, ReportsReorders) {
+  std::mt19937 random(4);
+  const Case one{8, 32, 64, 1, {8, 8}, {3, 3}, 1, 1, 1};
+  const int64_t x_bytes = 8 * 32 * 64 * 4, y_bytes = 8 * 64 * 64 * 4;
+  for (const LibraryOp op : kOps) {
+    PlanReport report;
+    run(make_tensors(one, op, DType::f32, Layout::last, false, random), &report);
+    EXPECT_EQ(report.staged_bytes, 0) << name_of_case(one, op);
+    EXPECT_GE(report.weight_bytes, 32 * 64 * 9 * 4) << name_of_case(one, op);
+    run(make_tensors(one, op, DType::f32, Layout::first, false, random), &report);
+    EXPECT_EQ(report.staged_bytes, x_bytes + y_bytes) << name_of_case(one, op);
+  }
 }
 
 TEST(ConvolutionTest, UserMistakes) {

@@ -34,7 +34,7 @@ THIRD_PARTY = {
     "dnnl": {"runtime", "bench"},
     "omp": {"runtime", "bench"},
     "simdjson": {"frontend"},
-    "boost": {"passes"},
+    "boost": {"base"},
     "nanobind": {"python"},
     "Python": {"python"},
     "gtest": {"test"},

@@ -1,0 +1,426 @@
+// Which realised values lie channels-last. The library computes convolutions channels-last and
+// reorders what lies otherwise, at every call; kernels run along whatever dimension is dense, but
+// one that meets two layouts walks one of them across memory. So every value has two layouts to
+// choose from, and every item an order in which it walks (that of its results, or of what it
+// reduces). Both are vertices of a flow network: a convolution's reorder is an edge to the
+// channels-last side, a read in another order than the value lies an edge between the two, and what
+// must stay contiguous is tied to the other side. Its minimum cut moves the fewest bytes.
+//
+// Contiguous stay: inputs and results of the graph (their signature says how they lie), what is
+// written back, results of scans, scatters and products. What the library reads as a view without
+// strides (an image flattened for a product) is copied for it. Between cuts of equal weight the one
+// with the fewest values channels-last is taken, so graphs without convolutions are all contiguous.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/flow_network.h"
+#include "ir/text.h"
+#include "schedule/schedule.h"
+
+namespace tandem::schedule {
+namespace {
+
+using ir::Value;
+using sym::Expr;
+
+constexpr size_t kChannelsLast = 0;  // source
+constexpr size_t kContiguous = 1;    // sink
+constexpr size_t kFirst = 2;
+constexpr int64_t kMust = int64_t{1} << 50;
+constexpr int64_t kMaxBytes = int64_t{1} << 36;
+constexpr int64_t kReorder = 2;       // a reorder reads and writes what a kernel would only read
+constexpr int64_t kTypicalSize = 32;  // of a symbol
+
+bool is_one(Expr size) { return size == Expr(1); }
+
+/// Sizes whose two layouts differ: several channels and several places.
+bool has_two_layouts(const ir::Sizes& sizes) {
+  if (sizes.size() < 3 || sizes.size() > 5 || is_one(sizes[1])) return false;
+  return !std::all_of(sizes.begin() + 2, sizes.end(), is_one);
+}
+
+ir::Sizes channels_last_strides(const ir::Sizes& sizes) {
+  ir::Sizes strides(sizes.size());
+  Expr stride = sizes[1];
+  for (size_t i = sizes.size(); i-- > 2;) {
+    strides[i] = stride;
+    stride = stride * sizes[i];
+  }
+  strides[1] = 1;
+  strides[0] = stride;
+  return strides;
+}
+
+/// Roughly; a symbol counts as a middling number.
+int64_t bytes_of(const ir::Sizes& sizes, DType dtype) {
+  std::optional<int64_t> count =
+      sym::evaluate(sym::product(sizes), [](const sym::Node* symbol) -> std::optional<int64_t> {
+        return std::clamp(kTypicalSize, symbol->range.lo, symbol->range.hi);
+      });
+  return std::clamp<int64_t>(count.value_or(1), 1, kMaxBytes) * size_of(dtype);
+}
+
+size_t last_dim(const ir::Sizes& sizes) {
+  size_t last = sizes.size() - 1;
+  while (last > 0 && is_one(sizes[last])) --last;
+  return last;
+}
+
+bool is_convolution(const Item& item) {
+  return item.kind == Item::Kind::library && item.route != ops::RouteKind::matmul;
+}
+
+/// The points that an item walks: sizes, and the axes of that shape.
+struct Walk {
+  ir::Sizes sizes;
+  ops::Index axes;
+  ops::Index inner;  // axes of a sum of products or a window
+};
+
+class Layouts {
+ public:
+  Layouts(Plan& plan, GraphLowering& lowering) : plan_(plan), lowering_(lowering) {}
+
+  void run() {
+    add_values();
+    pin_signature();
+    for (const std::unique_ptr<Item>& item : plan_.items)
+      item->kind == Item::Kind::library ? add_library(*item) : add_loops(*item);
+    decide();
+    explain();
+    copy_flattened();
+  }
+
+ private:
+  struct Edge {
+    size_t from, to;  // both ways: the price of deciding them differently
+    int64_t bytes;
+  };
+  /// A view that a library item reads and that has no strides when its root is channels-last.
+  struct Flattened {
+    uint32_t item;
+    const Value* shown;
+    const Value* root;
+  };
+  /// A read whose order may differ from the layout.
+  struct Crossing {
+    const Item* item;
+    const Value* value;
+    size_t walker, read;
+  };
+
+  size_t add_vertex() { return vertices_++; }
+  void tie(size_t a, size_t b, int64_t bytes) { edges_.push_back({a, b, bytes}); }
+
+  /// 0 for values with one layout.
+  size_t vertex(const Value* value) const { return vertex_of_.at(value); }
+
+  // --- values
+  // -------------------------------------------------------------------------------------
+
+  void add_values() {
+    for (const Value* input : plan_.graph->inputs())
+      if (input->type.is_tensor() && has_two_layouts(input->type.sizes)) add_input(input);
+    for (const std::unique_ptr<Item>& item : plan_.items)
+      for (const Slot& slot : item->slots)
+        if (has_two_layouts(slot.sizes)) vertex_of_[slot.value] = add_vertex();
+  }
+
+  void add_input(const Value* input) {
+    bool last = input->type.strides == channels_last_strides(input->type.sizes);
+    vertex_of_[input] = add_vertex();
+    tie(vertex(input), last ? kChannelsLast : kContiguous, kMust);
+  }
+
+  void pin(const Value* value, const char* reason) {
+    if (vertex(value) == 0 || value->node == nullptr) return;
+    tie(vertex(value), kContiguous, kMust);
+    if (pinned_[value] == nullptr) pinned_[value] = reason;
+  }
+
+  void pin_signature() {
+    for (const ir::Output& output : plan_.graph->outputs())
+      if (output.value != nullptr) pin(output.value, "it is a result of the graph");
+    for (const ir::Node* node = plan_.graph->first(); node != nullptr; node = node->next)
+      if (node->op->mutates())
+        pin(std::get<Value*>(node->args[1]), "it is written back to an input");
+  }
+
+  // --- library calls
+  // ------------------------------------------------------------------------------
+
+  void add_library(const Item& item) {
+    std::vector<const Value*> operands;
+    ir::for_each_operand(item.node->args, [&](const Value* v) { operands.push_back(v); });
+    for (const Value* operand : operands) keep_strided(item, operand);
+    switch (item.route) {
+      case ops::RouteKind::matmul: return pin(item.slots[0].value, "a product writes it");
+      case ops::RouteKind::convolution:
+      case ops::RouteKind::convolution_backward_data:
+        add_activation(operands[0]);
+        return add_activation(item.slots[0].value);
+      case ops::RouteKind::convolution_backward_weights:
+        add_activation(operands[0]);
+        add_activation(operands[1]);
+        return pin(item.slots[0].value, "a gradient lies as its parameter");
+    }
+  }
+
+  void add_activation(const Value* value) {
+    if (vertex(value) == 0 || !plan_.is_realized(value)) return;
+    tie(vertex(value), kChannelsLast, kReorder * bytes_of(value->type.sizes, value->type.dtype));
+    ++convolutions_[value];
+  }
+
+  /// The library reads views by strides. One that has none when its root is channels-last (a
+  /// flattened image) would be copied then, once for all its readers.
+  void keep_strided(const Item& item, const Value* operand) {
+    if (plan_.is_realized(operand)) return;
+    const Value* root = view_root(lowering_, operand);
+    if (vertex(root) == 0 || root->node == nullptr) return;
+    Home home = plan_.homes.at(root);
+    Slot& slot = home.item->slots[home.slot];
+    ir::Sizes contiguous = std::exchange(slot.strides, channels_last_strides(slot.sizes));
+    const Value* flattened =
+        is_strided(lowering_, operand, root) ? nullptr : first_flat(operand, root);
+    slot.strides = contiguous;
+    if (flattened == nullptr) return;
+    flattened_.push_back({item.id, flattened, root});
+    if (std::exchange(is_flattened_[flattened], 1) == 0)
+      tie(vertex(root), kContiguous, kReorder * bytes_of(slot.sizes, slot.dtype));
+  }
+
+  /// The view nearest to the root that has no strides over it, where the operand has some over that
+  /// view; else the operand.
+  const Value* first_flat(const Value* operand, const Value* root) {
+    const Value* found = operand;
+    for (const Value* at = operand; at != root; at = std::get<Value*>(at->node->args[0]))
+      if (!is_strided(lowering_, at, root)) found = at;
+    return found == operand || is_strided(lowering_, operand, found) ? found : operand;
+  }
+
+  /// Gives a place to the views that have no strides now, each before its first reader.
+  void copy_flattened() {
+    std::vector<std::unique_ptr<Item>> items;
+    size_t next = 0;
+    for (std::unique_ptr<Item>& item : plan_.items) {
+      for (; next < flattened_.size() && flattened_[next].item == item->id; ++next)
+        if (std::unique_ptr<Item> copy = copy_of(flattened_[next]))
+          items.push_back(std::move(copy));
+      items.push_back(std::move(item));
+    }
+    plan_.items = std::move(items);
+    for (uint32_t i = 0; i < plan_.items.size(); ++i) plan_.items[i]->id = i;
+  }
+
+  std::unique_ptr<Item> copy_of(const Flattened& view) {
+    if (!channels_last_[vertex(view.root)] || plan_.is_realized(view.shown)) return nullptr;
+    std::unique_ptr<Item> copy = std::make_unique<Item>();
+    copy->node = view.shown->node;
+    copy->result = view.shown->index;
+    copy->definition = lowering_.definition(copy->node);
+    copy->reason = "a library call reads it in this order";
+    const ir::Type& type = view.shown->type;
+    copy->slots.push_back({view.shown, type.dtype, type.sizes, ir::contiguous_strides(type.sizes)});
+    plan_.homes[view.shown] = {copy.get(), 0};
+    note(*copy->node, "copied for the library: what it shows is channels-last");
+    return copy;
+  }
+
+  // --- loops
+  // --------------------------------------------------------------------------------------
+
+  void add_loops(const Item& item) {
+    bool plain = item.kind == Item::Kind::map || item.kind == Item::Kind::reduce;
+    if (!plain) return pin_slots(item);
+    ProbeSink sink(plan_.graph->pool());
+    GraphLowering::Into into(lowering_, sink);
+    Walk walk = write(item);
+    size_t walker = walker_of(item, walk);
+    walker_[item.id] = walker;
+    for (const Slot& slot : item.slots)
+      if (vertex(slot.value) != 0)
+        tie(walker, vertex(slot.value), bytes_of(slot.sizes, slot.dtype));
+    for (const std::pair<const Value*, ops::Index>& read : sink.reads)
+      if (vertex(read.first) != 0) add_read(item, walk, walker, read.first, read.second);
+  }
+
+  void pin_slots(const Item& item) {
+    for (const Slot& slot : item.slots) pin(slot.value, "a scan or scatter writes it");
+  }
+
+  /// The order of the walk: that of the result, where it is all that is walked.
+  size_t walker_of(const Item& item, const Walk& walk) {
+    if (!has_two_layouts(walk.sizes)) return kContiguous;
+    bool own = item.definition.full_sizes.empty() || item.kind == Item::Kind::map;
+    return own ? vertex(item.slots[0].value) : add_vertex();
+  }
+
+  Expr axis(Expr size) { return is_one(size) ? Expr(0) : plan_.graph->pool().index("w", size); }
+
+  ops::Index axes_of(const ir::Sizes& sizes) {
+    ops::Index axes;
+    for (Expr size : sizes) axes.push_back(axis(size));
+    return axes;
+  }
+
+  /// Writes the item's expression at fresh axes.
+  Walk write(const Item& item) {
+    const ops::Definition& def = item.definition;
+    Walk walk{item.slots[0].sizes, axes_of(item.slots[0].sizes), {}};
+    if (item.kind == Item::Kind::map) {
+      def.map(item.result, walk.axes);
+      return walk;
+    }
+    walk.inner = axes_of(def.reduce_sizes);
+    def.input(walk.axes, walk.inner);
+    return def.full_sizes.empty() ? walk : full_walk(item, walk.axes, walk.inner);
+  }
+
+  static Walk full_walk(const Item& item, const ops::Index& out, const ops::Index& r) {
+    const ops::Definition& def = item.definition;
+    Walk walk{def.full_sizes, ops::Index(def.full_sizes.size()), {}};
+    bool keeps = out.size() == def.full_sizes.size();
+    size_t next_r = 0;
+    size_t next_out = 0;
+    for (size_t i = 0; i < walk.axes.size(); ++i) {
+      const std::vector<int64_t>& dims = def.reduced_dims;
+      bool reduced = next_r < dims.size() && dims[next_r] == static_cast<int64_t>(i);
+      walk.axes[i] = reduced ? r[next_r++] : out[next_out];
+      next_out += !reduced || keeps;
+    }
+    return walk;
+  }
+
+  /// A read at the walk's own place prefers the walk's order. Any other is priced as if the walk
+  /// went row by row.
+  void add_read(const Item& item, const Walk& walk, size_t walker, const Value* value,
+                const ops::Index& index) {
+    size_t last = last_dim(value->type.sizes);
+    int64_t bytes = bytes_of(value->type.sizes, value->type.dtype);
+    if (item.kind == Item::Kind::map)  // a slice
+      bytes = std::min(bytes, bytes_of(walk.sizes, value->type.dtype));
+    bool same = walker != kContiguous && index.size() == walk.axes.size() &&
+                last == last_dim(walk.sizes) && sym::depends_on(index[1], walk.axes[1]) &&
+                sym::depends_on(index[last], walk.axes[last]);
+    if (same) {
+      tie(walker, vertex(value), bytes);
+      crossings_.push_back({&item, value, walker, vertex(value)});
+    } else {
+      add_moved_read(walk, value, index, bytes);
+    }
+  }
+
+  void add_moved_read(const Walk& walk, const Value* value, const ops::Index& index,
+                      int64_t bytes) {
+    Expr last = index[last_dim(value->type.sizes)];
+    for (const ops::Index* axes : {&walk.axes, &walk.inner}) {
+      Expr inner = innermost(*axes);
+      bool along = inner != Expr(0) && sym::depends_on(last, inner);
+      bool across = inner != Expr(0) && sym::depends_on(index[1], inner);
+      if (!along && !across) continue;
+      return tie(vertex(value), along ? kContiguous : kChannelsLast, bytes);
+    }
+  }
+
+  /// The last axis of more than one point; 0 when there is none.
+  static Expr innermost(const ops::Index& axes) {
+    ops::Index::const_reverse_iterator it =
+        std::find_if(axes.rbegin(), axes.rend(), [](Expr axis) { return axis != Expr(0); });
+    return it == axes.rend() ? Expr(0) : *it;
+  }
+
+  // --- decision
+  // -----------------------------------------------------------------------------------
+
+  void decide() {
+    FlowNetwork network(vertices_);
+    for (const Edge& edge : edges_) {
+      if (edge.to != kChannelsLast && edge.from != kContiguous)
+        network.connect(edge.from, edge.to, edge.bytes);
+      if (edge.from != kChannelsLast && edge.to != kContiguous)
+        network.connect(edge.to, edge.from, edge.bytes);
+    }
+    network.flow(kChannelsLast, kContiguous);
+    channels_last_ = network.source_side(kChannelsLast);
+    for (const std::unique_ptr<Item>& item : plan_.items) {
+      for (Slot& slot : item->slots)
+        if (channels_last_[vertex_or_contiguous(slot.value)])
+          slot.strides = channels_last_strides(slot.sizes);
+      std::map<uint32_t, size_t>::const_iterator walker = walker_.find(item->id);
+      item->channels_last = walker != walker_.end() && channels_last_[walker->second];
+    }
+  }
+
+  size_t vertex_or_contiguous(const Value* value) const {
+    return vertex(value) == 0 ? kContiguous : vertex(value);
+  }
+
+  // --- reasons
+  // ------------------------------------------------------------------------------------
+
+  void note(const ir::Node& node, std::string text) {
+    plan_.notes.push_back({ir::to_string(node), std::move(text)});
+  }
+
+  void explain() {
+    for (const std::unique_ptr<Item>& item : plan_.items)
+      for (const Slot& slot : item->slots)
+        if (vertex(slot.value) != 0) explain(slot);
+    for (const Value* input : plan_.graph->inputs())
+      if (convolutions_.at(input) > 0 && !channels_last_[vertex(input)])
+        plan_.notes.push_back({"%" + input->name, reordered(input)});
+    for (const Crossing& crossing : crossings_)
+      if (channels_last_[crossing.walker] != channels_last_[crossing.read])
+        note(*crossing.item->node,
+             fmt::format("reads {} across its layout", name_of(*crossing.value)));
+  }
+
+  static std::string name_of(const Value& value) {
+    return value.node == nullptr ? "%" + value.name : ir::to_string(*value.node);
+  }
+
+  void explain(const Slot& slot) {
+    if (slot.value->uses.empty()) return;
+    int uses = convolutions_.at(slot.value);
+    std::string result =
+        slot.value->index == 0 ? "" : fmt::format("result {}: ", slot.value->index);
+    if (channels_last_[vertex(slot.value)])
+      note(*slot.value->node,
+           result + (uses > 0 ? fmt::format("channels-last: {} library calls use it", uses)
+                              : std::string("channels-last: what it is made from or for is")));
+    else if (uses > 0)
+      note(*slot.value->node, result + reordered(slot.value));
+  }
+
+  std::string reordered(const Value* value) const {
+    const char* pinned = value->node == nullptr ? "it is an input" : pinned_.at(value);
+    return fmt::format("contiguous, reordered by {} library calls: {}", convolutions_.at(value),
+                       pinned != nullptr ? pinned : "its other readers move more");
+  }
+
+  Plan& plan_;
+  GraphLowering& lowering_;
+  size_t vertices_ = kFirst;
+  std::vector<Edge> edges_;
+  std::vector<Crossing> crossings_;
+  std::vector<Flattened> flattened_;  // in the order of items
+  DenseMap<Value, char> is_flattened_;
+  DenseMap<Value, size_t> vertex_of_;
+  DenseMap<Value, int> convolutions_;    // library calls that use the value as an activation
+  DenseMap<Value, const char*> pinned_;  // reasons
+  std::map<uint32_t, size_t> walker_;    // by item id
+  std::vector<char> channels_last_;      // by vertex
+};
+
+}  // namespace
+
+void choose_layouts(Plan& plan, GraphLowering& lowering) {
+  bool any = std::any_of(plan.items.begin(), plan.items.end(),
+                         [](const std::unique_ptr<Item>& item) { return is_convolution(*item); });
+  if (any) Layouts(plan, lowering).run();
+}
+
+}  // namespace tandem::schedule

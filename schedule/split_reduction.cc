@@ -1,0 +1,153 @@
+// A long reduction with few results would occupy one core and one accumulator. It is cut into
+// blocks of its reduced elements: an item of partial results, and the reduction of those. Blocks
+// depend on shapes and layouts only, so bits do not depend on threads; they follow the order of the
+// elements in memory, so that each block is one walk.
+#include <algorithm>
+#include <numeric>
+
+#include "schedule/schedule.h"
+
+namespace tandem::schedule {
+namespace {
+
+using sym::Expr;
+using Kind = ops::Definition::Kind;
+
+constexpr int64_t kEnoughResults = 4096;
+constexpr int64_t kLongReduction = 2048;
+constexpr int64_t kManyElements = 1 << 17;  // of a channels-last value: worth several tasks
+constexpr int64_t kRowBlock = 16384;
+constexpr int64_t kMinColumnBlock = 128;
+
+/// Whether memory runs along reduced elements: the dimension with stride 1 is reduced.
+bool along_memory(const Item& item) {
+  const std::vector<int64_t>& dims = item.definition.reduced_dims;
+  int64_t last = static_cast<int64_t>(item.definition.full_sizes.size()) - 1;
+  return std::find(dims.begin(), dims.end(), item.channels_last ? 1 : last) != dims.end();
+}
+
+/// Elements of a block; nothing when the reduction stays whole.
+std::optional<int64_t> block_of(const Item& item) {
+  if (item.definition.full_sizes.empty() || item.slots.size() != 1) return std::nullopt;
+  if (loop::results(item.definition.combiner) != 1) return std::nullopt;
+  std::optional<int64_t> n = sym::product(item.definition.reduce_sizes).constant();
+  std::optional<int64_t> m = item.slots[0].value->type.numel().constant();
+  bool few_results = m.has_value() && *m < kEnoughResults;
+  bool across = item.channels_last && !along_memory(item);
+  bool much_work = across && n.has_value() && m.has_value() && *n * *m >= kManyElements;
+  bool long_enough = !n.has_value() || *n >= kLongReduction || much_work;
+  if (!few_results || !long_enough) return std::nullopt;
+  int64_t columns = std::max(kRowBlock / std::max<int64_t>(*m, 1), kMinColumnBlock);
+  int64_t block = along_memory(item) ? kRowBlock : columns;
+  if (n.has_value() && *n < 2 * block) return std::nullopt;
+  return block;
+}
+
+/// Numbers of the reduced dimensions, outermost in memory first.
+std::vector<size_t> memory_order(const Item& item) {
+  std::vector<size_t> order(item.definition.reduce_sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (!item.channels_last) return order;
+  std::stable_partition(order.begin(), order.end(),
+                        [&](size_t i) { return item.definition.reduced_dims[i] != 1; });
+  return order;
+}
+
+DType accumulator_dtype(const Item& item, GraphLowering& lowering) {
+  if (item.definition.combiner == loop::Combiner::any) return DType::boolean;
+  if (item.definition.combiner == loop::Combiner::all) return DType::boolean;
+  sym::Pool& symbols = lowering.plan().graph->pool();
+  ProbeSink sink(symbols);
+  GraphLowering::Into into(lowering, sink);
+  ops::Index out;
+  ops::Index r;
+  for (Expr size : item.slots[0].value->type.sizes) out.push_back(symbols.index("p", size));
+  for (Expr size : item.definition.reduce_sizes) r.push_back(symbols.index("p", size));
+  lowering.set_opaque(true);
+  DType dtype = item.definition.input(out, r)[0]->dtype;
+  lowering.set_opaque(false);
+  return dtype;
+}
+
+/// Position number `linear` of the reduced elements, counted in the given order of dimensions.
+ops::Index reduce_position(const std::vector<Expr>& sizes, const std::vector<size_t>& order,
+                           Expr linear) {
+  ops::Index position(sizes.size());
+  for (size_t i = order.size(); i-- > 0;) {
+    Expr size = sizes[order[i]];
+    position[order[i]] = i == 0 ? linear : sym::mod(linear, size);
+    if (i != 0) linear = sym::floor_div(linear, size);
+  }
+  return position;
+}
+
+/// The reduction of one block: results [block number, results of the whole]. What hangs over the
+/// end counts as the combiner's identity.
+ops::Definition partial_definition(const Item& item, int64_t block, GraphLowering* lowering) {
+  ops::Definition def;
+  def.kind = Kind::reduce;
+  def.combiner = item.definition.combiner;
+  def.reduce_sizes = {Expr(block)};
+  def.input = [=, sizes = item.definition.reduce_sizes, order = memory_order(item),
+               combiner = def.combiner,
+               input = item.definition.input](const ops::Index& out, const ops::Index& r) {
+    Expr linear = out[0] * block + r[0];
+    ops::Index inner = reduce_position(sizes, order, linear);
+    loop::ScalarPool& pool = lowering->scalars();
+    loop::Val inside =
+        pool.binary(loop::Opcode::lt, pool.index(linear), pool.index(sym::product(sizes)));
+    ops::Index results(out.begin() + 1, out.end());
+    std::vector<loop::Val> values = lowering->masked(inside, [&] { return input(results, inner); });
+    values[0] = pool.select(inside, values[0], loop::identity_of(pool, combiner, values[0]->dtype));
+    return values;
+  };
+  return def;
+}
+
+/// Whether the leading dimensions are summed, and all of them that come before a kept one.
+bool sums_columns(const Item& item) {
+  const std::vector<int64_t>& dims = item.definition.reduced_dims;
+  for (size_t i = 0; i < dims.size(); ++i)
+    if (dims[i] != static_cast<int64_t>(i)) return false;
+  return item.definition.combiner == loop::Combiner::sum &&
+         dims.size() < item.definition.full_sizes.size();
+}
+
+/// The item of partial results; `item` becomes the reduction of those.
+std::unique_ptr<Item> split(Item& item, int64_t block, GraphLowering& lowering) {
+  std::unique_ptr<Item> partial = std::make_unique<Item>();
+  partial->kind = Item::Kind::reduce;
+  partial->node = item.node;
+  partial->reason = "partial results of a long reduction";
+  partial->definition = partial_definition(item, block, &lowering);
+  partial->channels_last = item.channels_last;
+  Expr reduced = sym::product(item.definition.reduce_sizes);
+  Expr blocks = sym::ceil_div(reduced, block);
+  if (sums_columns(item) && sym::known_divisible(reduced, block)) partial->partial_rows = reduced;
+  ir::Sizes sizes = item.slots[0].value->type.sizes;
+  sizes.insert(sizes.begin(), blocks);
+  DType dtype = accumulator_dtype(item, lowering);
+  partial->slots.push_back({nullptr, dtype, sizes, ir::contiguous_strides(sizes)});
+  item.partial_of = partial.get();
+  item.definition.reduce_sizes = {blocks};
+  item.definition.full_sizes.clear();
+  item.definition.reduced_dims.clear();
+  item.definition.input = nullptr;  // reads the partials
+  return partial;
+}
+
+}  // namespace
+
+void split_reductions(Plan& plan, GraphLowering& lowering) {
+  std::vector<std::unique_ptr<Item>> items;
+  for (std::unique_ptr<Item>& item : plan.items) {
+    bool reduces = item->kind == Item::Kind::reduce;
+    if (std::optional<int64_t> block = reduces ? block_of(*item) : std::nullopt)
+      items.push_back(split(*item, *block, lowering));
+    items.push_back(std::move(item));
+  }
+  plan.items = std::move(items);
+  for (uint32_t i = 0; i < plan.items.size(); ++i) plan.items[i]->id = i;
+}
+
+}  // namespace tandem::schedule
