@@ -102,6 +102,10 @@ void Graph::remove_uses(Node* node, uint32_t number) {
 
 Node* Graph::insert(const Op& op, std::vector<Arg> args, Node* before) {
   std::vector<Type> types = op.types(Call(op, args));
+  for (const Type& type : types)
+    for (const sym::Expr& size : type.sizes)
+      if (size.range().hi < 0)
+        Call(op, args).fail("the result would have a negative size: " + to_string(type));
   return insert_typed(op, std::move(args), std::move(types), before);
 }
 

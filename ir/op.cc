@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -107,29 +108,29 @@ DType Call::dtype(std::string_view name, DType otherwise) const {
   return found == nullptr ? otherwise : *found;
 }
 
-int64_t Call::wrap(int64_t dim, int64_t rank) const {
+int64_t Call::wrapped(int64_t dim, int64_t rank) const {
   int64_t bound = rank == 0 ? 1 : rank;
   if (dim < -bound || dim >= bound)
     fail(fmt::format("dimension {} is out of range [{}, {}]", dim, -bound, bound - 1));
   return dim < 0 ? dim + bound : dim;
 }
 
-int64_t Call::dim(std::string_view name, int64_t rank) const { return wrap(constant(name), rank); }
+int64_t Call::dim(std::string_view name, int64_t rank) const {
+  return wrapped(constant(name), rank);
+}
 
 std::vector<int64_t> Call::dims(std::string_view name, int64_t rank) const {
-  std::vector<int64_t> wrapped;
-  if (std::holds_alternative<sym::Expr>(arg(name))) {
-    wrapped.push_back(wrap(constant(name), rank));
-    return wrapped;
+  if (std::holds_alternative<sym::Expr>(arg(name))) return {wrapped(constant(name), rank)};
+  std::vector<int64_t> dims;
+  for (int64_t number : constants(name)) {
+    int64_t dim = wrapped(number, rank);
+    if (std::find(dims.begin(), dims.end(), dim) != dims.end())
+      fail(fmt::format("dimension {} appears twice", number));
+    dims.push_back(dim);
   }
-  for (int64_t dim : constants(name)) {
-    wrapped.push_back(wrap(dim, rank));
-    for (size_t i = 0; i + 1 < wrapped.size(); ++i)
-      if (wrapped[i] == wrapped.back()) fail(fmt::format("dimension {} appears twice", dim));
-  }
-  if (wrapped.empty())
-    for (int64_t dim = 0; dim < rank; ++dim) wrapped.push_back(dim);
-  return wrapped;
+  if (dims.empty())
+    for (int64_t dim = 0; dim < rank; ++dim) dims.push_back(dim);
+  return dims;
 }
 
 Value* Call::result(size_t i) const {

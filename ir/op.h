@@ -74,6 +74,7 @@ class Call {
   DType dtype(std::string_view name, DType otherwise) const;
   /// A dimension number wrapped into [0, rank); UserError when out of range. 0-d accepts -1 and 0.
   int64_t dim(std::string_view name, int64_t rank) const;
+  int64_t wrapped(int64_t dim, int64_t rank) const;
   /// Dimension list wrapped; empty or none means all. UserError on repeats.
   std::vector<int64_t> dims(std::string_view name, int64_t rank) const;
 
@@ -86,7 +87,6 @@ class Call {
   std::string describe(std::string_view name) const;
 
  private:
-  int64_t wrap(int64_t dim, int64_t rank) const;
   const Op* op_;
   const std::vector<Arg>* args_;
   const Values* results_ = nullptr;

@@ -3,6 +3,8 @@
 // rest is read on, so that all problems are reported at once.
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -111,9 +113,21 @@ class Parser {
       expect(",");
       range.hi = accept("inf") ? sym::Range::kMax : integer();
       expect("]");
-      if (range.lo > range.hi) fail(fmt::format("range of {} is empty", name));
-      module_->pool().symbol(name, range);
+      if (range.lo > range.hi)
+        fail(fmt::format("range [{}, {}] of {} is empty", range.lo, range.hi, name));
+      narrow(name, range);
     } while (accept(","));
+  }
+
+  /// A symbol belongs to the module: every range that is written for it holds.
+  void narrow(std::string_view name, const sym::Range& range) {
+    if (std::optional<sym::Expr> known = module_->pool().find_symbol(name)) {
+      sym::Range before = known->range();
+      if (range.lo > before.hi || range.hi < before.lo)
+        fail(fmt::format("range [{}, {}] of {} contradicts [{}, {}]", range.lo, range.hi, name,
+                         before.lo, before.hi));
+    }
+    module_->pool().symbol(name, range);
   }
 
   void skip_where() {
@@ -122,9 +136,14 @@ class Parser {
 
   int64_t integer() {
     bool negative = accept("-");
-    std::string word(expect(Kind::number, "a number"));
-    int64_t value = std::strtoll(word.c_str(), nullptr, 10);
-    return negative ? -value : value;
+    std::string word = (negative ? "-" : "") + std::string(expect(Kind::number, "a number"));
+    int64_t value = 0;
+    const std::from_chars_result read =
+        std::from_chars(word.data(), word.data() + word.size(), value);
+    if (read.ec == std::errc::result_out_of_range)
+      fail(fmt::format("{} does not fit into 64 bits", word));
+    if (read.ptr != word.data() + word.size()) fail(fmt::format("'{}' is no integer", word));
+    return value;
   }
 
   void parse_input() {

@@ -15,7 +15,7 @@ class Copier {
  public:
   explicit Copier(const Kernel& from) : from_(from), order_(*from.scalars) {}
   Kernel run();
-  bool folded() const { return folded_; }
+  bool folded() const { return folded_ || transfer_.folded(); }
 
  private:
   sym::Expr fresh(char letter, int& next, sym::Expr extent) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "base/check.h"
 
@@ -95,22 +96,38 @@ sym::Expr Transfer::operator()(sym::Expr e) {
       << "symbol " << e.name() << " is no axis and no size of the kernel";
   if (e.is_symbol() || known != results_.end()) return known->second;
   sym::Expr result = rebuild(e);
+  folded_ |= result.kind() != e.kind() || result.args().size() != e.args().size();
   results_.emplace(e.node(), result);
   return result;
 }
 
 sym::Expr Transfer::rebuild(sym::Expr e) {
   std::vector<sym::Expr> args(e.args().begin(), e.args().end());
-  bool commutative = is_commutative(e.kind());
-  if (commutative)
-    std::sort(args.begin(), args.end(),
-              [this](sym::Expr a, sym::Expr b) { return key_of(a) < key_of(b); });
-  for (sym::Expr& arg : args) arg = (*this)(arg);
-  // Combined as a reader of the printed text would: partial products are nodes too.
-  if (commutative) std::sort(args.begin(), args.end(), prints_before);
-  sym::Expr result = args[0];
-  for (size_t i = 1; i < args.size(); ++i) result = combine(e.kind(), result, args[i]);
-  return result;
+  if (is_commutative(e.kind())) sort_as_printed(args);
+  // Made and combined as a reader of the printed text would, one operand after the other: partial
+  // sums and products are nodes too, and an operand may hold one of those before it.
+  std::optional<sym::Expr> result;
+  for (sym::Expr& arg : args) {
+    arg = (*this)(arg);
+    result = result ? combine(e.kind(), *result, arg) : arg;
+  }
+  if (!is_commutative(e.kind()) || std::is_sorted(args.begin(), args.end(), prints_before))
+    return *result;
+  std::sort(args.begin(), args.end(), prints_before);
+  sym::Expr sorted = args[0];
+  for (size_t i = 1; i < args.size(); ++i) sorted = combine(e.kind(), sorted, args[i]);
+  return sorted;
+}
+
+/// What the target has already prints first, by its age there; what is new in the order of keys.
+void Transfer::sort_as_printed(std::vector<sym::Expr>& args) {
+  const auto is_made = [this](sym::Expr arg) {
+    return !arg.is_constant() && (arg.is_symbol() || results_.contains(arg.node()));
+  };
+  std::sort(args.begin(), args.end(), [&](sym::Expr a, sym::Expr b) {
+    if (is_made(a) != is_made(b)) return is_made(a);
+    return is_made(a) ? prints_before((*this)(a), (*this)(b)) : key_of(a) < key_of(b);
+  });
 }
 
 }  // namespace tandem::loop

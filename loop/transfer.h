@@ -15,6 +15,8 @@ class Transfer {
   void bind(sym::Expr from, sym::Expr to);
   /// Every symbol of `e` must be bound.
   sym::Expr operator()(sym::Expr e);
+  /// Whether something arrived simpler than it was: then expressions were met that the copy lacks.
+  bool folded() const { return folded_; }
 
  private:
   /// Place in canonical order: fewest factors first (what prints first must be made first), then
@@ -28,10 +30,12 @@ class Transfer {
   Key key_of(sym::Expr e);
   Key key_of_node(sym::Expr e);
   sym::Expr rebuild(sym::Expr e);
+  void sort_as_printed(std::vector<sym::Expr>& args);
 
   std::unordered_map<const sym::Node*, sym::Expr> bound_;
   std::unordered_map<const sym::Node*, sym::Expr> results_;
   std::unordered_map<const sym::Node*, Key> keys_;
+  bool folded_ = false;
 };
 
 }  // namespace tandem::loop

@@ -1,6 +1,8 @@
 // Activations. Each formula is written once over `auto`: on elements it is the lowering (one
 // kernel, computed in f32 and rounded once), on tensors the decomposition that second derivatives
 // flow through. Gradients call ATen's *_backward ops, which are formulas of the same kind.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "ops/elements.h"
@@ -78,6 +80,7 @@ Types float_same(const Call& c) {
 Types backward_types(const Call& c) {
   const ir::Type& grad = c.type("grad_output");
   const ir::Type& other = c.type(tensor_params(c)[1]);
+  if (!is_float(promote(grad.dtype, other.dtype))) need_float(c, "grad_output");
   return {ir::Type::tensor(grad.dtype, broadcast(c, grad.sizes, other.sizes))};
 }
 
@@ -256,12 +259,18 @@ const OpDef kElu{
     .samples = {"$[3, 4]", "$[5], 0.5", "$[5], 1.5, 2, 0.5", "$[0]", "$[64]:special"},
     .pointwise = true,
     .inplace = true};
+/// From a result, the operand's side of 0 is known only where the slope is not negative.
+Types result_backward_types(const Call& c, std::string_view slope, std::string_view flag) {
+  if (c.boolean(flag) && c.floating(slope) < 0)
+    c.fail(fmt::format("{} must not be negative with {}", c.describe(slope), flag));
+  return backward_types(c);
+}
 const OpDef kEluBackward{
     .schema =
         "aten::elu_backward(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, "
         "bool "
         "is_result, Tensor self_or_result) -> Tensor",
-    .types = backward_types,
+    .types = [](const Call& c) { return result_backward_types(c, "alpha", "is_result"); },
     .lower = formula<kEluGrad>,
     .decompose = unfolded<kEluGrad>,
     .samples = {"$[3, 4], 1, 1, 1, false, $[3, 4]", "$[5], 0.5, 2, 0.5, true, $[5]"},
@@ -326,7 +335,8 @@ const OpDef kLeakyReluBackward{
     .schema =
         "aten::leaky_relu_backward(Tensor grad_output, Tensor self, Scalar negative_slope, bool "
         "self_is_result) -> Tensor",
-    .types = backward_types,
+    .types =
+        [](const Call& c) { return result_backward_types(c, "negative_slope", "self_is_result"); },
     .lower = formula<kLeakyGrad>,
     .decompose = unfolded<kLeakyGrad>,
     .samples = {"$[3, 4], $[3, 4], 0.1, false", "$[5], $[5], 0.2, true"},
@@ -418,9 +428,16 @@ const OpDef kHardsigmoidBackward{
     .samples = kBackwardSamples,
     .pointwise = true};
 
+Types hardtanh_types(const Call& c) {
+  bool negative = c.floating("min_val") < 0 || c.floating("max_val") < 0;
+  if (c.type("self").dtype == DType::u8 && negative)
+    c.fail(c.describe("self") + " has no negative limits, but " + c.describe("min_val") + ", " +
+           c.describe("max_val"));
+  return unary_number(c);
+}
 const OpDef kHardtanh{
     .schema = "aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
-    .types = unary_same,
+    .types = hardtanh_types,
     .lower = formula<[](const Call& c, Element x) {
       return clamp(x, c.floating("min_val"), c.floating("max_val"));
     }>,
@@ -443,7 +460,7 @@ const OpDef kHardtanhBackward{.schema =
                               .samples = {"$[3, 4], $[3, 4], -1, 1"},
                               .pointwise = true};
 const OpDef kRelu6{.schema = "aten::relu6(Tensor self) -> Tensor",
-                   .types = unary_same,
+                   .types = unary_number,
                    .decompose = [](Builder& b, const Call& c) -> Tensors {
                      return {call(b, "aten.hardtanh", {self_of(b, c), 0, 6})};
                    },
@@ -452,7 +469,7 @@ const OpDef kRelu6{.schema = "aten::relu6(Tensor self) -> Tensor",
 
 const OpDef kThreshold{
     .schema = "aten::threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor",
-    .types = unary_same,
+    .types = unary_number,
     .lower = formula<[](const Call& c, Element x) {
       return pick(x <= c.floating("threshold"), c.floating("value"), x);
     }>,
@@ -469,7 +486,11 @@ constexpr auto kThresholdGrad = [](const Call& c, auto g, auto x) {
 const OpDef kThresholdBackward{
     .schema =
         "aten::threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor",
-    .types = backward_types,
+    .types = [](const Call& c) -> Types {
+      if (c.type("grad_output").dtype == DType::boolean) need_number(c, "self");
+      return {ir::Type::tensor(c.type("grad_output").dtype,
+                               broadcast(c, c.type("grad_output").sizes, c.type("self").sizes))};
+    },
     .lower = formula<kThresholdGrad>,
     .decompose = unfolded<kThresholdGrad>,
     .samples = {"$[3, 4], $[3, 4], 0", "$[5], $[5], 0.5"},

@@ -58,7 +58,8 @@ Types attention_types(const Call& c) {
       c.fail(
           fmt::format("{} and {} must have the same dtype", c.describe("query"), c.describe(name)));
   }
-  if (!is_float(query.dtype)) c.fail(c.describe("query") + " must have a float dtype");
+  need_float(c, "query");
+  if (c.has("attn_mask") && c.type("attn_mask").dtype != DType::boolean) need_float(c, "attn_mask");
   check_equal(c, "query", -1, "key", -1);
   check_equal(c, "key", -2, "value", -2);
   if (c.has("attn_mask") && c.boolean("is_causal"))

@@ -2,6 +2,8 @@
 // the running statistics in place, most of them without saying so in their schema; here they name
 // what they write, and functionalize turns each into a pure form whose extra results are the new
 // running values.
+#include <fmt/format.h>
+
 #include "ops/elements.h"
 #include "ops/families.h"
 
@@ -50,7 +52,8 @@ bool uses_batch(const Call& c) {
 }
 void check_input(const Call& c) {
   const ir::Type& input = c.type("input");
-  if (!is_float(input.dtype)) c.fail("needs a float dtype, not " + c.describe("input"));
+  need_float(c, "input");
+  need_layer_dtype(c, {"weight", "bias"});
   if (input.rank() < 2) c.fail(c.describe("input") + " needs a batch and a channel dimension");
   for (std::string_view name : {"weight", "bias", "running_mean", "running_var"})
     if (has(c, name) && c.type(name).sizes != Sizes{channels(c)})
@@ -59,6 +62,10 @@ void check_input(const Call& c) {
 }
 Types output_types(const Call& c) {
   check_input(c);
+  bool trains = c.op().schema.find("training") >= 0 && c.boolean("training");
+  for (std::string_view name : {"running_mean", "running_var"})
+    if (!trains && c.op().schema.find(name) >= 0 && !c.has(name))
+      c.fail(fmt::format("{} must be given where the batch's own statistics are not used", name));
   return {ir::Type::tensor(c.type("input").dtype, c.type("input").sizes)};
 }
 /// Output, mean and inverse deviation; the latter two are empty when the batch's own are not used.

@@ -23,6 +23,8 @@ Types clamp_types(const Call& c) {
       if ((*value)->type.is_tensor()) sizes = broadcast(c, sizes, (*value)->type.sizes);
   }
   if (!c.has("min") && !c.has("max")) c.fail("at least one of min and max must be given");
+  bool by_two = c.op().schema.overload == "Tensor" && c.has("min") && c.has("max");
+  if (by_two && promotion.result() == DType::boolean) need_number(c, "self");
   return {ir::Type::tensor(promotion.result(), sizes)};
 }
 /// min(max(x, lo), hi): hi wins where the bounds cross, NaN bounds give NaN.

@@ -190,6 +190,7 @@ const OpDef kWhereScalarSelf{
 const OpDef kMaskedFill{
     .schema = "aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor",
     .types = [](const Call& c) -> Types {
+      if (c.type("mask").dtype != DType::boolean) c.fail(c.describe("mask") + " must be bool");
       return {ir::Type::tensor(c.type("self").dtype,
                                broadcast(c, c.type("self").sizes, c.type("mask").sizes))};
     },

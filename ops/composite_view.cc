@@ -204,7 +204,11 @@ const OpDef kUnflatten{
         [](const Call& c) {
           Sizes sizes = self_sizes(c);
           int64_t dim = c.dim("dim", c.type("self").rank());
+          if (sizes.empty()) c.fail("a 0-d tensor has no dimension to unflatten");
           Sizes parts = c.ints("sizes");
+          for (const Expr& part : parts)
+            if (part != Expr(-1) && part.range().hi < 0)
+              c.fail("sizes " + ir::to_string(parts) + " are negative");
           Expr known = 1;
           for (Expr part : parts) known = part == Expr(-1) ? known : known * part;
           for (Expr& part : parts)
@@ -262,6 +266,9 @@ Types strided_types(const Call& c) {
   const ir::Ints& stride = c.ints("stride");
   if (size.size() != stride.size()) c.fail("size and stride differ in length");
   Expr last = storage_offset(c);
+  for (const Expr& number : stride)
+    if (number.range().hi < 0) c.fail(c.describe("stride") + " must not be negative");
+  if (last.range().hi < 0) c.fail(c.describe("storage_offset") + " must not be negative");
   for (size_t i = 0; i < size.size(); ++i) last = last + (size[i] - 1) * stride[i];
   bool empty = std::find(size.begin(), size.end(), Expr(0)) != size.end();
   if (!empty && sym::known_le(c.type("self").numel(), last))
@@ -310,6 +317,13 @@ const OpDef kAsStridedScatter{
     .types =
         [](const Call& c) {
           strided_types(c);
+          for (size_t i = 0; i < c.ints("size").size(); ++i)
+            if (c.ints("stride")[i] == Expr(0) && c.ints("size")[i] != Expr(1))
+              c.fail(fmt::format("stride {} writes an element several times",
+                                 ir::to_string(c.ints("stride"))));
+          if (!same_sizes(c.type("src").sizes, c.ints("size")))
+            c.fail(fmt::format("{} must have the sizes {} of what it overwrites", c.describe("src"),
+                               ir::to_string(c.ints("size"))));
           return unary_same(c);
         },
     .decompose = [](Builder& b, const Call& c) -> Tensors {

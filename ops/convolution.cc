@@ -29,20 +29,28 @@ struct Shape {
   Expr out_channels() const { return sym::floor_div(weight[0], groups); }  // of one group
 };
 
-Shape shape_of(const Call& c, const Sizes& input, const Sizes& weight) {
+Shape shape_of(const Call& c, const Sizes& input, const Sizes& weight,
+               const std::vector<int64_t>& padding) {
   Shape shape{input, weight, c.integer("groups"), {}};
+  if (sym::known_lt(shape.groups, 1)) c.fail(c.describe("groups") + " must be positive");
   size_t dims = weight.size() - 2;
-  std::vector<int64_t> stride = spatial_list(c, "stride", dims);
-  std::vector<int64_t> padding = spatial_list(c, "padding", dims);
-  std::vector<int64_t> dilation = spatial_list(c, "dilation", dims);
+  std::vector<int64_t> stride = positive_list(c, "stride", dims);
+  std::vector<int64_t> dilation = positive_list(c, "dilation", dims);
   for (size_t i = 0; i < dims; ++i) {
-    if (stride[i] < 1 || dilation[i] < 1) c.fail("stride and dilation must be positive");
-    if (padding[i] < 0) c.fail("padding must not be negative");
     Window window{weight[2 + i], stride[i], padding[i], dilation[i], input[2 + i], 1};
     window.out = window_count(window);
     shape.windows.push_back(window);
   }
   return shape;
+}
+std::vector<int64_t> padding_list(const Call& c, size_t dims) {
+  std::vector<int64_t> padding = spatial_list(c, "padding", dims);
+  for (int64_t pad : padding)
+    if (pad < 0) c.fail(c.describe("padding") + " must not be negative");
+  return padding;
+}
+Shape shape_of(const Call& c, const Sizes& input, const Sizes& weight) {
+  return shape_of(c, input, weight, padding_list(c, weight.size() - 2));
 }
 
 Sizes output_sizes(const Shape& shape) {
@@ -60,6 +68,10 @@ void check_channels(const Call& c, const Shape& shape) {
   if (!sym::known_divisible(shape.weight[0], shape.groups))
     c.fail(fmt::format("groups {} do not divide the channels of {}", sym::to_string(shape.groups),
                        c.describe("weight")));
+  if (shape.weight[0] == Expr(0) || shape.in_channels() == Expr(0))
+    c.fail(c.describe("weight") + " has no channels");
+  for (const Window& window : shape.windows)
+    if (window.kernel == Expr(0)) c.fail(c.describe("weight") + " has an empty kernel");
   for (const Window& window : shape.windows)
     if (sym::known_lt(window.out, 1))
       c.fail(fmt::format("the kernel of {} is larger than {} with its padding",
@@ -67,11 +79,9 @@ void check_channels(const Call& c, const Shape& shape) {
 }
 
 void check_operands(const Call& c) {
-  const ir::Type& input = c.type("input");
   const ir::Type& weight = c.type("weight");
-  if (input.dtype != weight.dtype)
-    c.fail(fmt::format("{} and {} must have the same dtype", c.describe("input"),
-                       c.describe("weight")));
+  need_number(c, "input");
+  need_same_dtype(c, {"input", "weight", "bias", "grad_output"});
   if (!c.has("bias")) return;
   const ir::Type& bias = c.type("bias");
   if (bias.rank() != 1 ||
@@ -88,6 +98,8 @@ void check_ranks(const Call& c) {
     throw Unsupported(fmt::format(
         "[{}] transposed convolutions are not implemented (ops); a convolution is accepted",
         c.op().schema.full_name()));
+  for (Expr pad : c.ints("output_padding"))
+    if (pad != Expr(0)) c.fail(c.describe("output_padding") + " is for transposed convolutions");
 }
 
 // --- definitions
@@ -315,21 +327,27 @@ const OpDef kConvolutionBackward{
         "groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
     .types = [](const Call& c) -> Types {
       check_ranks(c);
+      need_float(c, "input");
+      check_operands(c);
       const ir::Type& input = c.type("input");
       const ir::Type& weight = c.type("weight");
+      Shape shape = shape_of(c, input.sizes, weight.sizes);
+      check_channels(c, shape);
+      if (!same_sizes(c.type("grad_output").sizes, output_sizes(shape)))
+        c.fail(fmt::format("{} must have sizes {}", c.describe("grad_output"),
+                           ir::to_string(output_sizes(shape))));
       return {ir::Type::tensor(input.dtype, input.sizes),
               ir::Type::tensor(weight.dtype, weight.sizes),
               ir::Type::tensor(input.dtype, {weight.sizes[0]})};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor grad = tensor(b, c, "grad_output");
-      std::vector<int64_t> wanted = spatial_list(c, "output_mask", 3);
       Tensors results(3);
-      if (wanted[0])
+      if (wants_output(c, 0))
         results[0] = backward_data(b, c, grad, tensor(b, c, "weight"), c.type("input").sizes);
-      if (wanted[1])
+      if (wants_output(c, 1))
         results[1] = backward_weights(b, c, grad, tensor(b, c, "input"), c.type("weight").sizes);
-      if (wanted[2]) results[2] = bias_grad(grad);
+      if (wants_output(c, 2)) results[2] = bias_grad(grad);
       return results;
     },
     .samples = {"$[1, 2, 4, 5], $[1, 2, 4, 5], $[2, 2, 3, 3], [2], [1, 1], [1, 1], [1, 1], false, "
@@ -353,7 +371,7 @@ struct Padding {
 Padding padding_of(const Call& c, size_t dims) {
   Padding padding{ir::Ints(dims, Expr(0)), ir::Ints(dims, Expr(0))};
   if (c.op().schema.overload != "padding") {
-    std::vector<int64_t> given = spatial_list(c, "padding", dims);
+    std::vector<int64_t> given = padding_list(c, dims);
     padding.both.assign(given.begin(), given.end());
     return padding;
   }
@@ -361,7 +379,9 @@ Padding padding_of(const Call& c, size_t dims) {
   if (mode != "same" && mode != "valid")
     c.fail(fmt::format("padding must be \"same\" or \"valid\", not \"{}\"", mode));
   if (mode == "valid") return padding;
-  std::vector<int64_t> dilation = spatial_list(c, "dilation", dims);
+  for (int64_t stride : positive_list(c, "stride", dims))
+    if (stride != 1) c.fail("padding \"same\" needs a stride of 1, not " + c.describe("stride"));
+  std::vector<int64_t> dilation = positive_list(c, "dilation", dims);
   for (size_t i = 0; i < dims; ++i) {
     Expr total = (c.type("weight").sizes[2 + i] - 1) * dilation[i];
     padding.both[i] = sym::floor_div(total, 2);
@@ -376,17 +396,14 @@ Types spatial_types(const Call& c) {
       (!is_batched(c) && c.type("input").rank() + 1 != c.type("weight").rank()))
     c.fail(fmt::format("{} does not fit {}", c.describe("input"), c.describe("weight")));
   size_t dims = c.type("weight").sizes.size() - 2;
-  Sizes input = c.type("input").sizes;
-  if (!is_batched(c)) input.insert(input.begin(), Expr(1));
+  Sizes padded = c.type("input").sizes;
+  if (!is_batched(c)) padded.insert(padded.begin(), Expr(1));
   Padding padding = padding_of(c, dims);
-  std::vector<int64_t> stride = spatial_list(c, "stride", dims);
-  std::vector<int64_t> dilation = spatial_list(c, "dilation", dims);
-  Sizes sizes{input[0], c.type("weight").sizes[0]};
-  for (size_t i = 0; i < dims; ++i) {
-    Expr span = input[2 + i] + padding.both[i] * 2 + padding.behind[i] -
-                (c.type("weight").sizes[2 + i] - 1) * dilation[i] - 1;
-    sizes.push_back(sym::floor_div(span, stride[i]) + 1);
-  }
+  for (size_t i = 0; i < dims; ++i)
+    padded[2 + i] = padded[2 + i] + padding.both[i] * 2 + padding.behind[i];
+  Shape shape = shape_of(c, padded, c.type("weight").sizes, std::vector<int64_t>(dims, 0));
+  check_channels(c, shape);
+  Sizes sizes = output_sizes(shape);
   if (!is_batched(c)) sizes.erase(sizes.begin());
   return {ir::Type::tensor(c.type("input").dtype, sizes)};
 }

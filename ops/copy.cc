@@ -74,7 +74,9 @@ const OpDef kCopy{
     .schema = "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
     .types =
         [](const Call& c) {
-          broadcast(c, c.type("self").sizes, c.type("src").sizes);
+          const ir::Sizes& sizes = c.type("self").sizes;
+          if (!same_sizes(broadcast(c, sizes, c.type("src").sizes), sizes))
+            c.fail(c.describe("src") + " does not fit into " + c.describe("self"));
           return unary_same(c);
         },
     .lower =

@@ -48,4 +48,11 @@ Definition map_definition(const ir::Call&, std::function<loop::Val(size_t, const
   return definition;
 }
 
+loop::Val with_check(loop::ScalarPool& pool, loop::Val value, loop::Val position) {
+  if (position->opcode != loop::Opcode::check) return value;
+  std::vector<loop::Val> parts = loop::reachable(std::vector<loop::Val>{value});
+  bool reads_it = std::find(parts.begin(), parts.end(), position) != parts.end();
+  return reads_it ? value : pool.check(position->args[0], value, position->slot);
+}
+
 }  // namespace tandem::ops

@@ -100,6 +100,10 @@ Definition unary(Lowering& lowering, const ir::Call& call) {
   });
 }
 
+/// `value` was read at the place `position`. What is read may be alike at every place (a dimension
+/// of one element, a constant); then the check of the place, which must not be lost, goes along.
+loop::Val with_check(loop::ScalarPool& pool, loop::Val value, loop::Val position);
+
 /// Lowering of F(self, other), computed in the operands' common type (or the result's, when it is a
 /// float).
 template <auto F>

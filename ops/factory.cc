@@ -1,4 +1,6 @@
 // Tensors from nothing: constants and ramps. Maps without operands, so they always inline.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "ops/elements.h"
@@ -31,8 +33,6 @@ constexpr auto kZero = [](const Call&) -> ir::Arg { return Expr(0); };
 constexpr auto kOne = [](const Call&) -> ir::Arg { return Expr(1); };
 
 Types sized(const Call& c) {
-  for (Expr size : c.ints("size"))
-    if (size.range().hi < 0) c.fail("a size is negative: " + ir::to_string(c.ints("size")));
   return {ir::Type::tensor(c.dtype("dtype", DType::f32), c.ints("size"))};
 }
 Types like(const Call& c) {
@@ -104,6 +104,13 @@ Definition ramp(Lowering& lowering, const Call& c) {
     return (number("start", 0) + i * number("step", 1)).cast(compute_type(dtype)).value();
   });
 }
+[[noreturn]] void fail_direction(const Call& c) {
+  std::string text;
+  for (std::string_view name : {"start", "end", "step"})
+    if (c.op().schema.find(name) >= 0) text += (text.empty() ? "" : ", ") + c.describe(name);
+  c.fail("the range runs against the sign of its step: " + text);
+}
+constexpr double kLongestRamp = 0x1p60;
 Expr ramp_length(const Call& c) {
   auto whole = [&](std::string_view name, Expr otherwise) {
     return c.op().schema.find(name) < 0 ? otherwise : c.integer(name);
@@ -114,8 +121,11 @@ Expr ramp_length(const Call& c) {
   if (integers) {
     Expr step = whole("step", 1);
     if (step == Expr(0)) c.fail("step must not be 0");
-    Expr span = whole("end", 0) - whole("start", 0);
     bool down = step.range().hi < 0;
+    if (!down && step.range().lo <= 0)
+      c.fail("the sign of step must be known when compiling, not " + c.describe("step"));
+    Expr span = whole("end", 0) - whole("start", 0);
+    if (down ? sym::known_lt(0, span) : sym::known_lt(span, 0)) fail_direction(c);
     return sym::max(down ? sym::ceil_div(-span, -step) : sym::ceil_div(span, step), 0);
   }
   auto real = [&](std::string_view name, double otherwise) {
@@ -123,8 +133,12 @@ Expr ramp_length(const Call& c) {
   };
   double step = real("step", 1);
   if (step == 0) c.fail("step must not be 0");
-  double length = std::ceil((real("end", 0) - real("start", 0)) / step);
-  return static_cast<int64_t>(std::max(length, 0.0));
+  double span = real("end", 0) - real("start", 0);
+  double length = std::ceil(span / step);
+  if (!(std::abs(length) <= kLongestRamp))
+    c.fail(fmt::format("the range has no size that a tensor could have: {}", length));
+  if (length < 0 || (length == 0 && span * step < 0)) fail_direction(c);
+  return static_cast<int64_t>(length);
 }
 Types ramp_types(const Call& c) {
   DType dtype = DType::i64;

@@ -53,11 +53,14 @@ loop::Val checked_index(Lowering& lowering, const ir::Value* indices, const Inde
   Checked index = read_index(lowering, indices, at, extent, op);
   return lowering.scalars().check(index.inside, index.value, index.error);
 }
-Expr position(Lowering& lowering, const Call& c, std::string_view indices, const Index& at,
-              Expr extent) {
-  loop::Val value =
-      checked_index(lowering, c.value(indices), at, extent, c.op().schema.full_name());
-  return lowering.scalars().as_index(value, extent);
+/// Element of `tensor` at `at`, with dimension dim replaced by the index read at `read`.
+loop::Val element_at(Lowering& lowering, const Call& c, std::string_view tensor, Index at,
+                     int64_t dim, std::string_view indices, const Index& read) {
+  Expr extent = c.type(tensor).sizes[dim];
+  loop::Val place =
+      checked_index(lowering, c.value(indices), read, extent, c.op().schema.full_name());
+  at[dim] = lowering.scalars().as_index(place, extent);
+  return with_check(lowering.scalars(), lowering.load(c.value(tensor), at), place);
 }
 
 // --- embedding
@@ -77,11 +80,9 @@ const OpDef kEmbedding{
     },
     .lower =
         [](Lowering& lowering, const Call& c) {
-          Expr rows = c.type("weight").sizes[0];
-          return map_definition(c, [&lowering, c, rows](size_t, const Index& index) {
-            Index at(index.begin(), index.end() - 1);
-            return lowering.load(c.value("weight"),
-                                 {position(lowering, c, "indices", at, rows), index.back()});
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            Index read(index.begin(), index.end() - 1);
+            return element_at(lowering, c, "weight", {0, index.back()}, 0, "indices", read);
           });
         },
     // Row w of the gradient sums the gradients of all places that read it; the padding row gets
@@ -180,10 +181,8 @@ loop::Val indexed(Lowering& lowering, const Call& c, Index at, const Index& read
     Checked index = read_index(lowering, c.value("index"), read, 1, c.op().schema.full_name());
     return lowering.scalars().check(index.inside, lowering.load(c.value("self"), {}), index.error);
   }
-  int64_t dim = indexed_dim(c);
   at.resize(sizes.size());
-  at[dim] = position(lowering, c, "index", read, sizes[dim]);
-  return lowering.load(c.value("self"), at);
+  return element_at(lowering, c, "self", at, indexed_dim(c), "index", read);
 }
 
 const OpDef kGather{
@@ -303,6 +302,9 @@ Types scatter_types(const Call& c) {
   if (src.dtype != c.type("self").dtype)
     c.fail(
         fmt::format("{} and {} must have the same dtype", c.describe("self"), c.describe("src")));
+  if (std::max<int64_t>(src.rank(), 1) != std::max<int64_t>(index.rank(), 1))
+    c.fail(fmt::format("{} and {} must have the same number of dimensions", c.describe("src"),
+                       c.describe("index")));
   for (int64_t i = 0; i < std::min(src.rank(), index.rank()); ++i)
     if (sym::known_lt(src.sizes[i], index.sizes[i]))
       c.fail(fmt::format("{} is larger than {} in dimension {}", c.describe("index"),

@@ -85,6 +85,7 @@ loop::Val wrapped(Lowering& lowering, const ir::Value* index, const Index& at, E
 loop::Val element(Lowering& lowering, const Call& c, const Plan& plan, const Index& index) {
   int64_t width = static_cast<int64_t>(plan.broadcast.size());
   Index at(plan.indexed.size() + plan.kept.size());
+  std::vector<loop::Val> places;
   for (size_t i = 0; i < plan.kept.size(); ++i) {
     int64_t number = static_cast<int64_t>(i);
     at[plan.kept[i]] = index[number < plan.place ? number : number + width];
@@ -95,8 +96,11 @@ loop::Val element(Lowering& lowering, const Call& c, const Plan& plan, const Ind
     loop::Val value =
         wrapped(lowering, c.values("indices")[dim], read, extent, c.op().schema.full_name());
     at[dim] = lowering.scalars().as_index(value, extent);
+    places.push_back(value);
   }
-  return lowering.load(c.value("self"), at);
+  loop::Val result = lowering.load(c.value("self"), at);
+  for (loop::Val place : places) result = with_check(lowering.scalars(), result, place);
+  return result;
 }
 
 const OpDef kIndex{

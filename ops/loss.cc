@@ -1,6 +1,8 @@
 // Losses, by decomposition computed in f32 and rounded once. A class-index loss picks each row's
 // element at a checked position, so with log_softmax it is one kernel that never writes the
 // log-probabilities; its gradient compares every class with the target instead of scattering.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "ops/elements.h"
@@ -61,7 +63,12 @@ const OpDef kMse{.schema = "aten::mse_loss(Tensor self, Tensor target, int reduc
                  },
                  .samples = kPairs};
 const OpDef kL1{.schema = "aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
-                .types = pair_types,
+                .types =
+                    [](const Call& c) {
+                      need_number(c, "self");
+                      need_number(c, "target");
+                      return pair_types(c);
+                    },
                 .decompose = [](Builder& b, const Call& c) -> Tensors {
                   return {reduced(c, abs(distance(b, c)))};
                 },
@@ -70,7 +77,11 @@ const OpDef kSmoothL1{
     .schema =
         "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> "
         "Tensor",
-    .types = pair_types,
+    .types =
+        [](const Call& c) {
+          if (!(c.floating("beta") >= 0)) c.fail(c.describe("beta") + " must not be negative");
+          return pair_types(c);
+        },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor d = abs(distance(b, c));
       double beta = c.floating("beta");
@@ -81,7 +92,12 @@ const OpDef kSmoothL1{
 const OpDef kHuber{
     .schema =
         "aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor",
-    .types = pair_types,
+    .types =
+        [](const Call& c) {
+          if (!(c.floating("delta") > 0)) c.fail(c.describe("delta") + " must be positive");
+          need_float(c, "self");
+          return pair_types(c);
+        },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor d = abs(distance(b, c));
       double delta = c.floating("delta");
@@ -101,7 +117,17 @@ const OpDef kBceWithLogits{
         "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, "
         "Tensor? "
         "pos_weight=None, int reduction=1) -> Tensor",
-    .types = pair_types,
+    .types =
+        [](const Call& c) {
+          need_float(c, "self");
+          need_float(c, "target");
+          need_number(c, "pos_weight");
+          Types types = pair_types(c);
+          const Sizes& sizes = c.type("self").sizes;
+          if (!same_sizes(broadcast(c, sizes, c.type("target").sizes), c.type("target").sizes))
+            c.fail(c.describe("target") + " does not hold " + c.describe("self"));
+          return types;
+        },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor x = wide(b, c, "self");
       Tensor y = wide(b, c, "target");
@@ -131,12 +157,17 @@ const OpDef kProbability{
     .samples = {"$[3, 4]:unit", "$[0]"},
     .can_fail = true};
 
+Types probability_types(const Call& c) {
+  need_float(c, "self");
+  need_same_dtype(c, {"self", "target", "grad_output"});
+  return pair_types(c);
+}
 // -(y max(log x, -100) + (1 - y) max(log(1 - x), -100))
 const OpDef kBce{
     .schema =
         "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int "
         "reduction=1) -> Tensor",
-    .types = pair_types,
+    .types = probability_types,
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor x = widened(call(b, "tandem.probability", {tensor(b, c, "self")}));
       Tensor y = wide(b, c, "target");
@@ -164,6 +195,10 @@ const OpDef kBceBackward{
         "Tensor? "
         "weight=None, int reduction=1) -> Tensor",
     .types = [](const Call& c) -> Types {
+      probability_types(c);
+      if (!same_sizes(c.type("self").sizes, c.type("target").sizes))
+        c.fail(c.describe("self") + " and " + c.describe("target") + " differ in sizes");
+      broadcast(c, c.type("self").sizes, c.type("grad_output").sizes);
       return {ir::Type::tensor(c.type("self").dtype, c.type("self").sizes)};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
@@ -199,7 +234,7 @@ Definition pick_lower(Lowering& lowering, const Call& c) {
     Element read = both(inside, ignored.apply(Opcode::logical_not));
     Index at = index;
     at.insert(at.begin() + dim, pool.as_index(checked, classes));
-    return lowering.load(c.value("self"), at, read.value());
+    return with_check(pool, lowering.load(c.value("self"), at, read.value()), checked);
   });
 }
 const OpDef kPickClass{
@@ -220,22 +255,44 @@ const OpDef kPickClass{
                 "f32[4], i64[]:index(4)"},
     .can_fail = true};
 
+void check_class_weight(const Call& c) {
+  const ir::Type& self = c.type("self");
+  need_same_dtype(c, {"self", "weight"});
+  if (!same_sizes(c.type("weight").sizes, {self.sizes[class_dim(self)]}))
+    c.fail(fmt::format("{} must have one element for each class of {}", c.describe("weight"),
+                       c.describe("self")));
+}
 Types nll_types(const Call& c) {
   const ir::Type& self = c.type("self");
-  Sizes expected = self.sizes;
+  need_float(c, "self");
   if (self.rank() < 1) c.fail("self needs a dimension of classes");
+  DType target = c.type("target").dtype;
+  if (target != DType::i64 && target != DType::u8)
+    c.fail(c.describe("target") + " must have dtype i64 or u8");
+  if (c.has("weight")) check_class_weight(c);
+  Sizes expected = self.sizes;
   expected.erase(expected.begin() + class_dim(self));
-  const Sizes& target = c.type("target").sizes;
-  bool fits = expected.size() == target.size();
-  for (size_t i = 0; fits && i < target.size(); ++i)
-    fits = expected[i] == target[i] || sym::known_eq(expected[i], target[i]);
-  if (!fits)
+  if (!same_sizes(c.type("target").sizes, expected))
     c.fail(c.describe("self") + " needs a target of sizes " + ir::to_string(expected) + ", not " +
            c.describe("target"));
   ir::Type output = ir::Type::tensor(self.dtype, reduction_of(c) == kNone ? expected : Sizes{});
   return {output, ir::Type::tensor(self.dtype, {})};
 }
 Types nll_output_types(const Call& c) { return {nll_types(c)[0]}; }
+Types nll_backward_types(const Call& c) {
+  ir::Type output = nll_types(c)[0];
+  need_same_dtype(c, {"self", "grad_output", "total_weight"});
+  if (!same_sizes(c.type("grad_output").sizes, output.sizes))
+    c.fail(c.describe("grad_output") + " must have sizes " + ir::to_string(output.sizes));
+  if (c.type("total_weight").numel() != Expr(1))
+    c.fail(c.describe("total_weight") + " must have one element");
+  return {ir::Type::tensor(c.type("self").dtype, c.type("self").sizes)};
+}
+template <int64_t least, int64_t most>
+Types nll_ranked(const Call& c) {
+  need_rank(c, "self", least, most);
+  return nll_output_types(c);
+}
 
 /// weight[c] seen as a tensor of self's sizes.
 Tensor class_weights(Builder& b, const Call& c) {
@@ -288,7 +345,7 @@ Tensors nll_backward_parts(Builder& b, const Call& c) {
   return {to(expand(result, self.sizes), self.dtype)};
 }
 
-#define TANDEM_NLL(Name, text)                                                                   \
+#define TANDEM_NLL(Name, text, least_rank, most_rank)                                            \
   const OpDef Name{.schema =                                                                     \
                        "aten::" text                                                             \
                        "_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "    \
@@ -301,16 +358,15 @@ Tensors nll_backward_parts(Builder& b, const Call& c) {
       .schema = "aten::" text                                                                    \
                 "_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight, int " \
                 "reduction, SymInt ignore_index, Tensor total_weight) -> Tensor",                \
-      .types = [](const Call& c) -> Types {                                                      \
-        return {ir::Type::tensor(c.type("self").dtype, c.type("self").sizes)};                   \
-      },                                                                                         \
+      .types = nll_backward_types,                                                               \
       .decompose = nll_backward_parts,                                                           \
       .samples = Name##BackwardSamples};                                                         \
   const OpDef Name##Composite {                                                                  \
     .schema = "aten::" text                                                                      \
               "(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt "       \
               "ignore_index=-100) -> Tensor",                                                    \
-    .types = nll_output_types, .decompose = nll_composite, .samples = Name##CompositeSamples     \
+    .types = nll_ranked<least_rank, most_rank>, .decompose = nll_composite,                      \
+    .samples = Name##CompositeSamples                                                            \
   }
 
 Tensors nll_composite(Builder& b, const Call& c) {
@@ -332,8 +388,8 @@ const Samples kNll2dSamples = {"f32[2, 4, 3, 2], i64[2, 3, 2]:index(4), none, 1,
 const Samples kNll2dBackwardSamples = {
     "f32[], f32[2, 4, 3, 2], i64[2, 3, 2]:index(4), none, 1, -100, f32[]:positive"};
 const Samples kNll2dCompositeSamples = {"f32[2, 4, 3, 2], i64[2, 3, 2]:index(4)"};
-TANDEM_NLL(kNll, "nll_loss");
-TANDEM_NLL(kNll2d, "nll_loss2d");
+TANDEM_NLL(kNll, "nll_loss", 1, 2);
+TANDEM_NLL(kNll2d, "nll_loss2d", 4, 4);
 #undef TANDEM_NLL
 
 const OpDef kNllNd{.schema =
@@ -399,12 +455,17 @@ const OpDef kCrossEntropy{
         "reduction=1, SymInt "
         "ignore_index=-100, float label_smoothing=0.) -> Tensor",
     .types = [](const Call& c) -> Types {
+      need_float(c, "self");
       double smoothing = c.floating("label_smoothing");
       if (!(smoothing >= 0 && smoothing <= 1)) c.fail("label_smoothing must be between 0 and 1");
       if (!has_probabilities(c)) return nll_output_types(c);
       Sizes sizes = c.type("self").sizes;
-      if (sizes != c.type("target").sizes)
-        c.fail(c.describe("self") + " and " + c.describe("target") + " differ");
+      if (!same_sizes(sizes, c.type("target").sizes))
+        c.fail(c.describe("self") + " and " + c.describe("target") + " differ in sizes");
+      if (sizes.empty()) c.fail("self needs a dimension of classes");
+      if (sym::known_le(0, c.integer("ignore_index")))
+        c.fail(c.describe("ignore_index") + " is for targets that are classes");
+      if (c.has("weight")) check_class_weight(c);
       sizes.erase(sizes.begin() + class_dim(c.type("self")));
       return {ir::Type::tensor(c.type("self").dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
     },

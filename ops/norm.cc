@@ -24,14 +24,13 @@ Tensor wide(Builder& b, const Call& c, std::string_view name) {
 }
 DType input_dtype(const Call& c) {
   DType dtype = c.type("input").dtype;
-  if (!is_float(dtype)) c.fail("needs a float dtype, not " + c.describe("input"));
+  need_float(c, "input");
   return dtype;
 }
 ir::Ints mask_of(const Call& c) {
   return {Expr(1), Expr(c.has("weight") ? 1 : 0),
           Expr(c.op().schema.find("bias") >= 0 && c.has("bias") ? 1 : 0)};
 }
-bool wants(const Call& c, size_t i) { return c.ints("output_mask")[i] != Expr(0); }
 
 /// Statistics over `dims`, which are kept.
 struct Statistics {
@@ -109,6 +108,8 @@ Tensor summed(Tensor x, const Dims& dims) { return dims.empty() ? x : sum(x, dim
 /// in eager.
 Types layer_norm_types(const Call& c) {
   DType dtype = input_dtype(c);
+  bool is_rms = c.op().schema.find("bias") < 0;  // which promotes, in eager too
+  if (!is_rms) need_layer_dtype(c, {"weight", "bias"});
   Sizes row = c.type("input").sizes;
   for (int64_t dim : normalised(c)) row[dim] = 1;
   DType kept = c.has("weight") ? promote(dtype, c.type("weight").dtype) : dtype;
@@ -161,11 +162,11 @@ const OpDef kNativeLayerNormBackward{
       Tensor rstd = wide(b, c, "rstd");
       Tensor xhat = (wide(b, c, "input") - wide(b, c, "mean")) * rstd;
       Tensors grads(3);
-      if (wants(c, 0))
+      if (wants_output(c, 0))
         grads[0] =
             input_gradient(affine(g, wide(b, c, "weight"), Tensor()), xhat, rstd, normalised(c));
-      if (wants(c, 1)) grads[1] = summed(g * xhat, leading(c));
-      if (wants(c, 2)) grads[2] = summed(g, leading(c));
+      if (wants_output(c, 1)) grads[1] = summed(g * xhat, leading(c));
+      if (wants_output(c, 2)) grads[2] = summed(g, leading(c));
       for (size_t i = 0; i < 3; ++i)
         if (!grads[i]) grads[i] = full(b, c.result(i)->type.sizes, 0, c.result(i)->type.dtype);
       return rounded(c, grads);
@@ -244,6 +245,7 @@ const OpDef kRmsNorm{
 
 /// input seen as [N, groups, channels of a group, rest]: statistics run over the last two.
 Sizes grouped(const Call& c, Expr batch, Expr channels, Expr rest) {
+  need_layer_dtype(c, {"weight", "bias"});
   int64_t groups = c.constant(c.op().schema.find("group") >= 0 ? "group" : "num_groups");
   if (groups <= 0 || !sym::known_divisible(channels, groups))
     c.fail("channels " + sym::to_string(channels) + " do not divide into " +
@@ -251,6 +253,13 @@ Sizes grouped(const Call& c, Expr batch, Expr channels, Expr rest) {
   return {batch, Expr(groups), sym::floor_div(channels, groups), rest};
 }
 Sizes grouped(const Call& c) {
+  Expr elements = c.integer("N") * c.integer("C") * c.integer("HxW");
+  for (std::string_view name : {"input", "grad_out"}) {
+    if (c.op().schema.find(name) < 0) continue;
+    if (!sym::known_eq(c.type(name).numel(), elements))
+      c.fail(c.describe(name) + " does not have N * C * HxW = " + sym::to_string(elements) +
+             " elements");
+  }
   return grouped(c, c.integer("N"), c.integer("C"), c.integer("HxW"));
 }
 const Dims kWithinGroup = {2, 3};
@@ -275,6 +284,7 @@ const OpDef kNativeGroupNorm{
         "int group, float eps) -> (Tensor, Tensor, Tensor)",
     .types = [](const Call& c) -> Types {
       DType dtype = input_dtype(c);
+      grouped(c);
       ir::Type row =
           ir::Type::tensor(c.has("weight") ? promote(dtype, c.type("weight").dtype) : dtype,
                            {c.integer("N"), c.integer("group")});
@@ -311,6 +321,7 @@ const OpDef kNativeGroupNormBackward{
         "Tensor, Tensor)",
     .types = [](const Call& c) -> Types {
       ir::Type input = ir::Type::tensor(input_dtype(c), c.type("input").sizes);
+      grouped(c);
       ir::Type row = ir::Type::tensor(c.has("weight") ? c.type("weight").dtype : input.dtype,
                                       {c.integer("C")});
       return {input, row, row};

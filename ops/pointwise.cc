@@ -103,6 +103,21 @@ Gradients div_vjp(Builder& b, const Call& c, Grads g) {
           {"other", sum_to(-(g[0] * ((self_of(b, c) / other) / other)), c.type("other"))}};
 }
 
+Types add_types(const Call& c) {
+  Types types = binary(c);
+  need_alpha(c, types[0].dtype);
+  return types;
+}
+/// Bools are not subtracted, not even from numbers.
+Types sub_types(const Call& c) {
+  need_number(c, "self");
+  const ir::Arg& other = c.arg("other");
+  ir::Value* const* value = std::get_if<ir::Value*>(&other);
+  if (std::holds_alternative<bool>(other) ||
+      (value != nullptr && (*value)->type.dtype == DType::boolean))
+    c.fail("is not defined for bool: " + c.describe("other"));
+  return add_types(c);
+}
 constexpr auto kSub = [](Element a, Element b) { return a - b; };
 constexpr auto kAdd = [](Element a, Element b) { return a + b; };
 constexpr auto kReverseSub = [](Element a, Element b) { return b - a; };
@@ -118,7 +133,7 @@ Definition rsub_lower(Lowering& lowering, const Call& call) {
 
 const OpDef kAddTensor{
     .schema = "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
-    .types = binary,
+    .types = add_types,
     .lower = with_alpha<kAdd>,
     .vjp = add_vjp,
     .samples = kPairs,
@@ -128,7 +143,7 @@ const OpDef kAddTensor{
     .out = true};
 const OpDef kAddScalar{
     .schema = "aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
-    .types = binary,
+    .types = add_types,
     .lower = with_alpha<kAdd>,
     .vjp = add_vjp,
     .samples = kScalarSamples,
@@ -137,7 +152,7 @@ const OpDef kAddScalar{
     .inplace = true};
 const OpDef kSubTensor{
     .schema = "aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
-    .types = binary,
+    .types = sub_types,
     .lower = with_alpha<kSub>,
     .vjp = sub_vjp,
     .samples = kPairs,
@@ -147,7 +162,7 @@ const OpDef kSubTensor{
     .out = true};
 const OpDef kSubScalar{
     .schema = "aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
-    .types = binary,
+    .types = sub_types,
     .lower = with_alpha<kSub>,
     .vjp = sub_vjp,
     .samples = kScalarSamples,
@@ -156,7 +171,7 @@ const OpDef kSubScalar{
     .inplace = true};
 const OpDef kRsubScalar{
     .schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
-    .types = binary,
+    .types = sub_types,
     .lower = rsub_lower,
     .vjp = rsub_vjp,
     .samples = kScalarSamples,
@@ -198,7 +213,7 @@ const OpDef kDivScalar{.schema = "aten::div.Scalar(Tensor self, Scalar other) ->
                        .inplace = true};
 const OpDef kNeg{
     .schema = "aten::neg(Tensor self) -> Tensor",
-    .types = unary_same,
+    .types = unary_number,
     .lower = unary<kUnary<Opcode::neg>>,
     .vjp = [](Builder&, const Call&, Grads g) -> Gradients { return {{"self", -g[0]}}; },
     .samples = kUnarySamples,
@@ -210,7 +225,7 @@ const OpDef kNeg{
 // -------------------------------------------------------------------------
 
 const OpDef kAbs{.schema = "aten::abs(Tensor self) -> Tensor",
-                 .types = unary_same,
+                 .types = unary_number,
                  .lower = unary<kUnary<Opcode::abs>>,
                  // d|x| = sign(x) dx
                  .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
@@ -340,28 +355,28 @@ const OpDef kErf{.schema = "aten::erf(Tensor self) -> Tensor",
                  .pointwise = true,
                  .inplace = true};
 const OpDef kCeil{.schema = "aten::ceil(Tensor self) -> Tensor",
-                  .types = unary_same,
+                  .types = unary_number,
                   .lower = unary<kUnary<Opcode::ceil>>,
                   .no_grad = kStep,
                   .samples = kUnarySamples,
                   .pointwise = true,
                   .inplace = true};
 const OpDef kFloor{.schema = "aten::floor(Tensor self) -> Tensor",
-                   .types = unary_same,
+                   .types = unary_number,
                    .lower = unary<kUnary<Opcode::floor>>,
                    .no_grad = kStep,
                    .samples = kUnarySamples,
                    .pointwise = true,
                    .inplace = true};
 const OpDef kRound{.schema = "aten::round(Tensor self) -> Tensor",
-                   .types = unary_same,
+                   .types = unary_number,
                    .lower = unary<kUnary<Opcode::round>>,
                    .no_grad = kStep,
                    .samples = kUnarySamples,
                    .pointwise = true,
                    .inplace = true};
 const OpDef kTrunc{.schema = "aten::trunc(Tensor self) -> Tensor",
-                   .types = unary_same,
+                   .types = unary_number,
                    .lower = unary<kUnary<Opcode::trunc>>,
                    .no_grad = kStep,
                    .samples = kUnarySamples,
@@ -423,6 +438,7 @@ const OpDef kPowTensorScalar{
 const OpDef kPowTensorTensor{
     .schema = "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor",
     .types = [](const Call& c) -> Types {
+      if (c.type("exponent").dtype == DType::boolean) need_number(c, "self");
       return {pow_type(c, broadcast(c, c.type("self").sizes, c.type("exponent").sizes))};
     },
     .lower =

@@ -2,6 +2,7 @@
 // gradient of an input element gathers from the windows that cover it.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "ops/families.h"
@@ -40,17 +41,16 @@ Definition reduction(loop::Combiner combiner, Sizes reduce_sizes) {
 
 /// The windows of a pool call over `sizes`.
 Windows windows_of(const Call& c, const Sizes& sizes) {
-  std::vector<int64_t> kernel = spatial_list(c, "kernel_size", 2);
-  std::vector<int64_t> stride = spatial_list(c, "stride", 2, kernel);
+  std::vector<int64_t> kernel = positive_list(c, "kernel_size", 2);
+  std::vector<int64_t> stride = positive_list(c, "stride", 2, kernel);
   std::vector<int64_t> padding = spatial_list(c, "padding", 2);
   std::vector<int64_t> dilation(2, 1);
-  if (c.op().schema.find("dilation") >= 0) dilation = spatial_list(c, "dilation", 2);
+  if (c.op().schema.find("dilation") >= 0) dilation = positive_list(c, "dilation", 2);
   Windows windows;
   for (size_t i = 0; i < 2; ++i) {
-    if (kernel[i] < 1 || stride[i] < 1 || dilation[i] < 1)
-      c.fail("kernel_size, stride and dilation must be positive");
     if (padding[i] < 0 || padding[i] > kernel[i] / 2)
-      c.fail("padding must be at most half of kernel_size");
+      c.fail(fmt::format("{} must be in [0, half of {}]", c.describe("padding"),
+                         c.describe("kernel_size")));
     Window window{kernel[i], stride[i], padding[i], dilation[i], sizes[sizes.size() - 2 + i], 1};
     window.out = window_count(window, c.boolean("ceil_mode"));
     windows.push_back(window);
@@ -60,14 +60,24 @@ Windows windows_of(const Call& c, const Sizes& sizes) {
 
 Sizes pooled_sizes(const Call& c) {
   Sizes sizes = c.type("self").sizes;
-  if (sizes.size() != 3 && sizes.size() != 4)
-    c.fail(c.describe("self") + " must have 3 or 4 dimensions");
+  need_rank(c, "self", 3, 4);
+  for (size_t i = sizes.size() - 3; i < sizes.size(); ++i)
+    if (sizes[i] == Expr(0))
+      c.fail(c.describe("self") + " may have no empty dimension but the batch");
   Windows windows = windows_of(c, sizes);
   for (size_t i = 0; i < 2; ++i) {
     sizes[sizes.size() - 2 + i] = windows[i].out;
     if (sym::known_lt(windows[i].out, 1)) c.fail("the window is larger than " + c.describe("self"));
   }
   return sizes;
+}
+/// grad_output of a pool, against the sizes that the pool's result has.
+Types gradient_types(const Call& c, const Sizes& result) {
+  need_float(c, "self");
+  need_same_dtype(c, {"grad_output", "self"});
+  if (!same_sizes(c.type("grad_output").sizes, result))
+    c.fail(fmt::format("{} must have sizes {}", c.describe("grad_output"), ir::to_string(result)));
+  return {ir::Type::tensor(c.type("self").dtype, c.type("self").sizes)};
 }
 Sizes kernel_of(const Windows& windows) { return {windows[0].kernel, windows[1].kernel}; }
 
@@ -128,6 +138,7 @@ const OpDef kMaxPoolIndices{
         "padding=0, "
         "int[2] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)",
     .types = [](const Call& c) -> Types {
+      need_number(c, "self");
       Sizes sizes = pooled_sizes(c);
       return {ir::Type::tensor(c.type("self").dtype, sizes), ir::Type::tensor(DType::i64, sizes)};
     },
@@ -146,8 +157,10 @@ const OpDef kMaxPoolBackward{
         "kernel_size, int[2] "
         "stride, int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor",
     .types = [](const Call& c) -> Types {
-      pooled_sizes(c);
-      return {ir::Type::tensor(c.type("grad_output").dtype, c.type("self").sizes)};
+      Sizes result = pooled_sizes(c);
+      if (c.type("indices").dtype != DType::i64 || !same_sizes(c.type("indices").sizes, result))
+        c.fail(fmt::format("{} must be i64{}", c.describe("indices"), ir::to_string(result)));
+      return gradient_types(c, result);
     },
     .lower = max_backward_lower,
     // The transpose reads the winners.
@@ -171,6 +184,7 @@ const OpDef kMaxPool{
         "int[2] "
         "dilation=1, bool ceil_mode=False) -> Tensor",
     .types = [](const Call& c) -> Types {
+      need_number(c, "self");
       return {ir::Type::tensor(c.type("self").dtype, pooled_sizes(c))};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
@@ -213,6 +227,8 @@ const OpDef kAvgPool{
         "bool "
         "ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor",
     .types = [](const Call& c) -> Types {
+      // As in eager, which averages i64 and no other integer.
+      if (c.type("self").dtype != DType::i64) need_float(c, "self");
       return {ir::Type::tensor(c.type("self").dtype, pooled_sizes(c))};
     },
     .lower =
@@ -244,10 +260,7 @@ const OpDef kAvgPoolBackward{
         "aten::avg_pool2d_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] "
         "stride, int[2] "
         "padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor",
-    .types = [](const Call& c) -> Types {
-      pooled_sizes(c);
-      return {ir::Type::tensor(c.type("grad_output").dtype, c.type("self").sizes)};
-    },
+    .types = [](const Call& c) { return gradient_types(c, pooled_sizes(c)); },
     .lower =
         [](Lowering& lowering, const Call& c) {
           Windows windows = windows_of(c, c.type("self").sizes);
@@ -321,8 +334,8 @@ Element over_count(Element x, std::span<const Expr> o, const Sizes& results, con
 Types adaptive_types(const Call& c) {
   const ir::Type& self = c.type("self");
   const ir::Ints& output = c.ints("output_size");
-  if (self.rank() != 3 && self.rank() != 4)
-    c.fail(c.describe("self") + " must have 3 or 4 dimensions");
+  need_rank(c, "self", 3, 4);
+  need_float(c, "self");
   if (output.size() != 2) c.fail("output_size needs 2 numbers");
   Sizes sizes = self.sizes;
   for (size_t i = 0; i < 2; ++i) {
@@ -365,7 +378,13 @@ const OpDef kAdaptiveInner{
 const OpDef kAdaptiveBackward{
     .schema = "aten::_adaptive_avg_pool2d_backward(Tensor grad_output, Tensor self) -> Tensor",
     .types = [](const Call& c) -> Types {
-      return {ir::Type::tensor(c.type("grad_output").dtype, c.type("self").sizes)};
+      need_rank(c, "self", 3, 4);
+      need_rank(c, "grad_output", c.type("self").rank(), c.type("self").rank());
+      Sizes result = c.type("self").sizes;
+      if (c.type("grad_output").numel() == Expr(0) && c.type("self").numel() != Expr(0))
+        c.fail(c.describe("grad_output") + " has no elements");
+      std::ranges::copy(two_of(c.type("grad_output").sizes), result.end() - 2);
+      return gradient_types(c, result);
     },
     .lower =
         [](Lowering& lowering, const Call& c) {

@@ -2,6 +2,8 @@
 // (loop/random.h): pure functions of (seed, stream, row-major index) once the rng pass has filled
 // both in. The ATen ops decompose to them, so eager's own sequence is not reproduced, its
 // distribution is.
+#include <fmt/format.h>
+
 #include "ops/elements.h"
 #include "ops/families.h"
 
@@ -71,11 +73,17 @@ const OpDef kNormal{
 #define TANDEM_FACTORY_OPTIONS \
   "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 
+DType drawn_dtype(const Call& c, DType otherwise) {
+  DType dtype = c.dtype("dtype", otherwise);
+  if (!is_float(dtype))
+    c.fail(fmt::format("random numbers need a float dtype, not {}", name_of(dtype)));
+  return dtype;
+}
 Types sized_as_asked(const Call& c) {
-  return {ir::Type::tensor(c.dtype("dtype", DType::f32), c.ints("size"))};
+  return {ir::Type::tensor(drawn_dtype(c, DType::f32), c.ints("size"))};
 }
 Types like_self(const Call& c) {
-  return {ir::Type::tensor(c.dtype("dtype", c.type("self").dtype), c.type("self").sizes)};
+  return {ir::Type::tensor(drawn_dtype(c, c.type("self").dtype), c.type("self").sizes)};
 }
 template <bool normal>
 Tensors draw_as(Builder& b, const Call& c) {
@@ -115,34 +123,82 @@ double probability(const Call& c) {
   return p;
 }
 
+/// Whether a dropout draws numbers; `train` may be none, which means true.
+bool draws(const Call& c) { return !c.has("train") || c.boolean("train"); }
+const Samples kDropoutSamples = {"$[3, 4], 0.0, true", "$[3, 4], 0.5, false", "$[3, 4], 0.5, true",
+                                 "$[3, 4], 1.0, true", "$[31]:special, 1.0, true"};
+
+/// self * (mask ? scale : 0): what is dropped is multiplied, so that NaN and infinities become NaN,
+/// in the gradient too. The scale is rounded to self's dtype first. All this is as in eager.
+Types masked_types(const Call& c, std::string_view self) {
+  if (c.type("mask").dtype != DType::boolean) c.fail(c.describe("mask") + " must be bool");
+  need_float(c, self);
+  const ir::Sizes& sizes = c.type(self).sizes;
+  if (!same_sizes(sizes, c.type("mask").sizes))
+    c.fail(c.describe(self) + " and " + c.describe("mask") + " differ in sizes");
+  return {ir::Type::tensor(c.type(self).dtype, sizes)};
+}
+const OpDef kMaskedScale{
+    .schema = "tandem::masked_scale(Tensor self, Tensor mask, float scale) -> Tensor",
+    .types = [](const Call& c) { return masked_types(c, "self"); },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          DType dtype = c.result()->type.dtype;
+          DType compute = compute_type(dtype);
+          return map_definition(c, [&lowering, c, dtype, compute](size_t, const Index& index) {
+            Element x = operand(lowering, c, "self", index, compute);
+            Element scale = x.number(c.floating("scale")).cast(dtype).cast(compute);
+            Element mask = operand(lowering, c, "mask", index, DType::boolean);
+            return (x * choose(mask, scale, x.number(0))).value();
+          });
+        },
+    // d(x noise) = noise dx
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      return {{"self", call(b, "tandem.masked_scale", {g[0], c.arg("mask"), c.arg("scale")})}};
+    },
+    .samples = {"$[3, 4], bool[3, 4], 1.25", "$[31]:special, bool[31], 2.0"},
+    .pointwise = true};
+const OpDef kNativeDropoutBackward{
+    .schema =
+        "aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
+    .types = [](const Call& c) { return masked_types(c, "grad_output"); },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      return {
+          call(b, "tandem.masked_scale", {c.arg("grad_output"), c.arg("mask"), c.arg("scale")})};
+    },
+    .samples = {"$[3, 4], bool[3, 4], 1.25", "$[31]:special, bool[31], 2.0"}};
+
 const OpDef kNativeDropout{
     .schema = "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
     .types = [](const Call& c) -> Types {
       probability(c);
+      if (draws(c)) need_float(c, "input");
       const ir::Type& x = c.type("input");
       return {ir::Type::tensor(x.dtype, x.sizes), ir::Type::tensor(DType::boolean, x.sizes)};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor x{b, c.value("input")};
       double p = c.floating("p");
-      bool active = !c.has("train") || c.boolean("train");
-      if (!active) return {call(b, "aten.clone", {x}), full(b, x.sizes(), 1, DType::boolean)};
+      if (!draws(c)) return {call(b, "aten.clone", {x}), full(b, x.sizes(), 1, DType::boolean)};
       Tensor mask = keep_mask(b, x.sizes(), p);
-      return {where(mask, x * (p == 1 ? 0.0 : 1 / (1 - p)), 0.0), mask};
+      return {call(b, "tandem.masked_scale", {x, mask, p == 1 ? 0.0 : 1 / (1 - p)}), mask};
     },
-    .samples = {"$[3, 4], 0.0, true", "$[3, 4], 0.5, false", "$[3, 4], 1.0, true"}};
-const OpDef kDropout{
-    .schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor",
-    .types = [](const Call& c) -> Types {
-      probability(c);
-      return {ir::Type::tensor(c.type("input").dtype, c.type("input").sizes)};
-    },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor x{b, c.value("input")};
-      if (!c.boolean("train") || c.floating("p") == 0) return {x};
-      return {call_many(b, "aten.native_dropout", {x, c.floating("p"), true})[0]};
-    },
-    .samples = {"$[3, 4], 0.0, true", "$[3, 4], 0.5, false", "$[3, 4], 1.0, true"}};
+    .samples = kDropoutSamples,
+    .sample_dtypes = DTypes::all};
+const OpDef kDropout{.schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor",
+                     .types = [](const Call& c) -> Types {
+                       double p = probability(c);
+                       if (draws(c) && p > 0 && p < 1) need_float(c, "input");
+                       return {ir::Type::tensor(c.type("input").dtype, c.type("input").sizes)};
+                     },
+                     .decompose = [](Builder& b, const Call& c) -> Tensors {
+                       Tensor x{b, c.value("input")};
+                       if (!c.boolean("train") || c.floating("p") == 0) return {x};
+                       if (!is_float(x.dtype())) return {zeros_like(x)};  // p is 1
+                       return {call_many(b, "aten.native_dropout", {x, c.floating("p"), true})[0]};
+                     },
+                     .samples = kDropoutSamples,
+                     .sample_dtypes = DTypes::all};
 
 const OpDef kWithHistory{
     .schema = "tandem::with_history(Tensor old, Tensor updated) -> Tensor",
@@ -158,8 +214,9 @@ const OpDef kWithHistory{
     .samples = {"$[3], $[3]"},
     .pointwise = true};
 
-const OpDef* const kOps[] = {&kUniform,   &kNormal,        &kRand,    &kRandn,      &kRandLike,
-                             &kRandnLike, &kNativeDropout, &kDropout, &kWithHistory};
+const OpDef* const kOps[] = {&kUniform,     &kNormal,    &kRand,          &kRandn,
+                             &kRandLike,    &kRandnLike, &kNativeDropout, &kNativeDropoutBackward,
+                             &kMaskedScale, &kDropout,   &kWithHistory};
 
 }  // namespace
 

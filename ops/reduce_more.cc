@@ -1,6 +1,8 @@
 // Products, truth, positions of extrema, running sums, variances and norms. Variances take two
 // passes (mean, then squared distances): exact where one-pass sums cancel, and one kernel over rows
 // all the same.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -106,6 +108,7 @@ void need_elements(const Call& c) {
       c.fail("a reduction without an identity over an empty dimension: " + c.describe("self"));
 }
 Types position_types(const Call& c) {
+  need_number(c, "self");
   need_elements(c);
   return reduced_types(c, DType::i64);
 }
@@ -341,7 +344,7 @@ Tensor deviation_grad(Builder& b, const Call& c, Tensor grad) {
 }
 
 Types float_reduced(const Call& c) {
-  if (!is_float(c.type("self").dtype)) c.fail("needs a float dtype, not " + c.describe("self"));
+  need_float(c, "self");
   return reduced_types(c, c.type("self").dtype);
 }
 Types with_mean(const Call& c) { return {float_reduced(c)[0], float_reduced(c)[0]}; }
@@ -485,7 +488,12 @@ const OpDef kVectorNorm{
         "ScalarType? dtype=None) -> Tensor",
     .types =
         [](const Call& c) {
-          if (!is_float(norm_dtype(c))) c.fail("needs a float dtype, not " + c.describe("self"));
+          need_float(c, "self");
+          DType self = c.type("self").dtype;
+          if (!is_float(norm_dtype(c)) || promote(self, norm_dtype(c)) != norm_dtype(c))
+            c.fail(fmt::format("{} does not go into a norm of {} without narrowing",
+                               c.describe("self"), name_of(norm_dtype(c))));
+          if (c.floating("ord") < 0) need_elements(c);
           return reduced_types(c, norm_dtype(c));
         },
     .decompose = norm_parts,

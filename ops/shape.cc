@@ -45,6 +45,7 @@ std::vector<Piece> listed_pieces(const Call& c, Expr total, const ir::Ints& size
   std::vector<Piece> pieces;
   Expr start = 0;
   for (Expr size : sizes) {
+    if (size.range().hi < 0) c.fail("split sizes " + ir::to_string(sizes) + " are negative");
     pieces.push_back({start, size});
     start = start + size;
   }
@@ -288,7 +289,7 @@ const OpDef kStack{
       Sizes sizes = values[0]->type.sizes;
       for (const ir::Value* value : values) {
         promotion.add(value->type);
-        if (value->type.sizes != sizes)
+        if (!same_sizes(value->type.sizes, sizes))
           c.fail(fmt::format("sizes {} and {} differ", ir::to_string(sizes),
                              ir::to_string(value->type.sizes)));
       }
@@ -329,6 +330,12 @@ const OpDef kFlip{.schema = "aten::flip(Tensor self, int[] dims) -> Tensor",
                   .samples = {"$[3, 4], [0]", "$[3, 4], [0, -1]", "$[3], []", "$[0, 2], [0]"},
                   .sample_dtypes = DTypes::all};
 
+/// Dimensions of the shifts; one may be named several times.
+std::vector<int64_t> roll_dims(const Call& c) {
+  std::vector<int64_t> dims = c.constants("dims");
+  for (int64_t& dim : dims) dim = c.wrapped(dim, c.type("self").rank());
+  return dims;
+}
 /// Shift of each dimension, in [0, size).
 constexpr auto kRollIndex = [](const Call& c, size_t, const Index& index) {
   const Sizes& sizes = self_sizes(c);
@@ -342,10 +349,10 @@ constexpr auto kRollIndex = [](const Call& c, size_t, const Index& index) {
     return reshape_index(sizes, {total}, linear);
   }
   Index at = index;
-  std::vector<int64_t> dims = c.constants("dims");
+  if (at.empty()) return at;
+  std::vector<int64_t> dims = roll_dims(c);
   for (size_t i = 0; i < dims.size(); ++i) {
-    size_t dim =
-        static_cast<size_t>(dims[i] < 0 ? dims[i] + static_cast<int64_t>(sizes.size()) : dims[i]);
+    size_t dim = static_cast<size_t>(dims[i]);
     if (sizes[dim] != Expr(0)) at[dim] = sym::mod(at[dim] - shifts[i], sizes[dim]);
   }
   return at;
@@ -358,6 +365,8 @@ const OpDef kRoll{
           size_t shifts = c.ints("shifts").size();
           if (shifts == 0 || (dims == 0 ? shifts != 1 : shifts != dims))
             c.fail(fmt::format("{} shifts do not fit {} dimensions", shifts, dims));
+          if (dims > 0 && c.type("self").rank() == 0) c.fail("a 0-d tensor has no dimensions");
+          roll_dims(c);
           return unary_same(c);
         },
     .lower = reindex<kRollIndex>,
@@ -426,6 +435,7 @@ const OpDef kRepeatInterleave{
         "output_size=None) -> Tensor",
     .types = [](const Call& c) -> Types {
       if (!c.has("dim")) return {self_with(c, {c.type("self").numel() * c.integer("repeats")})};
+      if (c.type("self").rank() == 0) c.fail("a 0-d tensor has no dimension to repeat");
       Sizes sizes = self_sizes(c);
       sizes[self_dim(c)] = sizes[self_dim(c)] * c.integer("repeats");
       return {self_with(c, sizes)};
@@ -460,8 +470,9 @@ Types pad_types(const Call& c) {
   Sizes sizes = self_sizes(c);
   std::vector<Pad> pads = pads_of(c);
   for (size_t i = 0; i < sizes.size(); ++i) {
+    Expr kept = sizes[i] + sym::min(pads[i].before, 0) + sym::min(pads[i].after, 0);
     sizes[i] = sizes[i] + pads[i].before + pads[i].after;
-    if (sym::known_lt(sizes[i], 0))
+    if (sym::known_lt(kept, 0))
       c.fail(fmt::format("pad makes dimension {} of {} negative", i, c.describe("self")));
   }
   return {self_with(c, sizes)};

@@ -27,9 +27,10 @@ Tensor shifted(Tensor x, const std::vector<int64_t>& dims) {
 
 Types softmax_types(const Call& c) {
   ir::Type self = c.type("self");
-  if (!is_float(self.dtype)) c.fail("needs a float dtype, not " + c.describe("self"));
+  need_float(c, "self");
+  if (c.boolean("half_to_float")) c.fail("half_to_float is for other devices than the CPU");
   c.dim("dim", self.rank());
-  return {ir::Type::tensor(c.boolean("half_to_float") ? DType::f32 : self.dtype, self.sizes)};
+  return {ir::Type::tensor(self.dtype, self.sizes)};
 }
 
 // exp(x - m) * (1 / sum(exp(x - m))): the sum is at least 1, and a row needs one division instead
@@ -81,6 +82,9 @@ const OpDef kLogSoftmax{
     .samples = kSamples};
 
 Types backward_types(const Call& c) {
+  if (!same_sizes(c.type("grad_output").sizes, c.type("output").sizes))
+    c.fail(c.describe("grad_output") + " and " + c.describe("output") + " differ in sizes");
+  c.dim("dim", c.type("output").rank());
   return {ir::Type::tensor(c.dtype("input_dtype", DType::f32), c.type("output").sizes)};
 }
 const Samples kBackwardSamples = {"f32[3, 4], f32[3, 4]:positive, 1, f32",

@@ -31,6 +31,69 @@ ir::Sizes broadcast(const ir::Call& call, const ir::Sizes& a, const ir::Sizes& b
   return result;
 }
 
+bool same_sizes(const ir::Sizes& a, const ir::Sizes& b) {
+  return std::ranges::equal(a, b,
+                            [](sym::Expr x, sym::Expr y) { return x == y || sym::known_eq(x, y); });
+}
+
+void need_float(const ir::Call& call, std::string_view param) {
+  if (call.has(param) && !is_float(call.type(param).dtype))
+    call.fail("needs a float dtype, not " + call.describe(param));
+}
+
+void need_number(const ir::Call& call, std::string_view param) {
+  if (call.has(param) && call.type(param).dtype == DType::boolean)
+    call.fail("is not defined for bool: " + call.describe(param));
+}
+
+void need_rank(const ir::Call& call, std::string_view param, int64_t least, int64_t most) {
+  int64_t rank = call.type(param).rank();
+  if (rank >= least && rank <= most) return;
+  std::string range =
+      least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most);
+  call.fail(fmt::format("{} must have {} dimensions", call.describe(param), range));
+}
+
+void need_same_dtype(const ir::Call& call, std::initializer_list<std::string_view> params) {
+  std::string_view first;
+  for (std::string_view param : params) {
+    if (!call.has(param)) continue;
+    if (first.empty()) first = param;
+    if (call.type(param).dtype != call.type(first).dtype)
+      call.fail(fmt::format("{} and {} must have the same dtype", call.describe(first),
+                            call.describe(param)));
+  }
+}
+
+void need_layer_dtype(const ir::Call& call, std::initializer_list<std::string_view> params) {
+  need_same_dtype(call, params);
+  DType input = call.type("input").dtype;
+  for (std::string_view param : params) {
+    if (!call.has(param)) continue;
+    DType own = call.type(param).dtype;
+    bool mixed = size_of(input) == 2 && own == DType::f32;
+    if (own != input && !mixed)
+      call.fail(fmt::format("{} must have the dtype of {}, or f32 beside 16-bit floats",
+                            call.describe(param), call.describe("input")));
+  }
+}
+
+void need_alpha(const ir::Call& call, DType result) {
+  const ir::Arg& alpha = call.arg("alpha");
+  if (std::holds_alternative<bool>(alpha) && result != DType::boolean)
+    call.fail(fmt::format("{} is for results of bool, not of {}", call.describe("alpha"),
+                          name_of(result)));
+  if (std::holds_alternative<double>(alpha) && !is_float(result))
+    call.fail(fmt::format("{} is a float, but the result is {}", call.describe("alpha"),
+                          name_of(result)));
+}
+
+bool wants_output(const ir::Call& call, size_t i) {
+  const ir::Ints& mask = call.ints("output_mask");
+  if (mask.size() != 3) call.fail(call.describe("output_mask") + " must have 3 elements");
+  return mask[i] != sym::Expr(0);
+}
+
 void Promotion::merge(int group, DType dtype) {
   dtypes_[group] = seen_[group] ? promote(dtypes_[group], dtype) : dtype;
   seen_[group] = true;
@@ -73,6 +136,10 @@ DType to_float(DType dtype) { return is_float(dtype) ? dtype : DType::f32; }
 
 Types unary_same(const ir::Call& call) {
   return {ir::Type::tensor(self_type(call).dtype, self_type(call).sizes)};
+}
+Types unary_number(const ir::Call& call) {
+  need_number(call, call.op().schema.params[0].name);
+  return unary_same(call);
 }
 Types unary_float(const ir::Call& call) {
   return {ir::Type::tensor(to_float(self_type(call).dtype), self_type(call).sizes)};

@@ -14,6 +14,23 @@ using Types = std::vector<ir::Type>;
 /// equal.
 ir::Sizes broadcast(const ir::Call& call, const ir::Sizes& a, const ir::Sizes& b);
 
+/// True when both have as many sizes and each pair is known to be equal.
+bool same_sizes(const ir::Sizes& a, const ir::Sizes& b);
+
+// Refusals, each of which names op, operand and rule. Parameters that are absent are passed over.
+void need_float(const ir::Call& call, std::string_view param);
+/// Anything but bool.
+void need_number(const ir::Call& call, std::string_view param);
+void need_rank(const ir::Call& call, std::string_view param, int64_t least, int64_t most);
+void need_same_dtype(const ir::Call& call, std::initializer_list<std::string_view> params);
+/// `params` are parameters of a layer over `input`: of its dtype, or all f32 beside 16-bit floats.
+void need_layer_dtype(const ir::Call& call, std::initializer_list<std::string_view> params);
+/// `alpha` of an addition: a float for floats only, a bool for bools only.
+void need_alpha(const ir::Call& call, DType result);
+
+/// Element `i` of output_mask, which has three.
+bool wants_output(const ir::Call& call, size_t i);
+
 /// Promotion over operands: tensors with dimensions before 0-d tensors before numbers, a later
 /// group counting only when its category (bool < int < float) is higher.
 class Promotion {
@@ -33,6 +50,7 @@ DType common_dtype(const ir::Call& call, std::initializer_list<std::string_view>
 
 // Rules. `self` is the first parameter whatever its name.
 Types unary_same(const ir::Call& call);    // dtype and sizes of self
+Types unary_number(const ir::Call& call);  // the same; bool is refused
 Types unary_float(const ir::Call& call);   // integers and bool become f32
 Types unary_bool(const ir::Call& call);    // bool of self's sizes
 Types binary(const ir::Call& call);        // self, other: broadcast and promoted

@@ -33,6 +33,8 @@ Sizes resolve_sizes(const Call& c, const ir::Ints& wanted) {
   Expr known = 1;
   int64_t unknown = -1;
   for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != Expr(-1) && sizes[i].range().hi < 0)
+      c.fail(fmt::format("sizes {} are negative", ir::to_string(wanted)));
     if (sizes[i] != Expr(-1)) {
       known = known * sizes[i];
     } else if (unknown >= 0) {
@@ -133,8 +135,10 @@ std::vector<int64_t> permutation(const Call& c) {
   for (int64_t i = 0; i < rank; ++i) dims[i] = i;
   bool is_t = c.op().schema.find("dim0") < 0;
   if (is_t && rank > 2) c.fail("expects at most 2 dimensions, " + c.describe("self") + " has more");
-  if (rank == 0 || (is_t && rank == 1)) return dims;
-  std::swap(dims[is_t ? 0 : c.dim("dim0", rank)], dims[is_t ? 1 : c.dim("dim1", rank)]);
+  if (is_t && rank < 2) return dims;
+  int64_t first = is_t ? 0 : c.dim("dim0", rank);
+  int64_t second = is_t ? 1 : c.dim("dim1", rank);
+  if (rank > 0) std::swap(dims[first], dims[second]);
   return dims;
 }
 
@@ -189,6 +193,9 @@ Types expand_types(const Call& c) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     size_t added = sizes.size() - from.size();
     Expr old = i < added ? Expr(1) : from[i - added];
+    if (sizes[i] == Expr(-1) && i < added)
+      c.fail(fmt::format("size -1 at {} of {} stands for no dimension of {}", i,
+                         ir::to_string(c.ints("size")), c.describe("self")));
     if (sizes[i] == Expr(-1)) sizes[i] = old;
     if (old != Expr(1) && old != sizes[i] && !sym::known_eq(old, sizes[i]))
       c.fail(fmt::format("{} does not expand to {}", c.describe("self"), ir::to_string(sizes)));
@@ -289,14 +296,19 @@ const OpDef kUnsqueeze{.schema = "aten::unsqueeze(Tensor(a) self, int dim) -> Te
 
 int64_t view_dim(const Call& c) { return c.dim("dim", c.type("self").rank()); }
 
-/// Position that select reads, counted from the front.
-Expr select_index(const Call& c) {
-  Expr size = self_sizes(c)[view_dim(c)];
+/// `index` counted from the front of a dimension of that size. It must lie in it whatever the
+/// symbols are, because nothing checks it at a call.
+Expr index_in(const Call& c, Expr size, const std::string& whole) {
   Expr index = c.integer("index");
-  if (sym::known_le(size, index) || sym::known_lt(index, -size))
-    c.fail(fmt::format("index {} is out of range for dimension {} of {}", sym::to_string(index),
-                       view_dim(c), c.describe("self")));
-  return sym::known_lt(index, 0) ? index + size : index;
+  Expr at = sym::known_lt(index, 0) ? index + size : index;
+  if (sym::known_le(0, at) && sym::known_lt(at, size)) return at;
+  bool never = sym::known_le(size, at) || sym::known_lt(at, 0);
+  c.fail(fmt::format("index {} {} out of range for dimension {} of {}", sym::to_string(index),
+                     never ? "is" : "may be", c.constant("dim"), whole));
+}
+/// Position that select reads.
+Expr select_index(const Call& c) {
+  return index_in(c, self_sizes(c)[view_dim(c)], c.describe("self"));
 }
 
 const OpDef kSelect{
@@ -418,9 +430,24 @@ Definition place(Lowering& lowering, const Call& c, const ir::Value* value, cons
   });
 }
 
+/// self, after src was found to have the sizes of what is overwritten.
+Types overwritten(const Call& c, const Sizes& part) {
+  if (!same_sizes(c.type("src").sizes, part))
+    c.fail(fmt::format("{} must have the sizes {} of what it overwrites", c.describe("src"),
+                       ir::to_string(part)));
+  return unary_same(c);
+}
+
 const OpDef kSelectScatter{
     .schema = "aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor",
-    .types = unary_same,
+    .types =
+        [](const Call& c) {
+          if (c.type("self").rank() == 0) c.fail("a 0-d tensor has no dimension to select from");
+          select_index(c);
+          Sizes part = self_sizes(c);
+          part.erase(part.begin() + view_dim(c));
+          return overwritten(c, part);
+        },
     .lower =
         [](Lowering& lowering, const Call& c) {
           int64_t dim = view_dim(c);
@@ -441,7 +468,13 @@ const OpDef kSliceScatter{
         "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? "
         "end=None, "
         "SymInt step=1) -> Tensor",
-    .types = unary_same,
+    .types =
+        [](const Call& c) {
+          if (c.type("self").rank() == 0) c.fail("a 0-d tensor has no dimension to slice");
+          Sizes part = self_sizes(c);
+          part[view_dim(c)] = slice_range(c, part[view_dim(c)]).length;
+          return overwritten(c, part);
+        },
     .lower =
         [](Lowering& lowering, const Call& c) {
           int64_t dim = view_dim(c);
@@ -461,25 +494,46 @@ const OpDef kSliceScatter{
     },
     .samples = {"$[5, 4], $[3, 4], 0, 1, 4", "$[5, 4], $[5, 2], 1, 0, 4, 2"}};
 
-Types backward_types(const Call& c) {
+/// Dimension of input_sizes that a backward op of a view means.
+int64_t input_dim(const Call& c) {
+  int64_t rank = static_cast<int64_t>(c.ints("input_sizes").size());
+  if (rank == 0) c.fail("input_sizes needs a dimension");
+  return c.dim("dim", rank);
+}
+/// A gradient of input_sizes from one of the `part` that was seen.
+Types backward_types(const Call& c, const Sizes& part) {
+  if (!same_sizes(c.type("grad_output").sizes, part))
+    c.fail(fmt::format("{} must have the sizes {} of the view", c.describe("grad_output"),
+                       ir::to_string(part)));
   return {ir::Type::tensor(c.type("grad_output").dtype, c.ints("input_sizes"))};
+}
+Types select_backward_types(const Call& c) {
+  Sizes part = c.ints("input_sizes");
+  index_in(c, part[input_dim(c)], c.describe("input_sizes"));
+  part.erase(part.begin() + input_dim(c));
+  return backward_types(c, part);
+}
+Types slice_backward_types(const Call& c) {
+  Sizes part = c.ints("input_sizes");
+  part[input_dim(c)] = slice_range(c, part[input_dim(c)]).length;
+  return backward_types(c, part);
 }
 const OpDef kSelectBackward{
     .schema =
         "aten::select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> "
         "Tensor",
-    .types = backward_types,
+    .types = select_backward_types,
     .lower =
         [](Lowering& lowering, const Call& c) {
-          int64_t dim = c.constant("dim");
-          Expr at = c.integer("index");
+          int64_t dim = input_dim(c);
+          Expr at = index_in(c, c.ints("input_sizes")[dim], c.describe("input_sizes"));
           return place(lowering, c, c.value("grad_output"), nullptr,
                        [&lowering, at, dim](const Index& index) {
                          return placed_select(lowering, at, dim, index);
                        });
         },
     .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
-      return {{"grad_output", select(g[0], c.constant("dim"), c.integer("index"))}};
+      return {{"grad_output", select(g[0], input_dim(c), c.integer("index"))}};
     },
     .samples = {"$[4], [3, 4], 0, 1", "$[3], [3, 4], 1, 2"}};
 const OpDef kSliceBackward{
@@ -487,10 +541,10 @@ const OpDef kSliceBackward{
         "aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, "
         "SymInt "
         "end, SymInt step) -> Tensor",
-    .types = backward_types,
+    .types = slice_backward_types,
     .lower =
         [](Lowering& lowering, const Call& c) {
-          int64_t dim = c.constant("dim");
+          int64_t dim = input_dim(c);
           SliceRange range = slice_range(c, c.ints("input_sizes")[dim]);
           range.length = c.type("grad_output").sizes[dim];
           return place(lowering, c, c.value("grad_output"), nullptr,
@@ -499,7 +553,7 @@ const OpDef kSliceBackward{
                        });
         },
     .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
-      return {{"grad_output", slice(g[0], c.constant("dim"), c.integer("start"), c.integer("end"),
+      return {{"grad_output", slice(g[0], input_dim(c), c.integer("start"), c.integer("end"),
                                     c.constant("step"))}};
     },
     .samples = {"$[3, 4], [5, 4], 0, 1, 4, 1", "$[5, 2], [5, 4], 1, 0, 4, 2"}};

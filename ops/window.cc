@@ -19,6 +19,14 @@ std::vector<int64_t> spatial_list(const ir::Call& call, std::string_view name, s
   return numbers;
 }
 
+std::vector<int64_t> positive_list(const ir::Call& call, std::string_view name, size_t dims,
+                                   const std::vector<int64_t>& otherwise) {
+  std::vector<int64_t> numbers = spatial_list(call, name, dims, otherwise);
+  for (int64_t number : numbers)
+    if (number < 1) call.fail(call.describe(name) + " must be positive");
+  return numbers;
+}
+
 Expr window_count(const Window& window, bool ceil) {
   Expr span = window.in + 2 * window.padding - (window.kernel - 1) * window.dilation - 1;
   if (!ceil) return sym::floor_div(span, window.stride) + 1;

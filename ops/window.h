@@ -22,6 +22,10 @@ using Windows = std::vector<Window>;
 std::vector<int64_t> spatial_list(const ir::Call& call, std::string_view name, size_t dims,
                                   const std::vector<int64_t>& otherwise = {});
 
+/// The same, and every number must be positive: kernel sizes, strides, dilations.
+std::vector<int64_t> positive_list(const ir::Call& call, std::string_view name, size_t dims,
+                                   const std::vector<int64_t>& otherwise = {});
+
 /// Number of positions of a window; with `ceil` the last one may hang over, but must start inside.
 sym::Expr window_count(const Window& window, bool ceil = false);
 

@@ -84,6 +84,7 @@ class Functionalizer {
     // Aliases follow what the program named, not the pure values that stand for it.
     const Value* parent = node.op->is_view() ? std::get<Value*>(node.args[0]) : nullptr;
     if (parent != nullptr && !strides_.shares_memory(node, parent)) parent = nullptr;
+    strides_.note_layout(node, parent != nullptr);
     for (size_t i = 0; i < node.args.size(); ++i)
       graph_.set_arg(&node, i,
                      ir::map_operands(node.args[i], [&](Value* v) { return fresh(v, &node); }));
@@ -98,6 +99,7 @@ class Functionalizer {
   }
 
   void write(Node& node) {
+    strides_.note_layout(node, false);
     const Value* target = written(node);
     const Value* root = root_of(target);
     ir::Builder builder(graph_, &node);

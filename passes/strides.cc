@@ -92,4 +92,34 @@ bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
   return true;
 }
 
+bool EagerStrides::is_row_major(const ir::Value* value) const {
+  return is_odd_.at(value) == 0 && is_contiguous(value->type.sizes, of(value));
+}
+
+// Ops that work element by element, and others whose result looks like an operand, keep its layout
+// in eager; all others give row-major results. `contiguous` does so always.
+void EagerStrides::note_layout(const ir::Node& node, bool shared) {
+  const ir::Schema& schema = node.op->schema;
+  const ir::Value* odd = nullptr;
+  ir::for_each_operand(node.args, [&](const ir::Value* operand) {
+    if (operand->type.is_tensor() && !is_row_major(operand)) odd = operand;
+  });
+  if (odd != nullptr && schema.find("stride") >= 0 && schema.find("storage_offset") >= 0)
+    throw Unsupported(
+        fmt::format("[{}] the elements of %{} {} do not lie in row-major order from the start of a "
+                    "storage; a contiguous tensor, made by aten.contiguous, is accepted",
+                    schema.full_name(), odd->name, to_string(odd->type)),
+        node.origin.place);
+  for (const ir::Value* result : node.results) {
+    bool keeps = odd != nullptr && !node.op->is_view() &&
+                 (ops::def_of(node).pointwise || result->type.sizes == odd->type.sizes);
+    if (shared) {  // strides of views that are other views are not known
+      const ir::Value* self = std::get<ir::Value*>(node.args[0]);
+      bool is_part = result->type.numel() != self->type.numel();
+      keeps = is_part || is_odd_.at(self) != 0 || ops::def_of(node).lower == nullptr;
+    }
+    is_odd_[result] = keeps ? 1 : 0;
+  }
+}
+
 }  // namespace tandem::passes

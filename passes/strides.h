@@ -1,5 +1,6 @@
-// Strides as eager would have them, for the one question that depends on them before functionalize
-// is done: does a reshape share memory or copy?
+// Strides as eager would have them, for the questions that depend on them before functionalize is
+// done: does a reshape share memory or copy? Does an op that counts in its operand's storage
+// (as_strided) see the elements in row-major order?
 #pragma once
 
 #include "base/dense_map.h"
@@ -16,12 +17,19 @@ class EagerStrides {
   /// UserError for `view`, which never copies.
   bool shares_memory(const ir::Node& view, const ir::Value* self);
 
+  /// Notes whether eager lays the results out in row-major order from the start of a storage;
+  /// `shared` when they share self's memory. To be called for every node in order. Unsupported when
+  /// the op counts in the storage of an operand that is not laid out so.
+  void note_layout(const ir::Node& node, bool shared);
+
  private:
   ir::Sizes of(const ir::Value* value) const;
   std::optional<ir::Sizes> view_strides(const ir::Node& view, const ir::Value* result,
                                         const ir::Sizes& self);
+  bool is_row_major(const ir::Value* value) const;
   const ir::Graph* graph_;
   DenseMap<ir::Value, ir::Sizes> strides_;
+  DenseMap<ir::Value, char> is_odd_;  // certainly or possibly not row-major
 };
 
 }  // namespace tandem::passes

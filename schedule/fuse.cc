@@ -557,17 +557,18 @@ class Fuser {
   }
 
   /// A new value of an input may be written straight into the input when every other reader has
-  /// run, its own group reads it at the place it writes, and nothing that can fail comes later.
+  /// run, its own group reads it at the place it writes, and nothing that can fail comes later. Its
+  /// own group must not fail either: tasks before the failing one, or beside it, have written.
   void choose_in_place() {
-    uint32_t last_failing = 0;
+    uint32_t after_failing = 0;
     for (uint32_t i = 0; i < result_.drafts.size(); ++i)
-      if (result_.drafts[i].can_fail) last_failing = i + 1;
+      if (result_.drafts[i].can_fail) after_failing = i + 1;
     for (const std::unique_ptr<Item>& item : plan_.items)
       for (uint32_t slot = 0; slot < item->slots.size(); ++slot)
-        try_in_place(*item, slot, last_failing);
+        try_in_place(*item, slot, after_failing);
   }
 
-  void try_in_place(const Item& item, uint32_t slot, uint32_t last_failing) {
+  void try_in_place(const Item& item, uint32_t slot, uint32_t after_failing) {
     const Value* value = item.slots[slot].value;
     const Value* input = value == nullptr ? nullptr : write_back_target(value);
     if (input == nullptr || input->node != nullptr || is_output(value)) return;
@@ -579,7 +580,7 @@ class Fuser {
                        input->type.dtype == value->type.dtype;
     uint32_t original = groups_[item.id];
     uint32_t place = position_[original];
-    if (!map_only || !same_layout || place + 1 < last_failing) return;
+    if (!map_only || !same_layout || place < after_failing) return;
     if (moved_reads_.count({original, input})) return;
     for (uint32_t reader : users_[input])
       if (reader != original && position_[reader] >= place) return;

@@ -16,13 +16,28 @@ struct Line {
   std::string operator()(const abi::Copy& copy) const { return "copy " + copy.label; }
 };
 
+/// Inputs that the program changes: copied to after the last instruction, or written by a kernel.
+std::string mutations(const abi::Program& program) {
+  std::string text;
+  std::vector<bool> is_copied(program.inputs.size(), false);
+  for (const abi::WriteBack& write_back : program.write_backs) {
+    is_copied[write_back.input] = true;
+    text += fmt::format("  write back %{} from {}\n", program.inputs[write_back.input].name,
+                        program.buffers[write_back.src.buffer].label);
+  }
+  for (size_t i = 0; i < program.inputs.size(); ++i)
+    if (program.inputs[i].mutated && !is_copied[i])
+      text += fmt::format("  in place %{}\n", program.inputs[i].name);
+  return text;
+}
+
 std::string instructions(const abi::Program& program, size_t kernels) {
   std::string text =
       fmt::format("program {}: {} instructions, {} kernels, {} buffers\n", program.name,
                   program.instructions.size(), kernels, program.buffers.size());
   for (const abi::Instruction& instruction : program.instructions)
     text += "  " + std::visit(Line{program}, instruction) + "\n";
-  return text;
+  return text + mutations(program);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ void print_mul(Expr e, std::string& out) {
 
 void print_later_term(Expr e, std::string& out) {
   const bool negative_product = e.kind() == Kind::mul && is_negative(e.args()[0]);
-  if (is_negative(e)) {
+  if (is_negative(e) && *e.constant() != INT64_MIN) {  // whose magnitude is no number to parse
     out += " - " + std::to_string(magnitude(*e.constant()));
   } else if (negative_product) {
     std::span<const Expr> factors = e.args().subspan(1);
@@ -119,11 +119,12 @@ class Parser {
   std::optional<Expr> parse_product();
   std::optional<Expr> parse_unary();
   std::optional<Expr> parse_atom();
-  std::optional<Expr> parse_integer();
+  std::optional<Expr> parse_integer(bool negative);
   std::optional<Expr> parse_name();
   std::optional<Expr> parse_extremum(bool is_min);
   std::optional<Expr> divide(Expr a, Expr b, bool is_mod);
   bool eat(std::string_view token);
+  bool at_digit() const;
   void skip_spaces();
   std::nullopt_t fail(std::string_view what);
 
@@ -187,6 +188,8 @@ std::optional<Expr> Parser::divide(Expr a, Expr b, bool is_mod) {
 std::optional<Expr> Parser::parse_unary() {
   bool negative = false;
   while (eat("-")) negative = !negative;
+  skip_spaces();
+  if (at_digit()) return parse_integer(negative);
   const std::optional<Expr> value = parse_atom();
   if (!value.has_value() || !negative) return value;
   return -*value;
@@ -201,17 +204,22 @@ std::optional<Expr> Parser::parse_atom() {
     return value;
   }
   if (at_ == text_.size()) return fail("expected an expression");
-  if (std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) return parse_integer();
   return parse_name();
 }
 
-std::optional<Expr> Parser::parse_integer() {
-  int64_t value = 0;
+bool Parser::at_digit() const {
+  return at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0;
+}
+
+// With its sign: the lowest number has no positive counterpart.
+std::optional<Expr> Parser::parse_integer(bool negative) {
+  uint64_t magnitude = 0;
   const char* begin = text_.data() + at_;
-  const auto [end, code] = std::from_chars(begin, text_.data() + text_.size(), value);
-  if (code != std::errc()) return fail("number out of range");
+  const auto [end, code] = std::from_chars(begin, text_.data() + text_.size(), magnitude);
+  const uint64_t most = static_cast<uint64_t>(INT64_MAX) + (negative ? 1 : 0);
+  if (code != std::errc() || magnitude > most) return fail("number out of range");
   at_ += static_cast<size_t>(end - begin);
-  return Expr(value);
+  return Expr(static_cast<int64_t>(negative ? 0 - magnitude : magnitude));
 }
 
 std::optional<Expr> Parser::parse_name() {

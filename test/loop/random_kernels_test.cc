@@ -106,7 +106,7 @@ std::vector<int64_t> run(const Kernel& kernel, int64_t rows, int64_t columns) {
 }
 
 TEST(RandomKernels, TextAndCanonicalFormAreExact) {
-  for (uint32_t seed = 0; seed < 1000; ++seed) {
+  for (uint32_t seed = 0; seed < 3000; ++seed) {
     sym::Pool pool;
     Kernel kernel = Builder(seed).kernel(pool);
     EXPECT_EQ(verify(kernel), std::vector<std::string>{});

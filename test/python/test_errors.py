@@ -86,7 +86,23 @@ TEXTS = [
     ("graph @g(%a: f32[-3]) {\n return %a\n}", "a size is negative: f32[-3]"),
     ("graph @g(%a: f32[s0 +]) {\n return %a\n}", "'s0 +' is no integer expression"),
     ("graph @g(%a: f32[3]{1, 2}) {\n return %a\n}", "as many strides as sizes"),
-    ("graph @g(%a: f32[s0]) where s0 in [5, 2] {\n return %a\n}", "range of s0 is empty"),
+    ("graph @g(%a: f32[s0]) where s0 in [5, 2] {\n return %a\n}", "range [5, 2] of s0 is empty"),
+    (
+        "graph @g(%a: f32[s0]) where s0 in [2, 4], s0 in [6, 8] {\n return %a\n}",
+        "range [6, 8] of s0 contradicts [2, 4]",
+    ),
+    (
+        "graph @f(%a: f32[s0]) where s0 in [2, 4] {\n return %a\n}\n"
+        "graph @g(%a: f32[s0]) where s0 in [5, 9] {\n return %a\n}",
+        "range [5, 9] of s0 contradicts [2, 4] (line 4)",
+    ),
+    ("graph @g(%a: f32[s0]) where s0 in [2, 99999999999999999999] {\n", "does not fit into 64"),
+    ("graph @g(%a: f32[s0]) where s0 in [2, 2.5] {\n return %a\n}", "'2.5' is no integer"),
+    (
+        "graph @g(%a: f32[s0]) where s0 in [2, 9] {\n"
+        " %r = aten.select.int(%a, 0, 5)\n return %r\n}",
+        "index 5 may be out of range for dimension 0 of self f32[s0]",
+    ),
     ("graph @g(%a: f32[3]) {\n %r = aten.neg(%a)\n return %s\n}", "%s is not defined (line 3)"),
     (
         "graph @g(%a: f32[3]) {\n %r: f64[3] = aten.neg(%a)\n return %r\n}",
@@ -178,6 +194,34 @@ def test_arguments_that_do_not_fit(arguments, message):
     assert message in str(caught.value)
     # The executable is as good as before.
     assert torch.equal(executable.run([torch.ones(3, 4)])[0], -torch.ones(3, 4))
+
+
+def test_lowest_integer():
+    lowest = -(2**63)
+    lines = [f"%b = aten.full([2], {lowest})", "%r = aten.maximum(%a, %b)"]
+    a = torch.tensor([lowest, 5])
+    assert torch.equal(build("%a: i64[2]", lines).run([a])[0], a)
+    with pytest.raises(tandem.UserError, match="number out of range"):
+        build("%a: i64[2]", f"%r = aten.full([2], {2**63})")
+
+
+# What is read at a checked place may be the same at every place; the check stays.
+ALIKE = [
+    "%b = aten.full([5], 0.5)\n  %r = aten.gather(%b, 0, %i)",
+    "%b = aten.expand(%a, [5])\n  %r = aten.index_select(%b, 0, %i)",
+    "%b = aten.full([5, 2], 0.5)\n  %r = aten.embedding(%b, %i)",
+    "%b = aten.expand(%a, [5])\n  %r = aten.index.Tensor(%b, [%i])",
+    "%b = aten.exp(%a)\n  %r = aten.gather(%b, 0, %i)",
+]
+
+
+@pytest.mark.parametrize("lines", ALIKE)
+def test_index_of_what_is_alike_everywhere(lines):
+    executable = build("%a: f32[1], %i: i64[3]", lines)
+    a = torch.ones(1)
+    executable.run([a, torch.zeros(3, dtype=torch.int64)])
+    with pytest.raises(tandem.UserError, match="index out of range"):
+        executable.run([a, torch.tensor([0, 99, 0])])
 
 
 def test_scalars():

@@ -1,0 +1,95 @@
+"""Philox's numbers have the distribution that is asked for. Seeds are fixed; every bound is five
+standard deviations of the statistic over N independent draws."""
+
+import math
+
+import pytest
+import torch
+
+from graphs import build
+
+N = 1 << 18
+SIGMAS = 5
+SEEDS = [0, 1, 12345, 2**62 + 3]
+
+
+def draws(call, seed, inputs="", arguments=()):
+    executable = build(inputs, [f"%r = {call}", f"%s = {call}"], "%r, %s")
+    known = {"seed": seed, **dict(arguments)}
+    return [r.double() for r in executable.run([known[name] for name in executable.inputs])]
+
+
+def moment(power, mean, sigma):
+    """The mean of power(x) lies within five standard deviations of what is expected."""
+    assert abs(power.mean().item() - mean) < SIGMAS * sigma / math.sqrt(power.numel())
+
+
+def uncorrelated(x, y):
+    """Correlation of independent samples: standard deviation 1 / sqrt(n)."""
+    x, y = x - x.mean(), y - y.mean()
+    correlation = (x * y).mean() / (x.std() * y.std())
+    assert abs(correlation.item()) < SIGMAS / math.sqrt(x.numel())
+
+
+def chi_square(counts, expected):
+    """Over k bins: mean k - 1, variance 2 (k - 1)."""
+    statistic = ((counts - expected) ** 2 / expected).sum().item()
+    freedom = counts.numel() - 1
+    assert abs(statistic - freedom) < SIGMAS * math.sqrt(2 * freedom)
+
+
+def independent(x):
+    """Neighbours, at the distances of Philox's four words, lanes and rows."""
+    for lag in [1, 2, 3, 4, 8, 16, 512]:
+        uncorrelated(x[:-lag], x[lag:])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_uniform(seed):
+    x, y = draws(f"aten.rand([{N}])", seed)
+    for values in (x, y):
+        assert 0 <= values.min() and values.max() < 1
+        for power in [1, 2, 3, 4]:  # E x^k = 1 / (k + 1)
+            mean = 1 / (power + 1)
+            moment(values**power, mean, math.sqrt(1 / (2 * power + 1) - mean**2))
+        chi_square(torch.histc(values, 256, 0, 1), torch.full((256,), N / 256))
+        independent(values)
+    pairs = torch.histogramdd(torch.stack([x, y], 1), [16, 16], range=[0.0, 1.0, 0.0, 1.0])[0]
+    chi_square(pairs.flatten(), torch.full((256,), N / 256))
+    uncorrelated(x, y)  # streams
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_normal(seed):
+    x, y = draws(f"aten.randn([{N}])", seed)
+    for values in (x, y):
+        # E x^2k = 1 3 5 ... (2k - 1); the variance of x^k is E x^2k - (E x^k)^2.
+        for power, mean, square in [(1, 0, 1), (2, 1, 3), (3, 0, 15), (4, 3, 105)]:
+            moment(values**power, mean, math.sqrt(square - mean**2))
+        edges = torch.linspace(-3, 3, 61, dtype=torch.float64)
+        normal = torch.special.ndtr(edges)
+        share = torch.cat([normal[:1], normal.diff(), 1 - normal[-1:]])
+        counts = torch.bincount(torch.bucketize(values, edges), minlength=62)
+        chi_square(counts, share * N)
+        independent(values)
+        independent(values.abs())  # a shared radius would show here
+    uncorrelated(x, y)
+    uncorrelated(x.abs(), y.abs())
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout(p):
+    ones = torch.ones(N)
+    call = f"aten.dropout(%x, {p}, true)"
+    masks = [d != 0 for d in draws(call, 5, f"%x: f32[{N}]", {"x": ones}.items())]
+    for mask in masks:
+        moment(mask.double(), 1 - p, math.sqrt(p * (1 - p)))
+        independent(mask.double())
+    uncorrelated(masks[0].double(), masks[1].double())
+
+
+def test_seeds_and_streams():
+    samples = [x for seed in SEEDS for x in draws(f"aten.rand([{N}])", seed)]
+    for i, x in enumerate(samples):
+        for y in samples[:i]:
+            uncorrelated(x, y)

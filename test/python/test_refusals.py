@@ -1,0 +1,120 @@
+"""What eager refuses, the type rules refuse too, with a message that names the op."""
+
+import re
+
+import pytest
+import torch
+
+import samples as sample_language
+import tandem
+from op_check import short
+from refusals import REFUSED
+
+CALLS = [(name, text) for name, texts in REFUSED.items() for text in texts]
+# Differences by dtype that stay, by op, and why.
+EAGER_LACKS = {
+    "aten.gelu_backward": "mixed dtypes: a restriction of eager's library",
+    "aten.convolution": "dilated convolutions of integers: eager has no kernel",
+}
+WE_LACK = {
+    "aten.mm": "products of bool without elements",
+    "aten.bmm": "products of bool, and of mixed dtypes, without elements",
+    "aten.l1_loss": "differences of integers that are not reduced",
+    "aten.avg_pool2d_backward": "integers have no gradient here",
+    "aten.native_dropout_backward": "integers have no gradient here",
+}
+
+
+def arguments(sample):
+    generator = torch.Generator().manual_seed(1)
+    tensors = [spec.make(generator) for spec in sample.specs()]
+    return tensors, *sample_language.eager_arguments(sample, tensors)
+
+
+def eager_refuses(name, sample):
+    _, positional, named = arguments(sample)
+    try:
+        sample_language.eager_op(name)(*positional, **named)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        return short(error)
+    return None
+
+
+def types_refuse(calls):
+    """Error by number of the call, for calls as lines of one graph."""
+    inputs, lines = [], []
+    for name, sample in calls:
+        names = [f"v{len(inputs) + i}" for i in range(len(sample.specs()))]
+        inputs += [f"%{n}: {spec.type_text()}" for n, spec in zip(names, sample.specs())]
+        lines.append("  " + sample_language.call_text(name, sample, names))
+    text = f"graph @many({', '.join(inputs)}) {{\n" + "\n".join(lines)
+    with pytest.raises(tandem.UserError) as caught:
+        tandem.compile_text(text + "\n  aten.nope()\n  return\n}")
+    refused = {}
+    for problem in str(caught.value).split("\n"):
+        line = re.search(r"\(line (\d+)\)$", problem)
+        if line and not problem.endswith(f"0 are named {line[0]}"):
+            refused[int(line[1]) - 2] = problem
+    return refused
+
+
+def run_refuses(name, sample):
+    """The error of compiling the call alone and running it; None when there is none."""
+    names = [f"a{i}" for i in range(len(sample.specs()))]
+    inputs = ", ".join(f"%{n}: {s.type_text()}" for n, s in zip(names, sample.specs()))
+    call = sample_language.call_text(name, sample, names)
+    results = "%r0"
+    for count in range(1, 4):
+        try:
+            executable = tandem.compile_text(
+                f"graph @one({inputs}) {{\n  {results} = {call}\n  return {results}\n}}"
+            )
+            known = dict(zip(names, arguments(sample)[0]), seed=1)
+            executable.run([known[n] for n in executable.inputs])
+            return None
+        except tandem.UserError as error:
+            if "are named" not in str(error):
+                return str(error)
+            results += f", %r{count}"
+    return None
+
+
+@pytest.mark.parametrize("name, text", CALLS, ids=[f"{name}({text})" for name, text in CALLS])
+def test_call_that_eager_refuses(name, text):
+    sample = sample_language.parse_sample(text, "f32")
+    assert eager_refuses(name, sample), "eager accepts it: no test"
+    error = run_refuses(name, sample)
+    assert error is not None
+    assert re.match(r"\[(aten|tandem)::\w", error), error
+
+
+def dtype_calls():
+    """The first samples of every op, with all operands of one dtype, and one operand of another."""
+    for op in tandem.ops():
+        if op.mutates or op.name.startswith("tandem."):
+            continue
+        for text in [t for t in op.samples[:2] if "$" in t and "special" not in t]:
+            count = text.count("$")
+            choices = [(dtype,) * count for dtype in sample_language.SETS["all"]]
+            for i in range(count):
+                for dtype in ["f64", "bf16", "i64", "i32", "bool"]:
+                    choices.append(("f32",) * i + (dtype,) + ("f32",) * (count - i - 1))
+            for dtypes in dict.fromkeys(choices):
+                parts = [part for pair in zip(text.split("$"), [*dtypes, ""]) for part in pair]
+                yield op.name, "".join(parts)
+
+
+def test_dtypes_as_in_eager():
+    parse = sample_language.parse_sample
+    calls = [(name, text, parse(text, "f32")) for name, text in dtype_calls()]
+    assert len(calls) > 3000
+    refused = types_refuse([(name, sample) for name, _, sample in calls])
+    wrong = []
+    for number, (name, text, sample) in enumerate(calls):
+        by_eager = eager_refuses(name, sample)
+        ours = refused.get(number)
+        if by_eager and not ours and name not in EAGER_LACKS and not run_refuses(name, sample):
+            wrong.append(f"{name}({text}) passes; eager: {by_eager}")
+        if ours and not by_eager and name not in WE_LACK:
+            wrong.append(f"{name}({text}) is refused: {ours}")
+    assert not wrong, "\n".join(wrong[:40])
