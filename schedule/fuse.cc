@@ -366,12 +366,26 @@ class Fuser {
     return false;
   }
 
+  static bool is_product(const Item& item) {
+    return item.kind == Item::Kind::reduce && item.definition.combiner == loop::Combiner::dot;
+  }
+
+  /// An epilogue reads the product. What only reads the same operands would bring its own walk
+  /// through them into the product's blocks.
+  bool reads_member(const Draft& draft, const Reads& reads) const {
+    return std::any_of(reads.at.begin(), reads.at.end(),
+                       [&](const std::pair<const Value*, Expr>& entry) {
+                         return member_of(draft, entry.first) != nullptr;
+                       });
+  }
+
   bool join(uint32_t number, Item& item) {
     Draft& draft = result_.drafts[number];
     if (draft.fixed || draft.reads.size() + draft.members.size() > kMostBuffers) return false;
     std::optional<std::pair<Space, Extent>> room = fit(draft, item);
     if (!room) return false;
     Reads reads = read(item, room->first, room->second);
+    if (is_product(*draft.members[0].item) && !reads_member(draft, reads)) return false;
     std::set<uint32_t> depends = dependencies(item, reads, number);
     for (uint32_t before : depends)
       if (reaches(before, number)) return false;
