@@ -11,11 +11,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using loop::Opcode;
-using Grads = std::span<const Tensor>;
-
 // --- one formula, two readings
 // --------------------------------------------------------------------
 

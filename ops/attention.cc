@@ -13,11 +13,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using sym::Expr;
-
 bool grouped(const Call& c) { return c.boolean("enable_gqa"); }
 
 Sizes batch_of(const ir::Type& type) { return {type.sizes.begin(), type.sizes.end() - 2}; }

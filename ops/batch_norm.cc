@@ -10,12 +10,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
-
 Tensor wide(Builder& b, const Call& c, std::string_view name) {
   if (!c.has(name)) return {};
   Tensor x{b, c.value(name)};

@@ -6,10 +6,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using Grads = std::span<const Tensor>;
-
 Tensor self_of(Builder& b, const Call& c) { return {b, c.value("self")}; }
 Tensor both(Tensor a, Tensor b) { return call(a.builder(), "aten.logical_and", {a, b}); }
 

@@ -10,12 +10,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
-
 const Sizes& self_sizes(const Call& c) { return c.type("self").sizes; }
 Tensor self_of(Builder& b, const Call& c) { return {b, c.value("self")}; }
 Types self_with(const Call& c, Sizes sizes) {

@@ -13,13 +13,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using loop::Opcode;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
-
 /// Sizes of input [n, c, in..] and weight [o, c / groups, kernel..], and how the window moves.
 struct Shape {
   Sizes input, weight;
@@ -116,6 +109,7 @@ Definition sum_of_products(Lowering& lowering, const ir::Value* a, const ir::Val
                            std::function<Product(const Index&, const Index&)> at) {
   Definition definition;
   definition.kind = Definition::Kind::reduce;
+  definition.combiner = loop::Combiner::dot;
   definition.reduce_sizes = std::move(reduce_sizes);
   DType dtype = compute_type(a->type.dtype);
   definition.input = [&lowering, a, b, dtype, at](const Index& out, const Index& r) {
@@ -124,8 +118,7 @@ Definition sum_of_products(Lowering& lowering, const ir::Value* a, const ir::Val
     loop::Val x = pool.cast(lowering.load(a, product.a, product.read.inside), dtype);
     loop::Val y = pool.cast(lowering.load(b, product.b), dtype);
     // Padding counts as nothing at all, even against an infinite weight.
-    return std::vector<loop::Val>{
-        pool.select(product.read.inside, pool.binary(Opcode::mul, x, y), pool.constant(dtype, 0))};
+    return std::vector<loop::Val>{x, pool.select(product.read.inside, y, pool.constant(dtype, 0))};
   };
   return definition;
 }

@@ -5,10 +5,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using Grads = std::span<const Tensor>;
-
 // --- copies
 // ---------------------------------------------------------------------------------------
 

@@ -9,9 +9,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Call;
-using sym::Expr;
-
 #define TANDEM_FACTORY_OPTIONS \
   "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 

@@ -1,9 +1,18 @@
-// The families of ops/, one file each. A new family is a line here and one in families.cc.
+// The families of ops/, one file each, and the names that all of them use. A new family is a line
+// here and one in families.cc.
 #pragma once
 
 #include "ops/opdef.h"
 
 namespace tandem::ops {
+
+// The words that op files are written in.
+using ir::Builder;
+using ir::Call;
+using ir::Sizes;
+using loop::Opcode;
+using sym::Expr;
+using Grads = std::span<const Tensor>;
 
 Family pointwise_family();
 Family compare_family();

@@ -12,13 +12,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using loop::Opcode;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
-
 constexpr std::string_view kPrimitive = "made after reverse mode, by ops that have gradients";
 
 Tensor tensor(Builder& b, const Call& c, std::string_view name) { return {b, c.value(name)}; }

@@ -13,13 +13,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using loop::Opcode;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
-
 /// Where the dimensions of self and of the indices are in the result.
 struct Plan {
   std::vector<int64_t> indexed;  // dimensions of self with an index

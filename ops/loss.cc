@@ -11,13 +11,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using loop::Opcode;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
-
 enum Reduction : int64_t { kNone = 0, kMean = 1, kSum = 2 };
 
 int64_t reduction_of(const Call& c) {

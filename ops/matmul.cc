@@ -8,12 +8,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
-
 struct Operands {
   std::string_view a, b;
 };

@@ -11,11 +11,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
 using Dims = std::vector<int64_t>;
 
 Tensor widened(Tensor x) { return to(x, compute_type(x.dtype())); }

@@ -7,11 +7,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using loop::Opcode;
-using Grads = std::span<const Tensor>;
-
 constexpr std::string_view kBool = "the result is not differentiable (bool)";
 constexpr std::string_view kStep = "piecewise constant: the gradient is zero";
 

@@ -11,13 +11,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using loop::Opcode;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
-
 Tensor tensor(Builder& b, const Call& c, std::string_view name) { return {b, c.value(name)}; }
 
 std::span<const Expr> last_two(const Index& index) { return std::span(index).last(2); }

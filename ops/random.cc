@@ -10,11 +10,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using loop::Opcode;
-using Grads = std::span<const Tensor>;
-
 constexpr std::string_view kRandom = "random numbers do not depend on an operand";
 
 /// 24 random bits as a float in [0, 1): every value is a multiple of 2^-24.

@@ -8,12 +8,7 @@
 
 namespace tandem::ops {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
 using loop::Combiner;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
 
 std::vector<int64_t> reduced_dims(const Call& call) {
   int64_t rank = call.type("self").rank();

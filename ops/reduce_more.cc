@@ -12,12 +12,8 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
 using loop::Combiner;
 using loop::Val;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
 
 constexpr std::string_view kPosition = "a position is not differentiable";
 constexpr std::string_view kTruth = "the result is not differentiable (bool)";

@@ -11,13 +11,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using loop::Opcode;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
-
 const Sizes& self_sizes(const Call& c) { return c.type("self").sizes; }
 Tensor self_of(Builder& b, const Call& c) { return {b, c.value("self")}; }
 int64_t self_dim(const Call& c) { return c.dim("dim", c.type("self").rank()); }

@@ -6,10 +6,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using Grads = std::span<const Tensor>;
-
 /// The dimension that is normalised; none of a 0-d tensor.
 std::vector<int64_t> normalised(const Call& c, int64_t rank) {
   int64_t dim = c.dim("dim", rank);

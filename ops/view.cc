@@ -11,12 +11,6 @@
 namespace tandem::ops {
 namespace {
 
-using ir::Builder;
-using ir::Call;
-using ir::Sizes;
-using sym::Expr;
-using Grads = std::span<const Tensor>;
-
 const Sizes& self_sizes(const Call& c) { return c.type("self").sizes; }
 
 Types self_with_sizes(const Call& c, Sizes sizes) {
