@@ -1,4 +1,4 @@
-"""Sums of columns that join the kernel of their rows (layer norm backward): values, threads, bits."""
+"""Sums of columns that join the kernel of their rows, as in layer norm backward: values, bits."""
 
 import pytest
 import torch
