@@ -114,12 +114,13 @@ Emitter::Address Emitter::address(Expr index, bool may_stride) {
 /// nothing outside of what the lanes read is touched.
 Value* Emitter::strided_load(llvm::Type* type, Value* first, llvm::Align align, int stride,
                              Value* enabled) {
-  int wide = lanes_ * stride;
-  llvm::SmallVector<int, 256> spread(static_cast<size_t>(wide), lanes_);
+  size_t step = static_cast<size_t>(stride);
+  size_t wide = static_cast<size_t>(lanes_) * step;
+  llvm::SmallVector<int, 256> spread(wide, lanes_);
   llvm::SmallVector<int, 64> taken;
-  for (int i = 0; i < lanes_; ++i) {
-    spread[static_cast<size_t>(i * stride)] = i;
-    taken.push_back(i * stride);
+  for (size_t i = 0; i < wide; i += step) {
+    spread[i] = static_cast<int>(taken.size());
+    taken.push_back(static_cast<int>(i));
   }
   Value* none = llvm::Constant::getNullValue(enabled->getType());
   llvm::Type* lanes = llvm::FixedVectorType::get(type, static_cast<unsigned>(wide));

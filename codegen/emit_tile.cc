@@ -53,10 +53,11 @@ std::vector<Value*> Emitter::load_tile(Val val, const loop::Axis& axis) {
     }
     for (int i = 0; i < n; ++i) {
       if ((i / half) % 2 != 0) continue;
-      Value* a = rows[static_cast<size_t>(i)];
-      Value* b = rows[static_cast<size_t>(i + half)];
-      rows[static_cast<size_t>(i)] = ir_.CreateShuffleVector(a, b, low);
-      rows[static_cast<size_t>(i + half)] = ir_.CreateShuffleVector(a, b, high);
+      Value*& upper = rows[static_cast<size_t>(i)];
+      Value*& lower = rows[static_cast<size_t>(i) + static_cast<size_t>(half)];
+      Value* a = upper;
+      upper = ir_.CreateShuffleVector(a, lower, low);
+      lower = ir_.CreateShuffleVector(a, lower, high);
     }
   }
   for (Value*& row : rows) row = from_memory(row, val->dtype);

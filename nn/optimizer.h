@@ -32,7 +32,7 @@ class Optimizer {
 /// p -= rate * v, v = momentum v + (g + decay p).
 class Sgd final : public Optimizer {
  public:
-  Sgd(double rate, double momentum = 0, double weight_decay = 0);
+  explicit Sgd(double rate, double momentum = 0, double weight_decay = 0);
   std::vector<std::string> state_names() const override;
   Tensors apply(const Update& update, Tensor rate, Tensor step) const override;
 

@@ -106,7 +106,7 @@ struct Product {
 /// The sum of products of loads of `a` (under the mask) and `b`.
 Definition sum_of_products(Lowering& lowering, const ir::Value* a, const ir::Value* b,
                            Sizes reduce_sizes,
-                           std::function<Product(const Index&, const Index&)> at) {
+                           const std::function<Product(const Index&, const Index&)>& at) {
   Definition definition;
   definition.kind = Definition::Kind::reduce;
   definition.combiner = loop::Combiner::dot;

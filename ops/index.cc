@@ -278,7 +278,7 @@ DType scatter_dtype(DType dtype, bool accumulate) {
 
 Tensor scatter_into(const Call& c, Tensor self, Tensor index, Tensor src, bool accumulate) {
   DType dtype = scatter_dtype(self.dtype(), accumulate);
-  Sizes sizes = self.sizes();
+  const Sizes& sizes = self.sizes();
   Builder& b = self.builder();
   Tensor result =
       call(b, "tandem.scatter",

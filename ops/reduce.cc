@@ -66,7 +66,7 @@ Index full_index(size_t rank, const std::vector<int64_t>& dims, bool keepdim, co
 Definition reduce_self(
     Lowering& lowering, const Call& call, const std::vector<int64_t>& dims, bool keepdim,
     Combiner combiner, DType dtype,
-    std::function<std::vector<loop::Val>(Element, const Index&)> input,
+    const std::function<std::vector<loop::Val>(Element, const Index&)>& input,
     std::function<std::vector<loop::Val>(std::span<const loop::Val>, const Index&)> finish) {
   Definition definition;
   definition.kind = Definition::Kind::reduce;

@@ -20,7 +20,7 @@ sym::Expr reduced_count(const ir::Call& call);
 Definition reduce_self(
     Lowering& lowering, const ir::Call& call, const std::vector<int64_t>& dims, bool keepdim,
     loop::Combiner combiner, DType dtype,
-    std::function<std::vector<loop::Val>(Element, const Index&)> input = nullptr,
+    const std::function<std::vector<loop::Val>(Element, const Index&)>& input = nullptr,
     std::function<std::vector<loop::Val>(std::span<const loop::Val>, const Index&)> finish =
         nullptr);
 

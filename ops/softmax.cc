@@ -22,7 +22,7 @@ Tensor shifted(Tensor x, const std::vector<int64_t>& dims) {
 }
 
 Types softmax_types(const Call& c) {
-  ir::Type self = c.type("self");
+  const ir::Type& self = c.type("self");
   need_float(c, "self");
   if (c.boolean("half_to_float")) c.fail("half_to_float is for other devices than the CPU");
   c.dim("dim", self.rank());

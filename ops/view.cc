@@ -413,7 +413,7 @@ Placed placed_select(Lowering& lowering, Expr at, int64_t dim, const Index& inde
 
 /// value where the mask holds, else base (or zero).
 Definition place(Lowering& lowering, const Call& c, const ir::Value* value, const ir::Value* base,
-                 std::function<Placed(const Index&)> where) {
+                 const std::function<Placed(const Index&)>& where) {
   return map_definition(c, [&lowering, value, base, where](size_t, const Index& index) {
     loop::ScalarPool& pool = lowering.scalars();
     Placed placed = where(index);

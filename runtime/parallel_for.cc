@@ -14,6 +14,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tandem::runtime {
@@ -71,7 +72,7 @@ class Region {
   void keep(int64_t lo, std::exception_ptr error) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (error_ != nullptr && error_at_ < lo) return;
-    error_ = error;
+    error_ = std::move(error);
     error_at_ = lo;
   }
 

@@ -26,6 +26,8 @@ FLAGS = [
     "-isystem",
     "/usr/lib/llvm-19/include",
     "-fopenmp",
+    # GCC's omp.h: an attribute with arguments that clang does not know.
+    "-D__malloc__(...)=__unused__",
     "-idirafter",
     GCC_HEADERS,
     f'-DTANDEM_SOURCE_DIR="{source_tree.ROOT}"',

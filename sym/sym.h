@@ -46,9 +46,9 @@ struct Range {
 class Expr {
  public:
   Expr() = default;
-  Expr(int64_t value)
-      : value_(value) {}              // NOLINT(google-explicit-constructor): sizes read as numbers
-  Expr(int value) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  // Sizes read as numbers.
+  Expr(int64_t value) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  Expr(int value) : value_(value) {}      // NOLINT(google-explicit-constructor)
   explicit Expr(const Node* node) : node_(node) {}
 
   bool is_constant() const { return node_ == nullptr; }
