@@ -15,7 +15,7 @@ namespace {
 llvm::ExitOnError g_exit_on_error("JitModule: ");
 
 std::string features_of(const std::string& cpu) {
-  const std::string avx2 = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2";
+  std::string avx2 = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2";
   if (cpu == "x86-64-v3") return avx2;
   return avx2 + ",+avx512f,+avx512cd,+avx512bw,+avx512dq,+avx512vl";
 }
@@ -28,7 +28,7 @@ JitModule::JitModule(std::string cpu)
       context_(std::make_unique<llvm::LLVMContext>()) {
   llvm::InitializeNativeTarget();
   llvm::InitializeNativeTargetAsmPrinter();
-  llvm::orc::JITTargetMachineBuilder machine(llvm::Triple(llvm::sys::getProcessTriple()));
+  llvm::orc::JITTargetMachineBuilder machine{llvm::Triple(llvm::sys::getProcessTriple())};
   machine.setCPU(cpu_);
   jit_ = g_exit_on_error(
       llvm::orc::LLJITBuilder().setJITTargetMachineBuilder(std::move(machine)).create());

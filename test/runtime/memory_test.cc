@@ -118,7 +118,7 @@ TEST(ArrayTest, DeleterRunsOnce) {
   float data[2] = {1, 2};
   {
     const Array a = Array::borrow(data, DType::f32, Dims{2}, Dims{1}, [&](void*) { ++deleted; });
-    const Array b = a;
+    const Array b = a;  // NOLINT(performance-unnecessary-copy-initialization): what is tested
     EXPECT_EQ(b.data<float>()[1], 2);
   }
   EXPECT_EQ(deleted, 1);
