@@ -6,6 +6,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cmake --preset release --log-level=WARNING
 cmake --build --preset release -j "${JOBS:-$(nproc)}" --target tandem_command examples_demo
 # Threads that wait sleep after some microseconds, not a millisecond: as fast on a free machine, and
-# several times faster where other processes want the same cores.
+# about twice as fast where other processes want the same cores.
 export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-5000}"
 exec build/bin/demo "$@"
