@@ -1,6 +1,7 @@
 // The tandem command. Sub-commands: opt (passes on text), run (a graph on generated inputs), help.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -138,6 +139,16 @@ void print_profile(const runtime::LoadedProgram& loaded, size_t count) {
                 call.weight_bytes >> 10);
 }
 
+/// The number after an option.
+int count_of(const std::string& option, const std::string& text) {
+  int count = 0;
+  const std::from_chars_result read =
+      std::from_chars(text.data(), text.data() + text.size(), count);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size() || count < 1)
+    throw UserError(fmt::format("{} needs a number of at least 1, not '{}'", option, text));
+  return count;
+}
+
 int run_graph(const std::vector<std::string>& args) {
   Options options;
   std::string path;
@@ -149,9 +160,9 @@ int run_graph(const std::vector<std::string>& args) {
     else if (args[i] == "--freeze")
       options.freeze = true;
     else if (args[i] == "--repeat" && i + 1 < args.size())
-      repeat = std::stoi(args[++i]);
+      repeat = count_of(args[i], args[i + 1]), ++i;
     else if (args[i] == "--profile" && i + 1 < args.size())
-      profile = static_cast<size_t>(std::stoi(args[++i]));
+      profile = static_cast<size_t>(count_of(args[i], args[i + 1])), ++i;
     else
       path = args[i];
   }

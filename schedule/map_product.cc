@@ -45,13 +45,15 @@ bool walks(Val value, Expr axis) {
   return false;
 }
 
-/// The loads of a value, when it is nothing but one: casts and operations make it an expression.
-bool is_plain_load(Val value) { return value->opcode == loop::Opcode::load && !value->masked; }
+/// Cheap enough for the innermost loop: no cast, no mask, no index that is computed from data.
+bool is_plain_load(Val value) { return value->opcode == loop::Opcode::load && value->args.empty(); }
 
-bool unit_stride(Val value, Expr axis) {
+/// Whether memory runs along the axis: a load that also walks `across` (a row's own number would
+/// say nothing) has stride 1 along it.
+bool runs_along(Val value, Expr axis, Expr across) {
   std::vector<Val> roots{value};
   for (Val part : loop::reachable(roots)) {
-    if (part->opcode != loop::Opcode::load) continue;
+    if (part->opcode != loop::Opcode::load || !sym::depends_on(part->index, across)) continue;
     std::optional<sym::Affine> affine = sym::affine_in(part->index, axis);
     if (affine && affine->coefficient == Expr(1)) return true;
   }
@@ -246,7 +248,7 @@ class ProductMapper {
     const std::vector<Axis>& reduced = kernel_.stages[0].reduce_axes;
     std::optional<int64_t> height = height_.constant();
     bool few_rows = height && *height <= 2 * blocks_.tile_rows;
-    if (few_rows && is_plain_load(value) && unit_stride(value, columns_.index))
+    if (few_rows && is_plain_load(value) && runs_along(value, columns_.index, columns_.index))
       return rewritten(value, {{columns_.index, column_at(tiles)}});
     Expr panel = length_of(kernel_.stages[0]) * blocks_.lanes;
     int32_t number = scratch(value->dtype, sym::ceil_div(width_, blocks_.lanes) * panel);
@@ -265,8 +267,8 @@ class ProductMapper {
     std::vector<Axis> reduced = fresh(kernel_.stages[0].reduce_axes, map);
     Stage stage;
     stage.body = {{number, place(tiles, reduced), rewritten(value, map), false}};
-    bool crosses = !reduced.empty() && !unit_stride(value, columns_.index) &&
-                   unit_stride(value, kernel_.stages[0].reduce_axes.back().index);
+    bool crosses = !reduced.empty() &&
+                   runs_along(value, kernel_.stages[0].reduce_axes.back().index, columns_.index);
     stage.axes = std::move(reduced);
     stage.axes.insert(stage.axes.begin(), tiles.number);
     stage.axes.push_back(tiles.position);
@@ -284,7 +286,7 @@ class ProductMapper {
   Val left(Val value, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = kernel_.stages[0].reduce_axes;
     if (is_plain_load(value) || reduced.empty()) return value;
-    bool along_rows = unit_stride(value, rows_.index);
+    bool along_rows = runs_along(value, rows_.index, reduced.back().index);
     Expr length = length_of(kernel_.stages[0]);
     auto place = [&](Expr row, const std::vector<Axis>& axes) {
       return along_rows ? linear(axes) * height_ + row : row * length + linear(axes);
