@@ -15,15 +15,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 class StateFile : public ::testing::Test {
  protected:
   StateFile() : state_(State::initial(net_, 3)), path_(::testing::TempDir() + name()) {

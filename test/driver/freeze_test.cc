@@ -160,15 +160,6 @@ std::unique_ptr<Executable> compiled(const char* text, bool freeze, bool interpr
   return compile_text(text, options);
 }
 
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Freeze, PacksAWeightForAFewShapesAtATime) {
   const std::unique_ptr<Executable> live = compiled(kLinear, false);
   const std::unique_ptr<Executable> frozen = compiled(kLinear, true);

@@ -55,4 +55,13 @@ float scalar(const std::vector<runtime::Result>& results) {
   return *std::get<Array>(results.at(0)).data<float>();
 }
 
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 }  // namespace tandem::driver

@@ -1,8 +1,9 @@
-// Small models that the tests of the driver train, and their data.
+// Small models that the tests of the driver train, their data, and how they fail.
 #pragma once
 
 #include <tandem/tandem.h>
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,5 +37,8 @@ std::map<std::string, std::string> bytes_of(const State& state);
 std::string bytes_of(const Array& array);
 
 float scalar(const std::vector<runtime::Result>& results);
+
+/// Text of the UserError that the action ends in; "no error" where it ends in none.
+std::string error_of(const std::function<void()>& action);
 
 }  // namespace tandem::driver
