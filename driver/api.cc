@@ -62,7 +62,7 @@ std::vector<nn::Update> take_gradients(ir::Graph& graph, ir::Builder& builder, s
   std::vector<nn::Update> updates;
   for (const ir::Output& output : outputs) {
     if (output.kind != ir::OutputKind::gradient) {
-      graph.add_output(output.value, output.kind, output.name);
+      graph.add_output(output);
       ++*results;
       continue;
     }

@@ -29,6 +29,8 @@ struct Options {
   /// on them alone is computed once and library calls read them packed. Their values are given by
   /// Executable::bind_constants. Not with gradients.
   bool freeze = false;
+  /// Results are memory of their own, never views of inputs or of one another.
+  bool own_outputs = false;
   int compile_threads = 2;
   int level = -1;                // code generator's level; -1: TANDEM_OPT
   bool interpret = false;        // kernels run in the loop interpreter instead of as machine code

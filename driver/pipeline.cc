@@ -45,6 +45,8 @@ constexpr GraphPass kFoldBatchNorm{"fold_batch_norm", passes::fold_batch_norm, k
 // Looks at core ops, where constant and other work of one composite are apart, and after cse, so
 // that nothing is kept twice.
 constexpr GraphPass kSetup{"setup", passes::setup, kFunctional | kPure | kCore, 0, 0};
+// Last of what adds to the forward part: cse would merge the copies again.
+constexpr GraphPass kOwnOutputs{"own_outputs", passes::own_outputs, kFunctional, 0, 0};
 // The partition weighs single kernels' work, so it looks at core ops; cse before it, because what
 // both halves compute is one value to it.
 constexpr GraphPass kChoose{"choose", passes::choose, kJoint | kCore, kChosen, 0};
@@ -54,9 +56,9 @@ constexpr GraphPass kRemat{"remat", passes::remat, kChosen, kSeparate, 0};
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
 constexpr std::array kAllPasses = {
-    kFunctionalize, kFreeze,        kDecomposeComposite, kRng,   kCse,    kDce,    kJointPass,
-    kFoldBatchNorm, kDecomposeCore, kConstantFold,       kSetup, kChoose, kMinCut, kRemat,
-    kSplit};
+    kFunctionalize, kFreeze,        kDecomposeComposite, kRng,   kCse,        kDce,    kJointPass,
+    kFoldBatchNorm, kDecomposeCore, kConstantFold,       kSetup, kOwnOutputs, kChoose, kMinCut,
+    kRemat,         kSplit};
 
 }  // namespace
 
@@ -93,6 +95,7 @@ void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx) {
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
   if (has_constants) run_pass(graph, kSetup, ctx);
+  if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.
   if (options.partition.empty()) return;
   ctx.options["partition"] = options.partition;

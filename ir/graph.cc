@@ -166,9 +166,10 @@ void Graph::replace_all_uses(Value* old, Value* replacement) {
   ++epoch_;
 }
 
-void Graph::add_output(Value* value, OutputKind kind, std::string name) {
-  if (value != nullptr) value->uses.push_back({nullptr, static_cast<uint32_t>(outputs_.size()), 0});
-  outputs_.push_back({value, kind, std::move(name)});
+void Graph::add_output(Output output) {
+  if (output.value != nullptr)
+    output.value->uses.push_back({nullptr, static_cast<uint32_t>(outputs_.size()), 0});
+  outputs_.push_back(std::move(output));
   ++epoch_;
 }
 
@@ -176,7 +177,7 @@ void Graph::set_output(size_t number, Value* value) {
   std::vector<Output> outputs = outputs_;
   outputs[number].value = value;
   clear_outputs();
-  for (Output& output : outputs) add_output(output.value, output.kind, output.name);
+  for (Output& output : outputs) add_output(std::move(output));
 }
 
 void Graph::clear_outputs() {

@@ -84,6 +84,9 @@ struct Output {
   Value* value = nullptr;  // null: none (no gradient for that input)
   OutputKind kind = OutputKind::output;
   std::string name;  // of a gradient: the input's name
+  /// Dimensions from the outermost in memory to the innermost, where that is not row-major; the
+  /// result has no gaps.
+  std::vector<int64_t> order{};
 };
 
 /// Nodes in program order. `for (Node* n = g.first(); n; n = n->next)`; erase keeps `next`
@@ -118,7 +121,10 @@ class Graph {
   void replace_all_uses(Value* old, Value* replacement);
 
   const std::vector<Output>& outputs() const { return outputs_; }
-  void add_output(Value* value, OutputKind kind = OutputKind::output, std::string name = "");
+  void add_output(Output output);
+  void add_output(Value* value, OutputKind kind = OutputKind::output, std::string name = "") {
+    add_output(Output{value, kind, std::move(name), {}});
+  }
   void set_output(size_t number, Value* value);
   void clear_outputs();
 

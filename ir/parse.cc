@@ -3,6 +3,7 @@
 // rest is read on, so that all problems are reported at once.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -237,13 +238,29 @@ class Parser {
     try {
       parse_node(line);
     } catch (const UserError& error) {
-      for (const Diagnostic& problem : error.problems())
-        problems_.add(problem.text, fmt::format("line {}", line));
+      if (!reads_broken_) add_problems(error, line);
       skip_line(start, line);
     }
+    reads_broken_ = false;
   }
 
-  /// Goes on after a bad line; its results get unusable names, which later lines then report too.
+  void add_problems(const UserError& error, int line) {
+    std::string at = fmt::format("line {}", line);
+    if (!place_ahead(line).empty()) at += fmt::format(", {}", place_ahead(line));
+    for (const Diagnostic& problem : error.problems()) problems_.add(problem.text, at);
+  }
+
+  /// What `loc` says at the end of the line.
+  std::string_view place_ahead(int line) const {
+    size_t ahead = 0;
+    while (peek(ahead).kind != Kind::end && peek(ahead).line == line && peek(ahead).text != "loc")
+      ++ahead;
+    const bool has_place = peek(ahead).text == "loc" && peek(ahead + 2).kind == Kind::string;
+    return has_place ? peek(ahead + 2).text : std::string_view();
+  }
+
+  /// Goes on after a bad line; its results get unusable names, and lines that read them are bad too
+  /// without a word.
   void skip_line(size_t start, int line) {
     at_ = start;
     bool is_result = true;
@@ -297,7 +314,9 @@ class Parser {
                        written.size()));
     for (size_t i = 0; i < written.size(); ++i) {
       Value* value = node.results[i];
-      if (written[i].type && *written[i].type != value->type)
+      const bool fits = !written[i].type || written[i].type->same_elements(value->type);
+      if (written[i].type && fits) value->type.strides = written[i].type->strides;
+      if (!fits)
         problems_.add(fmt::format("[{}] result is {}, not {}", node.op->schema.full_name(),
                                   to_string(value->type), to_string(*written[i].type)),
                       fmt::format("line {}", line));
@@ -335,7 +354,7 @@ class Parser {
     std::string_view name = peek().text;
     std::map<std::string, Value*, std::less<>>::iterator it = values_.find(name);
     if (it != values_.end()) return ++at_, it->second;
-    if (broken_.count(std::string(name))) fail(fmt::format("%{} has an error itself", name));
+    reads_broken_ = broken_.count(std::string(name)) != 0;
     fail(fmt::format("%{} is not defined", name));
   }
 
@@ -442,15 +461,31 @@ class Parser {
       } else {
         if (peek().kind != Kind::value) expect(Kind::value, "a value");
         bool is_broken = broken_.count(std::string(peek().text)) != 0;
-        if (is_broken)
-          next();
-        else
-          graph_->add_output(read_value(), kind, name);
+        Value* value = is_broken ? (next(), nullptr) : read_value();
+        std::vector<int64_t> order = parse_order(value);
+        if (value != nullptr) graph_->add_output({value, kind, name, std::move(order)});
       }
       if (!at("}")) expect(",");
     }
     for (const Diagnostic& problem : verify(*graph_))
       problems_.add(problem.text, fmt::format("line {}", line));
+  }
+
+  /// `order [0, 2, 3, 1]`: a permutation of the value's dimensions.
+  std::vector<int64_t> parse_order(const Value* value) {
+    std::vector<int64_t> order;
+    if (!accept("order")) return order;
+    expect("[");
+    while (!accept("]")) {
+      order.push_back(integer());
+      if (!at("]")) expect(",");
+    }
+    std::vector<int64_t> sorted = order;
+    std::sort(sorted.begin(), sorted.end());
+    bool fits = value == nullptr || static_cast<int64_t>(order.size()) == value->type.rank();
+    for (size_t i = 0; i < sorted.size(); ++i) fits &= sorted[i] == static_cast<int64_t>(i);
+    if (!fits) fail("an order names each dimension of its value once");
+    return order;
   }
 
   std::string_view text_;
@@ -460,6 +495,7 @@ class Parser {
   Graph* graph_ = nullptr;
   std::map<std::string, Value*, std::less<>> values_;
   std::set<std::string> broken_;
+  bool reads_broken_ = false;  // the line at hand
   Diagnostics problems_;
 };
 

@@ -1,6 +1,7 @@
 // Printing gives results the numbers %0, %1, … in program order, so equal graphs print equal text
 // whatever their history. Named results keep their names unless two collide.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <set>
 
@@ -132,6 +133,7 @@ class Printer {
       if (output.kind != OutputKind::output) text += std::string(name_of(output.kind)) + " ";
       if (!output.name.empty()) text += "\"" + output.name + "\" ";
       text += value_name(output.value);
+      if (!output.order.empty()) text += fmt::format(" order [{}]", fmt::join(output.order, ", "));
     }
     return text;
   }

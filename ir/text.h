@@ -3,7 +3,7 @@
 //   graph @mlp(%x: f32[s0, 784], %w: f32[10, 784] {param "fc.weight"}) where s0 in [2, 4096] {
 //     %0: f32[784, 10] = aten.t(%w)
 //     %1: f32[s0, 10] = aten.mm(%x, %0) {no_grad} loc("model.py:41")
-//     return %1, grad "w" %0, none
+//     return %1 order [1, 0], grad "w" %0, none
 //   }
 #pragma once
 

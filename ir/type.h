@@ -16,8 +16,10 @@ struct Type {
   Kind kind = Kind::tensor;
   DType dtype = DType::f32;  // of a scalar: f64, i64 or bool
   Device device = Device::cpu;
-  Sizes sizes;    // empty for a 0-d tensor
-  Sizes strides;  // in elements; only graph inputs and outputs carry them; empty means contiguous
+  Sizes sizes;  // empty for a 0-d tensor
+  /// In elements; empty means contiguous, or not known. Inputs have them always; results up to
+  /// functionalize, where a front end knows eager's.
+  Sizes strides;
 
   static Type tensor(DType dtype, Sizes sizes) {
     return {Kind::tensor, dtype, Device::cpu, std::move(sizes), {}};
@@ -28,6 +30,11 @@ struct Type {
   int64_t rank() const { return static_cast<int64_t>(sizes.size()); }
   sym::Expr numel() const { return sym::product(sizes); }
   bool operator==(const Type&) const = default;
+  /// Equal but for strides.
+  bool same_elements(const Type& other) const {
+    return kind == other.kind && dtype == other.dtype && device == other.device &&
+           sizes == other.sizes;
+  }
 };
 
 /// Row-major strides; a size of 0 counts as 1, as in PyTorch.

@@ -79,7 +79,7 @@ class Verifier {
     if (node.op->types == nullptr) return;
     std::vector<Type> types = node.op->types(node.call());
     for (size_t i = 0; i < node.results.size(); ++i)
-      if (i >= types.size() || types[i] != node.results[i]->type)
+      if (i >= types.size() || !types[i].same_elements(node.results[i]->type))
         add(fmt::format("[{}] result {} is {}, the op gives {}", node.op->schema.full_name(), i,
                         to_string(node.results[i]->type),
                         i < types.size() ? to_string(types[i]) : "nothing"),

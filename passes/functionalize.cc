@@ -40,9 +40,16 @@ class Functionalizer {
       if (Value* value = graph_.outputs()[i].value) graph_.set_output(i, fresh(value, nullptr));
     write_inputs();
     for (size_t i = removed_.size(); i-- > 0;) graph_.erase(removed_[i]);
+    forget_strides();
   }
 
  private:
+  /// From here on a value is its elements.
+  void forget_strides() {
+    for (Node* node = graph_.first(); node != nullptr; node = node->next)
+      for (Value* result : node->results) result->type.strides.clear();
+  }
+
   const Value* root_of(const Value* value) const {
     const Alias* alias = aliases_.find(value);
     return alias == nullptr || alias->root == nullptr ? value : alias->root;
@@ -106,7 +113,7 @@ class Functionalizer {
     builder.stamp() = ir::Builder::stamp_of(node);
     Value* old = fresh(target, &node);
     Value* updated = apply_functional(builder, node, old);
-    carry_up(builder, node, target, root, updated);
+    carry_up(builder, node, target, root, updated, !node.no_grad);
     for (const Value* result : node.results) {
       aliases_[result] = {root, target, nullptr};
       current_[result] = {fresh(target, &node), versions_.at(root)};
@@ -138,7 +145,8 @@ class Functionalizer {
     Value* old = fresh(target, builder.before());
     if (updated->type.dtype != old->type.dtype)
       updated = builder.call("aten._to_copy", {updated}, {{"dtype", old->type.dtype}})->results[0];
-    carry_up(builder, node, target, root_of(target), updated);
+    // Eager writes such operands (running statistics) outside of history.
+    carry_up(builder, node, target, root_of(target), updated, false);
   }
 
   static const Value* written(const Node& node) {
@@ -165,7 +173,7 @@ class Functionalizer {
 
   /// New root after `updated` replaced what `target` names.
   void carry_up(ir::Builder& builder, const Node& node, const Value* target, const Value* root,
-                Value* updated) {
+                Value* updated, bool has_history) {
     std::vector<std::pair<const Value*, Value*>> made{{target, updated}};
     for (const Value* at = target; at != root;) {
       Alias alias = aliases_.at(at);
@@ -176,7 +184,7 @@ class Functionalizer {
       at = alias.parent;
       made.emplace_back(at, updated);
     }
-    if (node.no_grad) {
+    if (!has_history) {
       // The whole storage keeps its history; views of it are taken again when they are read.
       Value* old = fresh(root, &const_cast<Node&>(node));
       made = {{root, builder.call("tandem.with_history", {old, updated})->results[0]}};

@@ -8,6 +8,7 @@
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "passes/passes.h"
+#include "passes/strides.h"
 
 namespace tandem::passes {
 namespace {
@@ -71,12 +72,27 @@ class Joint {
     size_t count = graph_.outputs().size();
     for (size_t i = 0; i < count; ++i) {
       Value* value = graph_.outputs()[i].value;
-      if (value == nullptr || !needs_.at(value)) continue;
-      Value* tangent = graph_.add_input(graph_.free_input_name(fmt::format("tangent{}", i)),
-                                        ir::Type::tensor(value->type.dtype, value->type.sizes),
-                                        ir::Role::tangent);
-      accumulate(value, {builder_, tangent});
+      if (value != nullptr && needs_.at(value)) add_tangent(value, fmt::format("tangent{}", i));
     }
+    seed_mutated_inputs();
+  }
+
+  /// Who wrote to an input may go on with its new value, unless it was written outside of history.
+  void seed_mutated_inputs() {
+    for (const Node* node = tail_; node != nullptr; node = node->next) {
+      Value* value = std::get<Value*>(node->args[1]);
+      bool is_outside =
+          value->node != nullptr && value->node->op->schema.name == "tandem::with_history";
+      if (needs_.at(value) && !is_outside)
+        add_tangent(value, "tangent_" + std::get<Value*>(node->args[0])->name);
+    }
+  }
+
+  void add_tangent(const Value* value, const std::string& name) {
+    Value* tangent =
+        graph_.add_input(graph_.free_input_name(name),
+                         ir::Type::tensor(value->type.dtype, value->type.sizes), ir::Role::tangent);
+    accumulate(value, {builder_, tangent});
   }
 
   void seed_loss() {
@@ -130,11 +146,13 @@ class Joint {
     accumulate(operand, gradient.grad);
   }
 
+  /// A gradient lies in memory as its input does.
   void add_gradients() {
     for (const Value* input : graph_.inputs()) {
       if (input->role == ir::Role::tangent || input->role == ir::Role::seed) continue;
       Tensor grad = input->requires_grad ? grads_.at(input) : Tensor();
-      graph_.add_output(grad ? grad.value() : nullptr, ir::OutputKind::gradient, input->name);
+      graph_.add_output({grad ? grad.value() : nullptr, ir::OutputKind::gradient, input->name,
+                         memory_order(input->type)});
     }
   }
 

@@ -32,7 +32,8 @@ void decompose_composite(ir::Graph& graph, PassCtx& ctx);
 void rng(ir::Graph& graph, PassCtx& ctx);
 
 /// Reverse mode: adds the backward nodes behind the forward ones. Option `seed`: "tangents"
-/// (default; one tangent input for each differentiable output) or "ones" (the first output is a
+/// (default; one tangent input for each differentiable output, "tangent2", then one for each input
+/// that was written with history, "tangent_x") or "ones" (the first output is a
 /// scalar loss). Gradients become outputs named by input, in input order; none for inputs that need
 /// none.
 void joint(ir::Graph& graph, PassCtx& ctx);
@@ -57,6 +58,12 @@ void fold_batch_norm(ir::Graph& graph, PassCtx& ctx);
 /// Moves what depends on constants alone to a graph `<name>.setup`. Its inputs have the names of
 /// constants; its outputs are named, and are new constants of those names. Only where moving pays.
 void setup(ir::Graph& graph, PassCtx& ctx);
+
+/// Every result is memory of its own, laid out in its order: copies what the graph hands through or
+/// returns twice, and permutes what has an order (the value is then the permuted one).
+void own_outputs(ir::Graph& graph, PassCtx& ctx);
+/// A result is not row-major, so own_outputs must run.
+bool has_order(const ir::Graph& graph);
 
 /// Merges equal nodes; the stronger recompute policy wins.
 void cse(ir::Graph& graph, PassCtx& ctx);

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/diagnostic.h"
 #include "ops/opdef.h"
 
@@ -44,6 +46,23 @@ bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
 }
 
 }  // namespace
+
+std::vector<int64_t> memory_order(const ir::Type& type) {
+  std::vector<int64_t> order;
+  for (size_t i = 0; i < type.strides.size(); ++i) order.push_back(static_cast<int64_t>(i));
+  // By insertion: symbolic strides are ordered in part only, and what is not known stays.
+  auto stride = [&](int64_t dim) { return type.strides[static_cast<size_t>(dim)]; };
+  for (size_t i = 1; i < order.size(); ++i)
+    for (size_t k = i; k > 0 && sym::known_lt(stride(order[k - 1]), stride(order[k])); --k)
+      std::swap(order[k - 1], order[k]);
+  Sizes sizes, strides;
+  for (int64_t dim : order) {
+    sizes.push_back(type.sizes[static_cast<size_t>(dim)]);
+    strides.push_back(stride(dim));
+  }
+  bool is_row_major = std::is_sorted(order.begin(), order.end());
+  return is_row_major || !is_contiguous(sizes, strides) ? std::vector<int64_t>() : order;
+}
 
 Sizes EagerStrides::of(const ir::Value* value) const {
   const Sizes* known = strides_.find(value);
@@ -118,6 +137,8 @@ void EagerStrides::note_layout(const ir::Node& node, bool shared) {
       bool is_part = result->type.numel() != self->type.numel();
       keeps = is_part || is_odd_.at(self) != 0 || ops::def_of(node).lower == nullptr;
     }
+    if (!shared && !result->type.strides.empty())  // a front end has said it
+      keeps = !is_contiguous(result->type.sizes, result->type.strides);
     is_odd_[result] = keeps ? 1 : 0;
   }
 }

@@ -8,6 +8,10 @@
 
 namespace tandem::passes {
 
+/// Dimensions from the outermost in memory to the innermost; empty where that is row-major, or
+/// where the type has gaps or overlaps.
+std::vector<int64_t> memory_order(const ir::Type& type);
+
 class EagerStrides {
  public:
   explicit EagerStrides(const ir::Graph& graph) : graph_(&graph) {}

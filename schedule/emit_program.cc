@@ -109,7 +109,7 @@ class Emitter {
       if (value->type.kind == ir::Type::Kind::scalar) {
         input.is_scalar = true;
         slots_["scalar$" + value->name] = input.scalar_slot = program().slots++;
-        if (is_saved_size(value)) slots_[value->name] = input.scalar_slot;
+        if (is_size(value)) slots_[value->name] = input.scalar_slot;
       } else {
         input.sizes = codes(value->type.sizes);
         input.strides = codes(input_strides(value));
@@ -139,9 +139,9 @@ class Emitter {
     program().constants.push_back(std::move(constant));
   }
 
-  /// A size that forward saved: the input has the symbol's name.
-  bool is_saved_size(const Value* input) const {
-    return input->type == ir::Type::scalar(DType::i64) && input->role == ir::Role::saved &&
+  /// An i64 with a symbol's name gives that symbol its value.
+  bool is_size(const Value* input) const {
+    return input->type == ir::Type::scalar(DType::i64) &&
            plan_.graph->pool().find_symbol(input->name);
   }
 
@@ -168,7 +168,7 @@ class Emitter {
     std::set<std::string> bound;
     for (const Value* value : plan_.graph->inputs()) {
       if (value->type.kind == ir::Type::Kind::scalar) bound.insert("scalar$" + value->name);
-      if (is_saved_size(value)) bound.insert(value->name);
+      if (is_size(value)) bound.insert(value->name);
       for (Expr size : value->type.sizes)
         if (size.is_symbol()) bound.insert(size.name());
     }
@@ -450,6 +450,16 @@ class Emitter {
     program().outputs.push_back(std::move(out));
   }
 
+  /// The dimensions of a permuted result back in their places.
+  static abi::TensorRef in_order(const abi::TensorRef& ref, const std::vector<int64_t>& order) {
+    abi::TensorRef result = ref;
+    for (size_t i = 0; i < order.size(); ++i) {
+      result.sizes[static_cast<size_t>(order[i])] = ref.sizes[i];
+      result.strides[static_cast<size_t>(order[i])] = ref.strides[i];
+    }
+    return result;
+  }
+
   void add_outputs() {
     for (const ir::Output& output : plan_.graph->outputs()) {
       bool is_scalar = output.value == nullptr ? output.kind == ir::OutputKind::saved_size
@@ -459,7 +469,7 @@ class Emitter {
       abi::Output out;
       out.name = output.name.empty() ? std::string(name_of(output.kind)) : output.name;
       out.dtype = output.value->type.dtype;
-      out.ref = whole(output.value);
+      out.ref = in_order(whole(output.value), output.order);
       if (output.value->node == nullptr) {
         out.kind = output.value->constant ? abi::Output::Kind::constant_view
                                           : abi::Output::Kind::input_view;

@@ -152,12 +152,10 @@ void set_saved(ir::Graph& graph, const ir::Values& values) {
   std::vector<ir::Output> outputs = graph.outputs();
   graph.clear_outputs();
   for (const ir::Output& output : outputs)
-    if (output.kind != ir::OutputKind::gradient)
-      graph.add_output(output.value, output.kind, output.name);
+    if (output.kind != ir::OutputKind::gradient) graph.add_output(output);
   for (Value* value : saved) graph.add_output(value, ir::OutputKind::saved);
   for (const ir::Output& output : outputs)
-    if (output.kind == ir::OutputKind::gradient)
-      graph.add_output(output.value, output.kind, output.name);
+    if (output.kind == ir::OutputKind::gradient) graph.add_output(output);
 }
 
 int64_t typical_bytes(const ir::Values& saved) {

@@ -93,8 +93,8 @@ class Splitter {
     }
     for (const ir::Output& output : joint_.outputs())
       if (output.kind == OutputKind::gradient)
-        backward.add_output(output.value == nullptr ? nullptr : in_backward(output.value),
-                            output.kind, output.name);
+        backward.add_output({output.value == nullptr ? nullptr : in_backward(output.value),
+                             output.kind, output.name, output.order});
   }
 
   /// Names are unique in a graph; a size and an input of the user's may share one.
@@ -116,7 +116,7 @@ class Splitter {
     joint_.clear_outputs();
     for (const ir::Output& output : outputs)
       if (output.kind != OutputKind::gradient && output.kind != OutputKind::saved)
-        joint_.add_output(output.value, output.kind, output.name);
+        joint_.add_output(output);
     for (Value* value : carried_) joint_.add_output(value, OutputKind::saved);
     // A size is no value of the graph: the output names the symbol.
     for (const std::string& size : sizes_) joint_.add_output(nullptr, OutputKind::saved_size, size);

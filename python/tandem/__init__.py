@@ -11,9 +11,25 @@ __all__ = [
     "UserError",
     "compile_text",
     "ops",
+    "report",
+    "reset_report",
     "set_threads",
     "threads",
 ]
+
+
+def report():
+    """What torch.compile compiled with this backend: a dict that prints as a page."""
+    from tandem import reports
+
+    return reports.report()
+
+
+def reset_report():
+    """Forgets what was compiled so far."""
+    from tandem import reports
+
+    reports.reset()
 
 
 class Executable:

@@ -161,7 +161,6 @@ def test_all_problems_come_at_once():
         )
     assert str(caught.value).split("\n") == [
         "%q is not defined (line 2)",
-        "%r has an error itself (line 3)",
         "[aten.nope] is not an operator Tandem knows (line 4)",
         "%z is not defined (line 5)",
     ]

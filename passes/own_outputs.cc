@@ -1,0 +1,47 @@
+// Results that are handed out as tensors of their own: a caller who writes to one must not change
+// an input, a constant or another result. What the graph returns twice, or hands through, is
+// copied; so is what lies in another order of dimensions than row-major. Memory of a view is made
+// by the schedule, which gives every result a place.
+#include <set>
+
+#include "ops/opdef.h"
+#include "passes/passes.h"
+
+namespace tandem::passes {
+namespace {
+
+bool is_own(const ir::Output& output) {
+  return output.kind != ir::OutputKind::saved && output.value != nullptr &&
+         output.value->type.is_tensor();
+}
+
+ir::Value* clone(ir::Graph& graph, const ir::Output& output, ir::Node* before) {
+  ir::Builder builder(graph, before);
+  builder.stamp().backward = output.kind == ir::OutputKind::gradient;
+  ops::Tensor value(builder, output.value);
+  if (!output.order.empty()) value = ops::permute(value, output.order);
+  return ops::call(builder, "aten.clone", {value}).value();
+}
+
+}  // namespace
+
+bool has_order(const ir::Graph& graph) {
+  for (const ir::Output& output : graph.outputs())
+    if (!output.order.empty()) return true;
+  return false;
+}
+
+void own_outputs(ir::Graph& graph, PassCtx&) {
+  ir::Node* tail = nullptr;  // write-backs stay last
+  for (ir::Node* node = graph.last(); node != nullptr && node->op->mutates(); node = node->prev)
+    tail = node;
+  std::set<const ir::Value*> given;
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    const ir::Output output = graph.outputs()[i];
+    if (!is_own(output)) continue;
+    bool is_free = output.value->node != nullptr && given.insert(output.value).second;
+    if (!is_free || !output.order.empty()) graph.set_output(i, clone(graph, output, tail));
+  }
+}
+
+}  // namespace tandem::passes

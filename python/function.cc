@@ -1,0 +1,210 @@
+// GraphFunction for Python: what an autograd.Function calls. Arguments are borrowed for the length
+// of the call; what forward saved for backward lives in a handle.
+#include "python/function.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "driver/graph_function.h"
+#include "python/tensors.h"
+
+namespace tandem::python {
+namespace {
+
+using driver::FunctionOptions;
+using driver::GraphFunction;
+using driver::Saved;
+using runtime::Argument;
+using runtime::Array;
+using runtime::Result;
+
+Argument borrowed_argument(nb::handle object, size_t number) {
+  PyObject* raw = object.ptr();
+  if (PyLong_Check(raw) || PyFloat_Check(raw)) return argument_of(object, number);
+  return view_of(object, "argument " + std::to_string(number));
+}
+
+nb::list objects_of(const std::vector<Result>& results) {
+  nb::list objects;
+  for (const Result& result : results) objects.append(object_of(result));
+  return objects;
+}
+
+/// (results, handle or None).
+nb::tuple forward(GraphFunction& function, nb::args arguments) {
+  std::vector<Argument> values;
+  values.reserve(arguments.size());
+  for (nb::handle object : arguments) values.push_back(borrowed_argument(object, values.size()));
+  GraphFunction::Forward made;
+  {
+    nb::gil_scoped_release release;
+    made = function.forward(values);
+  }
+  nb::object handle = made.saved ? nb::cast(std::move(made.saved)) : nb::none();
+  return nb::make_tuple(objects_of(made.results), handle);
+}
+
+/// Results alone, of a function without a backward.
+nb::list call(GraphFunction& function, nb::args arguments) {
+  std::vector<Argument> values;
+  values.reserve(arguments.size());
+  for (nb::handle object : arguments) values.push_back(borrowed_argument(object, values.size()));
+  GraphFunction::Forward made;
+  {
+    nb::gil_scoped_release release;
+    made = function.forward(values);
+  }
+  return objects_of(made.results);
+}
+
+/// One of the tensors at `written` shares bytes with another argument.
+bool overlap(nb::sequence arguments, const std::vector<size_t>& written) {
+  struct Range {
+    const std::byte* begin;
+    const std::byte* end;
+    bool is_written;
+  };
+  std::vector<Range> ranges;
+  for (nb::handle object : arguments) {
+    PyObject* raw = object.ptr();
+    ranges.push_back({nullptr, nullptr, false});
+    if (PyLong_Check(raw) || PyFloat_Check(raw)) continue;
+    const Array array = view_of(object, "an argument");
+    const std::byte* begin = static_cast<const std::byte*>(array.raw());
+    const int64_t bytes = runtime::extent(array.sizes(), array.strides()) * size_of(array.dtype());
+    ranges.back() = {begin, begin + bytes, false};
+  }
+  for (size_t number : written) ranges.at(number).is_written = true;
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  const std::byte* end = nullptr;          // of what began before
+  const std::byte* written_end = nullptr;  // of what is written and began before
+  for (const Range& range : ranges) {
+    if (range.begin == range.end) continue;
+    if (range.begin < written_end || (range.is_written && range.begin < end)) return true;
+    end = std::max(end, range.end);
+    if (range.is_written) written_end = std::max(written_end, range.end);
+  }
+  return false;
+}
+
+std::vector<Array> arrays_of(nb::sequence tensors, const std::string& what) {
+  std::vector<Array> arrays;
+  for (nb::handle tensor : tensors) arrays.push_back(view_of(tensor, what));
+  return arrays;
+}
+
+/// Gradients of the inputs that have one, in order.
+nb::list backward(GraphFunction& function, const Saved& saved, nb::sequence borrowed,
+                  nb::sequence tangents) {
+  const std::vector<Array> kept = arrays_of(borrowed, "a saved tensor");
+  const std::vector<Array> given = arrays_of(tangents, "a tangent");
+  std::vector<Result> gradients;
+  {
+    nb::gil_scoped_release release;
+    gradients = function.backward(saved, kept, given);
+  }
+  return objects_of(gradients);
+}
+
+/// What has to be handed to backward: ("input" | "output", number).
+nb::list borrowed_places(const GraphFunction& function) {
+  using Kind = driver::SavedPlace::Kind;
+  nb::list places;
+  for (const driver::SavedPlace& place : function.saved_places())
+    if (place.kind != Kind::own)
+      places.append(nb::make_tuple(place.kind == Kind::input ? "input" : "output", place.number));
+  return places;
+}
+
+/// (input, has a tangent).
+nb::list mutations(const GraphFunction& function) {
+  nb::list list;
+  for (const driver::Mutation& mutation : function.mutations())
+    list.append(nb::make_tuple(mutation.input, mutation.has_tangent));
+  return list;
+}
+
+std::vector<bool> flags(const std::vector<char>& values) { return {values.begin(), values.end()}; }
+
+nb::dict times(GraphFunction& function) {
+  nb::dict times;
+  double schedule = 0;
+  double codegen = 0;
+  for (driver::Executable* part :
+       {&function.forward_executable(), function.backward_executable()}) {
+    if (part == nullptr) continue;
+    schedule += part->times.schedule;
+    codegen += part->times.codegen;
+  }
+  times["passes"] = function.pass_time();
+  times["schedule"] = schedule;
+  times["codegen"] = codegen;
+  return times;
+}
+
+nb::dict counts_of(driver::Executable* part) {
+  nb::dict counts;
+  if (part == nullptr) return counts;
+  const abi::Program& program = part->program();
+  size_t library = 0;
+  size_t launches = 0;
+  for (const abi::Instruction& instruction : program.instructions) {
+    library += std::holds_alternative<abi::LibraryCall>(instruction);
+    launches += std::holds_alternative<abi::Launch>(instruction);
+  }
+  counts["kernels"] = program.kernels.size();
+  counts["launches"] = launches;
+  counts["library_calls"] = library;
+  counts["arena_bytes"] = part->loaded().arena_bytes();
+  return counts;
+}
+
+std::unique_ptr<GraphFunction> compile_function(const std::string& text, bool differentiate,
+                                                const std::string& partition, bool freeze,
+                                                bool report) {
+  FunctionOptions options;
+  options.differentiate = differentiate;
+  options.partition = partition;
+  options.freeze = freeze;
+  options.report = report;
+  return std::make_unique<GraphFunction>(text, options);
+}
+
+}  // namespace
+
+void bind_function(nb::module_& m) {
+  nb::class_<Saved>(m, "Saved")
+      .def_prop_ro("bytes", &Saved::bytes)
+      .def_ro("is_alive", &Saved::is_alive)
+      .def("release", &Saved::release);
+  nb::class_<GraphFunction>(m, "GraphFunction")
+      .def("forward", &forward)
+      .def("__call__", &call)
+      .def("backward", &backward)
+      .def_prop_ro("takes_seed", &GraphFunction::takes_seed)
+      .def_prop_ro("has_backward", &GraphFunction::has_backward)
+      .def_prop_ro("has_tangent", [](const GraphFunction& f) { return flags(f.has_tangent()); })
+      .def_prop_ro("has_gradient", [](const GraphFunction& f) { return flags(f.has_gradient()); })
+      .def_prop_ro("mutations", &mutations)
+      .def_prop_ro("borrowed_places", &borrowed_places)
+      .def_prop_ro("times", &times)
+      .def_prop_ro("forward_counts",
+                   [](GraphFunction& f) { return counts_of(&f.forward_executable()); })
+      .def_prop_ro("backward_counts",
+                   [](GraphFunction& f) { return counts_of(f.backward_executable()); })
+      .def_prop_ro("forward_report", [](GraphFunction& f) { return f.forward_executable().report; })
+      .def_prop_ro("backward_report", [](GraphFunction& f) {
+        return f.backward_executable() == nullptr ? std::string() : f.backward_executable()->report;
+      });
+  m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
+        nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
+        nb::call_guard<nb::gil_scoped_release>());
+  m.def("overlap", &overlap, nb::arg("arguments"), nb::arg("written"));
+  m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
+}
+
+}  // namespace tandem::python

@@ -1,0 +1,469 @@
+"""An ATen graph of torch as text of ours, and what crosses its border.
+
+The text is what `TANDEM_DUMP` prints and `tandem opt` reads. Results that share memory with an input or
+with another result are left out of it: they are taken as views of the tensors that are there, after the
+call, so that torch knows them as views (`Result`).
+"""
+
+import dataclasses
+import operator
+
+import torch
+from torch import fx
+
+from tandem._tandem import Unsupported, UserError
+
+DTYPES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.bool: "bool",
+}
+
+
+@dataclasses.dataclass
+class Result:
+    """One result of the user's graph. `kind`: "fresh" (result `number` of the program), "input" (the
+    very tensor), "input view", "fresh view" (of result `number`), "size" (an int: `value` of the
+    arguments), "constant"."""
+
+    kind: str
+    number: int = 0
+    sizes: tuple = ()
+    strides: tuple = ()
+    offset: object = 0
+    detached: bool = False
+    value: object = None
+
+
+@dataclasses.dataclass
+class Encoded:
+    text: str
+    results: list  # of Result
+    fresh: int  # results of the program
+    arguments: list  # numbers of the graph's inputs that the program takes
+    shared: list  # groups of inputs that share memory, by number
+    ops: dict  # overload -> count
+    lifted: list  # tensors that the graph holds itself
+    symbols: dict  # sympy symbol -> function of the inputs that gives its value
+
+
+class _Sizes:
+    """Symbolic integers as text, and as functions of the arguments."""
+
+    def __init__(self):
+        self.symbols = {}
+
+    def text(self, value):
+        if isinstance(value, torch.SymInt):
+            node = value.node
+            if node.is_constant():
+                return str(int(value))
+            return self._print(node.expr)
+        return str(int(value))
+
+    def _print(self, expr):
+        import sympy
+
+        if expr.is_Integer:
+            return str(int(expr))
+        if expr.is_Symbol:
+            self.symbols[str(expr)] = expr
+            return str(expr)
+        name = type(expr).__name__
+        args = [self._print(arg) for arg in expr.args]
+        if isinstance(expr, sympy.Add):
+            return "(" + " + ".join(args) + ")"
+        if isinstance(expr, sympy.Mul):
+            return "(" + " * ".join(args) + ")"
+        if isinstance(expr, sympy.Pow) and expr.args[1].is_Integer and int(expr.args[1]) > 0:
+            return "(" + " * ".join([args[0]] * int(expr.args[1])) + ")"
+        if name in ("FloorDiv", "CleanDiv"):
+            return f"({args[0]} // {args[1]})"
+        if name in ("Mod", "PythonMod"):
+            return f"({args[0]} % {args[1]})"
+        if name == "ModularIndexing":
+            return f"(({args[0]} // {args[1]}) % {args[2]})"
+        if name in ("Max", "Min"):
+            text = args[0]
+            for arg in args[1:]:
+                text = f"{name.lower()}({text}, {arg})"
+            return text
+        if name == "Identity":
+            return args[0]
+        raise Unsupported(f"the size {expr} is no integer expression that Tandem has")
+
+
+class Encoder:
+    """Writes one graph. `training`: inputs that require grad are marked."""
+
+    def __init__(self, captured, requires_grad, no_grad):
+        self._module = captured.graph_module
+        self._fakes = captured.fakes
+        self._requires_grad = requires_grad
+        self._no_grad = no_grad
+        self._sizes = _Sizes()
+        self._names = {}
+        self._lines = []
+        self._inputs = []
+        self._arguments = []
+        self._problems = []
+        self._storages = {}  # storage -> numbers of inputs
+        self._made = {}  # storage -> node that made it
+        self._parent = {}  # node -> node whose memory it shares
+        self._detached = set()
+        self._lifted = list(captured.lifted)
+        self._ops = {}
+
+    def encode(self):
+        for node in self._module.graph.nodes:
+            try:
+                getattr(self, "_" + node.op)(node)
+            except UserError as error:
+                self._problems.append(f"{error}{place_text(node)}")
+        if self._problems:
+            raise Unsupported("\n".join(dict.fromkeys(self._problems)))
+        return Encoded(
+            self._text(),
+            self._results,
+            len(self._fresh),
+            self._arguments,
+            [group for group in self._storages.values() if len(group) > 1],
+            self._ops,
+            self._lifted,
+            self._symbol_readers(),
+        )
+
+    def _symbol_readers(self):
+        readers = {}
+        for number, fake in enumerate(self._fakes):
+            if isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol:
+                readers.setdefault(fake.node.expr, operator.itemgetter(number))
+            elif isinstance(fake, torch.Tensor):
+                for dim, size in enumerate(fake.shape):
+                    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                        readers.setdefault(size.node.expr, _size_reader(number, dim))
+        return readers
+
+    def _text(self):
+        ranges = ", ".join(
+            f"{name} in [{low}, {high}]" for name, low, high in self._symbol_ranges()
+        )
+        where = f" where {ranges}" if ranges else ""
+        results = ", ".join(self._fresh)
+        body = "\n".join("  " + line for line in self._lines)
+        return f"graph @g({', '.join(self._inputs)}){where} {{\n{body}\n  return {results}\n}}\n"
+
+    def _symbol_ranges(self):
+        environment = None
+        for fake in self._fakes:
+            if isinstance(fake, torch.Tensor):
+                environment = fake.fake_mode.shape_env
+        for name, symbol in self._sizes.symbols.items():
+            known = environment.bound_sympy(symbol)
+            low = int(known.lower) if known.lower.is_Integer else 0
+            high = int(known.upper) if known.upper.is_Integer else "inf"
+            high = "inf" if high != "inf" and high >= 2**60 else high
+            yield name, max(low, 0), high
+
+    # --- inputs
+
+    def _placeholder(self, node):
+        number = len(self._names)
+        value = node.meta["val"] if "val" in node.meta else self._fakes[number]
+        self._add_input(node, value, number)
+
+    def _add_input(self, node, value, number):
+        name = f"a{number}"
+        if isinstance(value, torch.Tensor):
+            self._names[node] = name
+            self._storages.setdefault(storage_of(value), []).append(number)
+            grad = " {input grad}" if self._requires_grad[number] else ""
+            self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
+        elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            name = str(value.node.expr)
+            self._names[node] = name
+            self._inputs.append(f"%{name}: i64")
+        elif isinstance(value, (torch.SymFloat, float)):
+            self._names[node] = name
+            self._inputs.append(f"%{name}: f64")
+        else:
+            self._names[node] = name
+            return
+        self._arguments.append(number)
+
+    def _type_text(self, value):
+        dtype = dtype_text(value)
+        sizes = [self._sizes.text(size) for size in value.shape]
+        text = f"{dtype}[{', '.join(sizes)}]"
+        if value.dim() > 0 and not value.is_contiguous():
+            strides = [self._sizes.text(stride) for stride in value.stride()]
+            text += "{" + ", ".join(strides) + "}"
+        return text
+
+    def _get_attr(self, node):
+        value = getattr(self._module, node.target)
+        if not isinstance(value, torch.Tensor):
+            raise Unsupported(f"the graph attribute {node.target} is a {type(value).__name__}")
+        number = len(self._fakes) + len(self._lifted)
+        self._requires_grad.append(False)
+        self._lifted.append(value)
+        self._add_input(node, value, number)
+
+    # --- nodes
+
+    def _call_function(self, node):
+        target = node.target
+        if target is torch._C._set_grad_enabled:
+            self._no_grad = not node.args[0]
+        elif target is operator.getitem:
+            self._names[node] = self._names[node.args[0]][node.args[1]]
+            self._note_memory(node)
+        elif isinstance(target, torch._ops.OpOverload):
+            self._op(node)
+        elif not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, int, bool)):
+            raise Unsupported(f"[{target}] is no ATen operator")
+
+    def _op(self, node):
+        target = node.target
+        name = str(target).removesuffix(".default")
+        self._ops[name] = self._ops.get(name, 0) + 1
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+            raise Unsupported(f"[{name}] gives a number")
+        arguments = [self._argument(arg) for arg in node.args]
+        arguments += [
+            f"{key}={self._argument(arg)}"
+            for key, arg in node.kwargs.items()
+            if key not in ("device", "layout", "pin_memory", "memory_format", "non_blocking")
+        ]
+        results = self._result_names(node, value)
+        attributes = " {no_grad}" if self._no_grad else ""
+        left = ", ".join(results) + " = " if results else ""
+        place = place_of(node)
+        where = f' loc("{place}")' if place else ""
+        self._lines.append(f"{left}{name}({', '.join(arguments)}){attributes}{where}")
+        self._note_memory(node)
+
+    def _result_names(self, node, value):
+        base = f"v{len(self._lines)}"
+        if isinstance(value, (list, tuple)):
+            names = [f"{base}_{i}" for i in range(len(value))]
+            self._names[node] = names
+            return [self._typed(*pair) for pair in zip(names, value, strict=True)]
+        self._names[node] = base
+        return [self._typed(base, value)] if value is not None else []
+
+    def _typed(self, name, value):
+        """With its type where it is not row-major: views depend on strides."""
+        if not isinstance(value, torch.Tensor) or value.dim() == 0 or value.is_contiguous():
+            return "%" + name
+        return f"%{name}: {self._type_text(value)}"
+
+    def _argument(self, value):
+        if isinstance(value, fx.Node):
+            number = value.meta.get("val")
+            if isinstance(number, (torch.SymInt, int)) and not isinstance(number, bool):
+                return self._sizes.text(number)
+            return "%" + self._names[value]
+        if isinstance(value, (list, tuple)):
+            return "[" + ", ".join(self._argument(item) for item in value) + "]"
+        if value is None or isinstance(
+            value, (torch.device, torch.layout, torch.memory_format, torch.Generator)
+        ):
+            return "none"
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, torch.dtype):
+            return dtype_name(value)
+        if isinstance(value, str):
+            return f'"{value}"'
+        if isinstance(value, float):
+            return repr(value) if value == value and abs(value) != float("inf") else str(value)
+        if isinstance(value, (int, torch.SymInt)):
+            return self._sizes.text(value)
+        raise Unsupported(f"an argument of type {type(value).__name__}")
+
+    # --- memory
+
+    def _note_memory(self, node):
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            return
+        storage = storage_of(value)
+        if storage not in self._storages:
+            self._made.setdefault(storage, node)
+        source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+        from_value = source.meta.get("val") if source is not None else None
+        if isinstance(from_value, torch.Tensor) and storage_of(from_value) == storage:
+            self._parent[node] = source
+        if node.target is torch.ops.aten.detach.default or self._no_grad:
+            self._detached.add(node)
+
+    def _is_detached(self, node):
+        while node is not None:
+            if node in self._detached:
+                return True
+            node = self._parent.get(node)
+        return False
+
+    # --- results
+
+    def _output(self, node):
+        outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
+        readers = {}
+        for out in outputs:
+            if is_tensor(out):
+                readers.setdefault(storage_of(out.meta["val"]), set()).add(out)
+        self._fresh = []
+        self._numbers = {}
+        self._results = [self._result(out, readers) for out in outputs]
+
+    def _result(self, out, readers):
+        if not isinstance(out, fx.Node):
+            return Result("constant", value=out)
+        value = out.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            return self._size_result(value)
+        storage = storage_of(value)
+        if storage in self._storages:
+            return self._input_result(out, value, self._storages[storage])
+        order = memory_order(value)
+        alone = len(readers[storage]) == 1 and order is not None
+        if alone and value.storage_offset() == 0:
+            return Result("fresh", self._number(out, order))
+        base = self._made[storage]
+        order = memory_order(base.meta["val"])
+        if order is None or base.meta["val"].dtype != value.dtype:
+            raise Unsupported("a result shares memory with another one in a way that is not known")
+        result = self._view(value, "fresh view", self._number(base, order))
+        result.detached = self._is_detached(out)
+        return result
+
+    def _number(self, node, order):
+        """Of the program's result that holds the node's value."""
+        if node not in self._numbers:
+            self._numbers[node] = len(self._fresh)
+            text = "%" + self._names[node]
+            if order:
+                text += f" order [{', '.join(str(dim) for dim in order)}]"
+            self._fresh.append(text)
+        return self._numbers[node]
+
+    def _input_result(self, out, value, inputs):
+        base = self._root_input(out)
+        if base is not None:
+            return Result("input", base)
+        fakes = self._fakes
+        for number in inputs:
+            if number < len(fakes) and fakes[number].dtype == value.dtype:
+                result = self._view(value, "input view", number)
+                result.detached = self._is_detached(out)
+                return result
+        raise Unsupported("a result shares an input's memory as another dtype")
+
+    def _root_input(self, node):
+        """Number of the input that an in-place op handed on."""
+        while node.op == "call_function" and is_in_place(node.target):
+            node = node.args[0]
+        if node.op != "placeholder":
+            return None
+        return int(self._names[node][1:])
+
+    def _view(self, value, kind, number):
+        return Result(
+            kind,
+            number,
+            tuple(self._run_time(size) for size in value.shape),
+            tuple(self._run_time(stride) for stride in value.stride()),
+            self._run_time(value.storage_offset()),
+        )
+
+    def _size_result(self, value):
+        return Result("size", value=self._run_time(value))
+
+    def _run_time(self, value):
+        """An int, or a sympy expression whose symbols are sizes of inputs."""
+        if isinstance(value, torch.SymInt) and not value.node.is_constant():
+            return value.node.expr
+        return int(value)
+
+
+def _size_reader(number, dim):
+    return lambda inputs: inputs[number].shape[dim]
+
+
+def is_tensor(node):
+    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def storage_of(value):
+    return value.untyped_storage()._cdata
+
+
+def is_in_place(target):
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    returns = target._schema.returns
+    return bool(returns) and returns[0].alias_info is not None and returns[0].alias_info.is_write
+
+
+def dtype_text(value):
+    if value.layout is not torch.strided:
+        raise Unsupported(f"a tensor of layout {value.layout}")
+    if value.device.type != "cpu":
+        raise Unsupported(f"a tensor on the device {value.device}: Tandem compiles for the CPU")
+    return dtype_name(value.dtype)
+
+
+def dtype_name(dtype):
+    if dtype not in DTYPES:
+        raise Unsupported(f"the element type {dtype}")
+    return DTYPES[dtype]
+
+
+def memory_order(value):
+    """Dimensions from the outermost in memory to the innermost: [] for row-major, None where there
+    are gaps or overlaps."""
+    if value.is_contiguous():
+        return []
+    hints = [hint_of(stride) for stride in value.stride()]
+    sizes = [hint_of(size) for size in value.shape]
+    order = sorted(range(value.dim()), key=lambda dim: (-hints[dim], dim))
+    expected = 1
+    for dim in reversed(order):
+        if sizes[dim] != 1 and hints[dim] != expected:
+            return None
+        expected *= sizes[dim]
+    return order
+
+
+def hint_of(value):
+    return value.node.hint if isinstance(value, torch.SymInt) else int(value)
+
+
+def place_of(node):
+    """ "model.py:41" of the user's line."""
+    trace = node.meta.get("stack_trace") or ""
+    place = ""
+    for line in trace.split("\n"):
+        line = line.strip()
+        if line.startswith('File "') and '", line ' in line:
+            file, rest = line[6:].split('", line ', 1)
+            place = f"{file.rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
+    return place
+
+
+def place_text(node):
+    place = place_of(node)
+    return f" ({place})" if place else ""
+
+
+def encode(captured, requires_grad, no_grad):
+    return Encoder(captured, list(requires_grad), no_grad).encode()

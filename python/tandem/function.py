@@ -1,0 +1,143 @@
+"""A compiled graph as what Dynamo calls: a plain callable, or an autograd.Function around forward and
+backward. Results that share memory are taken as views of the tensors that own it, after the call."""
+
+import torch
+
+from tandem import _tandem
+
+_seed = torch.empty((), dtype=torch.int64)
+
+
+def _draw_seed():
+    """One number of torch's generator a call, so that manual_seed makes runs repeatable."""
+    return _seed.random_().item()
+
+
+class Compiled:
+    """`native` with its border. `fallback(*args)` runs the graph in torch: for calls whose tensors
+    overlap in a way that the program does not expect."""
+
+    def __init__(self, native, encoded, fallback):
+        self._native = native
+        self._encoded = encoded
+        self._fallback = fallback
+        self._written = [number for number, _ in native.mutations]
+        self._arguments = encoded.arguments
+        self._lifted = encoded.lifted
+        self._sizes = encoded.symbols
+        self._function = _autograd_function(self) if native.has_backward else None
+        count = encoded.arguments
+        self._takes_all = not encoded.lifted and count == list(range(len(count)))
+        self.eager_calls = 0
+
+    def callable(self):
+        """What is called with Dynamo's arguments."""
+        only_fresh = all(
+            result.kind == "fresh" and result.number == i
+            for i, result in enumerate(self._encoded.results)
+        )
+        plain = only_fresh and self._function is None and self._takes_all and not self._written
+        if plain and not self._native.takes_seed:
+            return self._native.__call__
+        return self._call
+
+    def _call(self, *args):
+        values = args
+        if not self._takes_all:
+            everything = (*args, *self._lifted)
+            values = tuple(everything[number] for number in self._arguments)
+        if self._written and _tandem.overlap(values, self._written):
+            self.eager_calls += 1
+            return self._fallback(*args)
+        if self._function is not None:
+            fresh = self._function.apply(*values)
+        else:
+            seed = (_draw_seed(),) if self._native.takes_seed else ()
+            fresh = self._native(*values, *seed)
+            if self._written:
+                torch.autograd.graph.increment_version([values[i] for i in self._written])
+        everything = (*args, *self._lifted)
+        return [self._result(result, fresh, everything) for result in self._encoded.results]
+
+    def _result(self, result, fresh, inputs):
+        kind = result.kind
+        if kind == "fresh":
+            return fresh[result.number]
+        if kind == "input":
+            return inputs[result.number]
+        if kind == "constant":
+            return result.value
+        if kind == "size":
+            return self._number(result.value, inputs)
+        base = inputs[result.number] if kind == "input view" else fresh[result.number]
+        if result.detached:
+            base = base.detach()
+        sizes = [self._number(size, inputs) for size in result.sizes]
+        strides = [self._number(stride, inputs) for stride in result.strides]
+        return base.as_strided(sizes, strides, self._number(result.offset, inputs))
+
+    def _number(self, value, inputs):
+        if isinstance(value, int):
+            return value
+        values = {symbol: read(inputs) for symbol, read in self._sizes.items()}
+        return int(value.xreplace(values))
+
+
+def _autograd_function(compiled):
+    native = compiled._native
+    has_tangent = native.has_tangent
+    dirty = [number for number, tangent in native.mutations if tangent]
+    clean = [number for number, tangent in native.mutations if not tangent]
+    places = native.borrowed_places
+    has_gradient = native.has_gradient
+    takes_seed = native.takes_seed
+    constant = [i for i, tangent in enumerate(has_tangent) if not tangent]
+
+    class Graph(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *args):
+            seed = (_draw_seed(),) if takes_seed else ()
+            results, ctx.handle = native.forward(*args, *seed)
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(
+                *[(args if kind == "input" else results)[number] for kind, number in places]
+            )
+            if constant:
+                ctx.mark_non_differentiable(*[results[i] for i in constant])
+            if clean:
+                torch.autograd.graph.increment_version([args[i] for i in clean])
+            if dirty:
+                ctx.mark_dirty(*[args[i] for i in dirty])
+                results += [args[i] for i in dirty]
+            ctx.shapes = [(result.shape, result.dtype) for result in results]
+            return tuple(results)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            if torch.is_grad_enabled():
+                raise RuntimeError(
+                    "tandem: a compiled backward has no gradient of its own (create_graph=True); "
+                    "compile a function that calls torch.autograd.grad inside instead, or run this "
+                    "model in eager"
+                )
+            borrowed = ctx.saved_tensors
+            handle = ctx.handle
+            if not handle.is_alive:
+                raise RuntimeError(
+                    "Trying to backward through the graph a second time (or directly access saved "
+                    "tensors after they have already been freed). Specify retain_graph=True if you "
+                    "need to backward through the graph a second time."
+                )
+            tangents = []
+            for i, grad in enumerate(grads):
+                if i >= len(has_tangent) or has_tangent[i]:
+                    if grad is None:
+                        shape, dtype = ctx.shapes[i]
+                        grad = torch.zeros(shape, dtype=dtype)
+                    tangents.append(grad)
+            gradients = iter(native.backward(handle, borrowed, tangents))
+            if not torch._C._autograd._get_current_graph_task_keep_graph():
+                handle.release()
+            return tuple([next(gradients) if has else None for has in has_gradient])
+
+    return Graph

@@ -1,0 +1,61 @@
+"""What was compiled: `tandem.report()`."""
+
+import dataclasses
+
+_reports = []
+
+
+@dataclasses.dataclass
+class GraphReport:
+    encoded: object
+    native: object
+    times: dict
+    dialect: str
+    training: bool
+
+    def as_dict(self):
+        forward, backward = self.native.forward_counts, self.native.backward_counts
+        return {
+            "training": self.training,
+            "dialect": self.dialect,
+            "ops": dict(sorted(self.encoded.ops.items())),
+            "forward": forward,
+            "backward": backward,
+            "fallbacks": {},
+            "milliseconds": {name: round(value, 3) for name, value in self.times.items()},
+            "text": self.encoded.text,
+        }
+
+
+class Report(dict):
+    """A dict that prints as a page."""
+
+    def __str__(self):
+        lines = []
+        for number, graph in enumerate(self["graphs"]):
+            kind = "forward and backward" if graph["training"] else "inference"
+            lines.append(f"graph {number}: {kind}, {sum(graph['ops'].values())} ops")
+            for half in ("forward", "backward"):
+                counts = graph[half]
+                if counts:
+                    lines.append(
+                        f"  {half}: {counts['launches']} launches of {counts['kernels']} kernels, "
+                        f"{counts['library_calls']} library calls, "
+                        f"{counts['arena_bytes'] / 2**20:.1f} MiB of temporaries"
+                    )
+            times = ", ".join(f"{name} {value:.1f}" for name, value in graph["milliseconds"].items())
+            lines.append(f"  milliseconds: {times}")
+        return "\n".join(lines) or "nothing was compiled"
+
+
+def add(report):
+    _reports.append(report)
+
+
+def reset():
+    _reports.clear()
+
+
+def report():
+    """Every graph compiled in this process since the start or `tandem.reset_report()`, in order."""
+    return Report(graphs=[each.as_dict() for each in _reports])
