@@ -7,7 +7,6 @@
 
 #include <array>
 
-#include "base/diagnostic.h"
 #include "python/dlpack.h"
 
 namespace tandem::python {

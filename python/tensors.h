@@ -3,8 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "runtime/array.h"
-#include "runtime/executor.h"
+#include "driver/face.h"
 
 namespace tandem::python {
 

@@ -1,10 +1,11 @@
 """From Dynamo's graph to one ATen graph before autograd: composites kept, mutations kept, symbolic
 sizes kept.
 
-Dynamo hands over a graph of torch functions. `make_fx(pre_dispatch=True)` runs it on fake tensors and
-records the ATen ops. What it would lose or apply in silence (autocast regions, checkpoint regions, the
-backward of a custom autograd.Function, `x.data`) goes through our own interpreter. Whatever it still
-cannot follow shows up as a tensor constant that is no constant: then the capture is refused.
+Dynamo hands over a graph of torch functions. `make_fx(pre_dispatch=True)` runs it on fake tensors
+and records the ATen ops. What it would lose or apply in silence (autocast regions, checkpoint
+regions, the backward of a custom autograd.Function, `x.data`) goes through our own interpreter.
+Whatever it still cannot follow shows up as a tensor constant that is no constant: then the capture
+is refused.
 """
 
 import contextlib
@@ -56,7 +57,7 @@ class _Interpreter(fx.Interpreter):
 
 
 def _tensor_attributes(module):
-    """Tensors that the graph reads as attributes, by their qualified name, in order of first use."""
+    """Tensors that the graph reads as attributes, by qualified name, in order of first use."""
     found = {}
     for node in module.graph.nodes:
         if node.op == "get_attr":

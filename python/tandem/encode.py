@@ -1,8 +1,8 @@
 """An ATen graph of torch as text of ours, and what crosses its border.
 
-The text is what `TANDEM_DUMP` prints and `tandem opt` reads. Results that share memory with an input or
-with another result are left out of it: they are taken as views of the tensors that are there, after the
-call, so that torch knows them as views (`Result`).
+The text is what `TANDEM_DUMP` prints and `tandem opt` reads. Results that share memory with an input
+or with another result are left out of it: they are taken as views of the tensors that are there,
+after the call, so that torch knows them as views (`Result`).
 """
 
 import dataclasses
@@ -29,9 +29,9 @@ DTYPES = {
 
 @dataclasses.dataclass
 class Result:
-    """One result of the user's graph. `kind`: "fresh" (result `number` of the program), "input" (the
-    very tensor), "input view", "fresh view" (of result `number`), "size" (an int: `value` of the
-    arguments), "constant"."""
+    """One result of the user's graph. `kind`: "fresh" (result `number` of the program), "input"
+    (the very tensor), "input view", "fresh view" (of result `number`), "size" (an int: `value` of
+    the arguments), "constant"."""
 
     kind: str
     number: int = 0

@@ -1,5 +1,6 @@
-"""A compiled graph as what Dynamo calls: a plain callable, or an autograd.Function around forward and
-backward. Results that share memory are taken as views of the tensors that own it, after the call."""
+"""A compiled graph as what Dynamo calls: a plain callable, or an autograd.Function around forward
+and backward. Results that share memory are taken as views of the tensors that own it, after the
+call."""
 
 import torch
 

@@ -7,14 +7,14 @@ from tandem._tandem import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """freeze: weights and buffers of an inference graph are constants: what depends on them alone is
-        computed once and products read them packed. `torch.compile(m, backend="tandem",
+    """freeze: weights and buffers of an inference graph are constants: what depends on them alone
+        is computed once and products read them packed. `torch.compile(m, backend="tandem",
         options={"freeze": True})`; after changing a weight call `torch._dynamo.reset()`.
-    on_unsupported: "eager" runs an operator that Tandem does not have in torch, with one warning that
-        names it; "error" raises `tandem.Unsupported` at compile time, naming all of them.
+    on_unsupported: "eager" runs an operator that Tandem does not have in torch, with one warning
+        that names it; "error" raises `tandem.Unsupported` at compile time, naming all of them.
     verify: runs every compiled graph once beside eager and raises where results differ.
-    memory_budget: "default" saves what is cheap to keep for backward; "min_cut" saves as few bytes as
-        possible and computes chains of pointwise operators again.
+    memory_budget: "default" saves what is cheap to keep for backward; "min_cut" saves as few bytes
+        as possible and computes chains of pointwise operators again.
     threads: size of the team; None takes torch.get_num_threads().
     report: keep every kernel and decision for `tandem.report()`."""
 

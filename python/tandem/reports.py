@@ -43,7 +43,8 @@ class Report(dict):
                         f"{counts['library_calls']} library calls, "
                         f"{counts['arena_bytes'] / 2**20:.1f} MiB of temporaries"
                     )
-            times = ", ".join(f"{name} {value:.1f}" for name, value in graph["milliseconds"].items())
+            times = graph["milliseconds"].items()
+            times = ", ".join(f"{name} {value:.1f}" for name, value in times)
             lines.append(f"  milliseconds: {times}")
         return "\n".join(lines) or "nothing was compiled"
 

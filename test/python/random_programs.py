@@ -1,0 +1,293 @@
+"""Random straight-line programs of views, in-place ops, reductions and aliased inputs: functions of
+tensors that torch runs in eager and Tandem compiles. What must agree: values, gradients, what inputs
+hold afterwards, strides of results, and which results share memory with which inputs and results."""
+
+import random
+
+import torch
+
+
+class Program:
+    """A recipe: `steps` are (name, operand numbers, parameters); results are numbers of values.
+    Values 0..n-1 are the inputs."""
+
+    def __init__(self, seed):
+        self.seed = seed
+        rng = random.Random(seed)
+        self._choose_inputs(rng)
+        values = list(self.example())
+        self.steps = []
+        for _ in range(rng.randint(2, 9)):
+            step = self._random_step(rng, values)
+            if step is not None:
+                self.steps.append(step)
+                values.append(run_step(step, values))
+        candidates = list(range(len(values)))
+        self.results = [rng.choice(candidates) for _ in range(rng.randint(1, 3))]
+
+    def _choose_inputs(self, rng):
+        self.shapes = [rng.choice([(2, 3), (3, 2), (4,), (2, 3, 2), (1, 3)]) for _ in range(2)]
+        self.layouts = [rng.choice(["plain", "plain", "transposed", "slice"]) for _ in range(2)]
+        self.grads = [rng.random() < 0.5 for _ in range(2)]
+        # A third input that is a view of the first one's memory.
+        self.alias = rng.choice([None, None, None, "same", "part"])
+
+    def example(self):
+        """New input tensors, always the same numbers; non-leaf where they require grad, so that
+        in-place ops are allowed. The leaves come with them as `.leaf`."""
+        generator = torch.Generator().manual_seed(self.seed)
+        inputs = []
+        for shape, layout, grad in zip(self.shapes, self.layouts, self.grads, strict=True):
+            inputs.append(_input(shape, layout, grad, generator))
+        if self.alias == "same":
+            inputs.append(inputs[0].view(inputs[0].shape))
+        elif self.alias == "part":
+            inputs.append(inputs[0][:1])
+        return inputs
+
+    def _random_step(self, rng, values):
+        at = rng.randrange(len(values))
+        x = values[at]
+        names = [name for name, applies in _STEPS.items() if applies(x)]
+        name = rng.choice(names)
+        if name in _BINARY:
+            fits = [i for i, y in enumerate(values) if _broadcasts(name, x, y)]
+            if not fits:
+                return None
+            return name, (at, rng.choice(fits)), ()
+        return name, (at,), _parameters(rng, name, x)
+
+    def __call__(self, *inputs):
+        values = list(inputs)
+        for step in self.steps:
+            values.append(run_step(step, values))
+        return tuple(values[i] for i in self.results)
+
+    def __str__(self):
+        lines = [f"inputs {self.shapes} {self.layouts} grads {self.grads} alias {self.alias}"]
+        count = 2 + (self.alias is not None)
+        for i, step in enumerate(self.steps):
+            lines.append(f"  v{count + i} = {step[0]}{step[1]} {step[2]}")
+        return "\n".join([*lines, f"  return {self.results}"])
+
+
+def _input(shape, layout, grad, generator):
+    if layout == "transposed" and len(shape) > 1:
+        flipped = (*shape[:-2], shape[-1], shape[-2])
+        leaf = torch.randn(flipped, generator=generator)
+    elif layout == "slice":
+        leaf = torch.randn((*shape[:-1], shape[-1] + 2), generator=generator)
+    else:
+        leaf = torch.randn(shape, generator=generator)
+    leaf.requires_grad_(grad)
+    x = leaf.clone() if grad else leaf
+    if layout == "transposed" and len(shape) > 1:
+        x = x.transpose(-1, -2)
+    elif layout == "slice":
+        x = x[..., 1:-1]
+    x.leaf = leaf
+    return x
+
+
+_BINARY = {"add", "mul", "sub", "maximum", "add_", "mul_", "copy_", "cat", "where"}
+_STEPS = {
+    "add": lambda x: True,
+    "mul": lambda x: True,
+    "sub": lambda x: True,
+    "maximum": lambda x: True,
+    "where": lambda x: True,
+    "cat": lambda x: x.dim() > 0,
+    "add_": lambda x: True,
+    "mul_": lambda x: True,
+    "copy_": lambda x: True,
+    "relu_": lambda x: True,
+    "fill_": lambda x: True,
+    "zero_row_": lambda x: x.dim() > 0 and x.shape[0] > 0,
+    "no_grad_mul_": lambda x: True,
+    "sin": lambda x: True,
+    "exp": lambda x: True,
+    "clone": lambda x: True,
+    "detach": lambda x: True,
+    "neg": lambda x: True,
+    "identity": lambda x: True,
+    "sum": lambda x: True,
+    "sum_dim": lambda x: x.dim() > 0,
+    "mean_dim": lambda x: x.dim() > 0,
+    "amax": lambda x: x.dim() > 0,
+    "softmax": lambda x: x.dim() > 0,
+    "cumsum": lambda x: x.dim() > 0,
+    "transpose": lambda x: x.dim() > 1,
+    "select": lambda x: x.dim() > 0 and x.shape[0] > 0,
+    "slice": lambda x: x.dim() > 0 and x.shape[-1] > 1,
+    "step": lambda x: x.dim() > 0 and x.shape[-1] > 2,
+    "expand": lambda x: x.dim() < 3,
+    "unsqueeze": lambda x: x.dim() < 3,
+    "squeeze": lambda x: x.dim() > 0,
+    "reshape": lambda x: True,
+    "contiguous": lambda x: True,
+    "flatten": lambda x: x.dim() > 1,
+    "unbind": lambda x: x.dim() > 0 and x.shape[0] > 0,
+    "split": lambda x: x.dim() > 0 and x.shape[-1] > 1,
+    "masked_fill": lambda x: True,
+}
+_IN_PLACE = {"add_", "mul_", "copy_"}
+
+
+def _broadcasts(name, x, y):
+    if name == "cat":
+        return x.dim() == y.dim() and x.shape[1:] == y.shape[1:]
+    try:
+        shape = torch.broadcast_shapes(x.shape, y.shape)
+    except RuntimeError:
+        return False
+    return name not in _IN_PLACE or shape == x.shape
+
+
+def _parameters(rng, name, x):
+    if name in ("sum_dim", "mean_dim", "amax", "softmax", "cumsum"):
+        return (rng.randrange(x.dim()), rng.random() < 0.5)
+    if name in ("select", "unbind"):
+        return (rng.randrange(x.shape[0]),)
+    if name in ("slice", "zero_row_", "split"):
+        return (rng.randrange(max(1, x.shape[-1] if name == "slice" else x.shape[0])),)
+    if name == "transpose":
+        return tuple(rng.sample(range(x.dim()), 2))
+    if name in ("unsqueeze", "squeeze"):
+        return (rng.randrange(x.dim() + (name == "unsqueeze")),)
+    if name in ("fill_", "masked_fill"):
+        return (rng.choice([0.0, 1.5]),)
+    return ()
+
+
+def run_step(step, values):
+    name, operands, parameters = step
+    return _RUN[name](*[values[i] for i in operands], *parameters)
+
+
+def _no_grad_mul_(x):
+    with torch.no_grad():
+        return x.mul_(0.5)
+
+
+_RUN = {
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+    "sub": lambda x, y: x - y,
+    "maximum": torch.maximum,
+    "where": lambda x, y: torch.where(x > 0, x, y),
+    "cat": lambda x, y: torch.cat([x, y]),
+    "add_": lambda x, y: x.add_(y),
+    "mul_": lambda x, y: x.mul_(y),
+    "copy_": lambda x, y: x.copy_(y),
+    "relu_": lambda x: x.relu_(),
+    "fill_": lambda x, value: x.fill_(value),
+    "zero_row_": lambda x, row: _zero_row(x, row),
+    "no_grad_mul_": _no_grad_mul_,
+    "sin": torch.sin,
+    "exp": lambda x: torch.exp(x.clamp(max=3)),
+    "clone": torch.clone,
+    "detach": lambda x: x.detach(),
+    "neg": lambda x: -x,
+    "identity": lambda x: x * 1,
+    "sum": lambda x: x.sum(),
+    "sum_dim": lambda x, dim, keep: x.sum(dim, keepdim=keep),
+    "mean_dim": lambda x, dim, keep: x.mean(dim, keepdim=keep),
+    "amax": lambda x, dim, keep: x.amax(dim, keepdim=keep),
+    "softmax": lambda x, dim, _: x.softmax(dim),
+    "cumsum": lambda x, dim, _: x.cumsum(dim),
+    "transpose": lambda x, a, b: x.transpose(a, b),
+    "select": lambda x, i: x[i],
+    "slice": lambda x, i: x[..., i:],
+    "step": lambda x: x[..., ::2],
+    "expand": lambda x: x.expand(2, *x.shape),
+    "unsqueeze": lambda x, dim: x.unsqueeze(dim),
+    "squeeze": lambda x, dim: x.squeeze(min(dim, x.dim() - 1)),
+    "reshape": lambda x: x.reshape(-1),
+    "contiguous": lambda x: x.contiguous(),
+    "flatten": lambda x: x.flatten(0, 1),
+    "unbind": lambda x, i: x.unbind(0)[i],
+    "split": lambda x, _: x.split(1, -1)[0],
+    "masked_fill": lambda x, value: x.masked_fill(x > 0.5, value),
+}
+
+
+def _zero_row(x, row):
+    x[row] = 0
+    return x
+
+
+# --- comparison
+
+
+def outcome(function, program):
+    """Everything that must agree, as (name, value) pairs; or the error's type name."""
+    inputs = program.example()
+    try:
+        results = function(*inputs)
+    except RuntimeError as error:
+        return error
+    facts = []
+    for i, result in enumerate(results):
+        facts.append((f"result {i}", result.detach().clone()))
+        facts.append((f"strides of result {i}", _meaningful_strides(result)))
+        facts.append((f"result {i} requires grad", result.requires_grad))
+    for i, x in enumerate(inputs):
+        facts.append((f"input {i} afterwards", x.detach().clone()))
+        facts.append((f"input {i} requires grad afterwards", x.requires_grad))
+    facts.append(("sharing", _sharing(results, inputs)))
+    loss = sum((r * _weights(r)).sum() for r in results if r.requires_grad)
+    loss = loss + sum((x * _weights(x)).sum() for x in inputs if x.requires_grad)
+    if isinstance(loss, torch.Tensor) and loss.requires_grad:
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            return error
+    for i, x in enumerate(inputs):
+        leaf = getattr(x, "leaf", None)
+        if leaf is not None and leaf.requires_grad:
+            facts.append((f"gradient {i}", leaf.grad))
+    return facts
+
+
+def _weights(x):
+    return torch.arange(1.0, x.numel() + 1).reshape(x.shape)
+
+
+def _meaningful_strides(x):
+    return tuple(s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1)
+
+
+def _sharing(results, inputs):
+    tensors = [*results, *inputs]
+    bases = [x.untyped_storage().data_ptr() for x in tensors]
+    offsets = [x.storage_offset() if bases.count(b) > 1 else 0 for x, b in zip(tensors, bases)]
+    return [bases.index(b) for b in bases], offsets
+
+
+def difference(actual, expected):
+    """None, or what differs."""
+    if isinstance(expected, Exception) or isinstance(actual, Exception):
+        if isinstance(expected, Exception) and isinstance(actual, Exception):
+            return None
+        return f"{_short(actual)} instead of {_short(expected)}"
+    for (name, value), (_, wanted) in zip(actual, expected, strict=True):
+        if isinstance(wanted, torch.Tensor) and isinstance(value, torch.Tensor):
+            same = value.shape == wanted.shape and torch.allclose(
+                value, wanted, rtol=1e-5, atol=1e-5, equal_nan=True
+            )
+        else:
+            same = _same(value, wanted)
+        if not same:
+            return f"{name}: {value} instead of {wanted}"
+    return None
+
+
+def _same(value, wanted):
+    if (value is None) != (wanted is None):
+        zero = value if value is not None else wanted
+        return isinstance(zero, torch.Tensor) and not zero.any()
+    return value == wanted
+
+
+def _short(value):
+    return f"{type(value).__name__} {str(value)[:600]}" if isinstance(value, Exception) else "a result"
