@@ -86,11 +86,19 @@ enum class LibraryOp : uint8_t {
   convolution_backward_data,
   /// args: grad_out, x, out = grad of weight
   convolution_backward_weights,
+  /// args: x; out: i64 of x's sizes, the place of each element in its sorted row; see RankParams
+  rank,
 };
 
 struct ConvParams {
   std::vector<int64_t> stride, padding, dilation;
   int64_t groups = 1;
+};
+
+/// Rows run along the last dimension. Equal elements keep their order; NaN is the largest.
+struct RankParams {
+  bool descending = false;
+  int64_t limit = -1;  // places from here on are given as `limit`; negative: no limit
 };
 
 struct LibraryCall {
@@ -99,6 +107,7 @@ struct LibraryCall {
   bool has_bias = false;
   TensorRef out;
   ConvParams conv;
+  RankParams rank;
   std::string label;
 };
 

@@ -221,8 +221,7 @@ void Emitter::store(const loop::Store& store, Value* v) {
     DType wide = compute_type(dtype);
     Value* old = cast(read(), dtype, wide);
     Value* added = cast(raw, dtype, wide);
-    raw =
-        cast(is_float(wide) ? ir_.CreateFAdd(old, added) : ir_.CreateAdd(old, added), wide, dtype);
+    raw = cast(combine(store.combiner, wide, {old}, {added})[0], wide, dtype);
   }
   if (at.shape == Address::Shape::scattered)
     ir_.CreateMaskedScatter(raw, pointer, align, enabled ? enabled : all);

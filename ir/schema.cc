@@ -143,7 +143,8 @@ class SchemaParser {
   Arg parse_default(const Param& param) {
     if (accept("[")) return parse_list_default(param);
     std::string word = default_word();
-    if (word == "None" || word == "contiguous_format" || word == "long") return None{};
+    if (word == "None" || word == "contiguous_format") return None{};
+    if (param.type == ParamType::dtype && (word == "4" || word == "long")) return DType::i64;
     if (word == "True") return true;
     if (word == "False") return false;
     if (word == "Mean") return sym::Expr(1);  // at::Reduction

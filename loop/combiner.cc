@@ -20,6 +20,13 @@ std::string_view name_of(Combiner combiner) {
   return "sum";
 }
 
+std::string_view assignment_of(Combiner combiner) {
+  if (combiner == Combiner::sum) return "+=";
+  if (combiner == Combiner::prod) return "*=";
+  if (combiner == Combiner::min) return "min=";
+  return combiner == Combiner::max ? "max=" : "";
+}
+
 int results(Combiner combiner) {
   return combiner == Combiner::argmin || combiner == Combiner::argmax ? 2 : 1;
 }

@@ -210,8 +210,9 @@ void Interpreter::store(const Store& store) {
   int64_t index = at(store.index);
   Bits value = value_of(store.value);
   if (store.accumulate) {
-    Bits old = read_element(buffers_[buffer], dtype, index);
-    value = binary_bits(Opcode::add, dtype, old, value);
+    std::vector<Bits> old{read_element(buffers_[buffer], dtype, index)};
+    combine_bits(store.combiner, dtype, old, {value});
+    value = old[0];
   }
   write_element(buffers_[buffer], dtype, index, value);
 }

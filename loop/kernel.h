@@ -57,6 +57,8 @@ enum class Combiner : uint8_t {
 std::string_view name_of(Combiner combiner);
 int arity(Combiner combiner);    // inputs: 2 of dot and the arg-reductions, else 1
 int results(Combiner combiner);  // locals: 2 of the arg-reductions, else 1
+/// How an accumulating store is written: "+=", "*=", "min=", "max="; empty for other combiners.
+std::string_view assignment_of(Combiner combiner);
 /// What an empty reduction gives (of an arg-reduction: its value part; the index part is the
 /// largest i64).
 Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype);
@@ -77,6 +79,7 @@ struct Store {
   Val value = nullptr;
   bool accumulate =
       false;  // buffer[index] += value, in source order (never vectorised over equal indices)
+  Combiner combiner = Combiner::sum;  // of an accumulating store: sum, prod, min or max
 };
 
 struct Stage {

@@ -429,7 +429,11 @@ void Parser::store(Cursor& line) {
   Store result;
   result.buffer = line.numbered('b');
   result.index = index(line, line.bracketed());
-  result.accumulate = line.eat("+=");
+  for (Combiner combiner : {Combiner::sum, Combiner::prod, Combiner::min, Combiner::max}) {
+    if (result.accumulate || !line.eat(assignment_of(combiner))) continue;
+    result.accumulate = true;
+    result.combiner = combiner;
+  }
   if (!result.accumulate) line.expect("=");
   result.value = operand(line);
   Stage& stage = kernel_.stages.back();

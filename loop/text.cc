@@ -168,7 +168,7 @@ void Printer::store(const Store& store) {
   bindings(store.value);
   begin();
   out_ += "b" + std::to_string(store.buffer) + "[" + sym::to_string(store.index) + "]";
-  out_ += store.accumulate ? " += " : " = ";
+  out_ += store.accumulate ? " " + std::string(assignment_of(store.combiner)) + " " : " = ";
   operand(store.value);
   out_ += "\n";
 }

@@ -212,6 +212,8 @@ void Verifier::store(const Stage& stage, const Store& store) {
 
 /// Lanes that may hit one element lose additions; so do tasks.
 void Verifier::accumulate(const Stage& stage, const Store& store) {
+  require(!assignment_of(store.combiner).empty(),
+          "a store that accumulates by " + std::string(name_of(store.combiner)));
   bool indirect = !indirects_of(*kernel_.scalars, store.index).empty();
   for (const std::vector<Axis>* axes : {&stage.axes, &stage.reduce_axes})
     for (const Axis& each : *axes) {

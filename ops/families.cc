@@ -33,6 +33,20 @@ std::vector<Family> all_families() {
       clamp_family(),
       compare_family(),
       copy_family(),
+      factory_more_family(),
+      diagonal_family(),
+      join_family(),
+      conversion_family(),
+      scan_family(),
+      index_write_family(),
+      search_family(),
+      sort_family(),
+      reduce_composite_family(),
+      distance_family(),
+      linear_algebra_family(),
+      einsum_family(),
+      random_ops_family(),
+      dropout_family(),
   };
 }
 // clang-format on

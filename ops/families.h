@@ -36,5 +36,19 @@ Family convolution_family();
 Family attention_family();
 Family shape_family();
 Family composite_view_family();
+Family factory_more_family();
+Family diagonal_family();
+Family join_family();
+Family conversion_family();
+Family scan_family();
+Family index_write_family();
+Family search_family();
+Family sort_family();
+Family reduce_composite_family();
+Family distance_family();
+Family linear_algebra_family();
+Family einsum_family();
+Family random_ops_family();
+Family dropout_family();
 
 }  // namespace tandem::ops

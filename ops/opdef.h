@@ -21,8 +21,8 @@ class Lowering;
 
 /// An op as loops. `map`: every element by itself. `reduce`: combines inputs over reduce_sizes,
 /// then `finish`. `scan`: as reduce, but every point of the (one) reduced axis is a result.
-/// `scatter`: result starts as `map` and receives additions or stores at computed places, in source
-/// order.
+/// `scatter`: result starts as `map` and receives combined values or stores at computed places, in
+/// source order.
 struct Definition {
   enum class Kind : uint8_t { map, reduce, scan, scatter };
   Kind kind = Kind::map;
@@ -50,7 +50,7 @@ struct Definition {
   std::function<loop::Val(const Index& source)>
       destination;  // i64 position along scatter_dim, checked
   std::function<loop::Val(const Index& source)> value;
-  bool accumulate = true;
+  bool accumulate = true;  // by `combiner`: sum, prod, min or max
 };
 
 /// What a lowering may ask for while it writes scalar expressions. Implemented by schedule/.
@@ -105,6 +105,7 @@ enum class RouteKind : uint8_t {
   convolution,
   convolution_backward_data,
   convolution_backward_weights,
+  rank,  // out[..., i] = place of self[..., i] in the sorted row; arguments self, descending, limit
 };
 struct Route {
   RouteKind kind;
@@ -127,6 +128,8 @@ struct OpDef {
   std::string_view no_grad{};              // the reason why there is none
   ScatterRule scatter = nullptr;           // views only
   ScatterPartRule scatter_part = nullptr;  // views with several results
+  /// Of a view: calls that give a copy after all (a cast). Null: its index map says.
+  bool (*copies)(const ir::Call&) = nullptr;
   /// Of an op that writes operands besides giving new results (batch norm's running statistics).
   /// `mutates` names the parameters where the schema text does not mark them.
   FunctionalRule functional = nullptr;

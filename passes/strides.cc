@@ -93,7 +93,9 @@ std::optional<Sizes> EagerStrides::view_strides(const ir::Node& view, const ir::
 }
 
 bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
-  if (ops::def_of(view).lower == nullptr) return true;
+  const ops::OpDef& def = ops::def_of(view);
+  if (def.copies != nullptr && def.copies(view.call())) return false;
+  if (def.lower == nullptr) return true;
   Sizes own = of(self);
   if (view.op->schema.name == "aten::contiguous" && !is_contiguous(self->type.sizes, own))
     return false;

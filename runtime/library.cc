@@ -25,6 +25,7 @@ void count(const PlanReport& report) {
 std::unique_ptr<LibraryPlan> make_plan(const abi::LibraryCall& call,
                                        std::span<const Operand> operands, bool is_constant_weight) {
   try {
+    if (call.op == abi::LibraryOp::rank) return plan_rank(operands, call.rank);
     return call.op == abi::LibraryOp::matmul
                ? plan_matmul(operands, call.has_bias, is_constant_weight)
                : plan_convolution(operands, call, is_constant_weight);

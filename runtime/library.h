@@ -62,6 +62,9 @@ std::unique_ptr<LibraryPlan> plan_matmul(std::span<const Operand> operands, bool
 std::unique_ptr<LibraryPlan> plan_convolution(std::span<const Operand> operands,
                                               const abi::LibraryCall& call,
                                               bool is_constant_weight = false);
+/// Places of elements in their sorted rows: ours, not oneDNN's.
+std::unique_ptr<LibraryPlan> plan_rank(std::span<const Operand> operands,
+                                       const abi::RankParams& params);
 
 /// One library call of an Execution with the plans it used last.
 class LibrarySite {

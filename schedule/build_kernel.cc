@@ -392,6 +392,7 @@ class KernelBuilder final : public Sink {
     Val value = scalars().cast(def.value(source), slot.dtype);
     store(stage().body, key, target, value);
     stage().body.back().accumulate = def.accumulate;
+    stage().body.back().combiner = def.combiner;
   }
 
   Plan& plan_;

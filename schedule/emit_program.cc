@@ -386,6 +386,7 @@ class Emitter {
         return add_convolution(item, abi::LibraryOp::convolution_backward_data);
       case ops::RouteKind::convolution_backward_weights:
         return add_convolution(item, abi::LibraryOp::convolution_backward_weights);
+      case ops::RouteKind::rank: return add_rank(item);
     }
   }
 
@@ -416,6 +417,16 @@ class Emitter {
     call.out = ref_of(view(item.slots[0].value, 1));
     call.conv = {node.constants("stride"), node.constants("padding"), node.constants("dilation"),
                  node.constant("groups")};
+    finish_call(item, std::move(call));
+  }
+
+  void add_rank(const Item& item) {
+    ir::Call node = item.node->call();
+    abi::LibraryCall call;
+    call.op = abi::LibraryOp::rank;
+    call.args = {ref_of(view(node.value("self"), 1))};
+    call.out = ref_of(view(item.slots[0].value, 1));
+    call.rank = {node.boolean("descending"), node.constant("limit")};
     finish_call(item, std::move(call));
   }
 

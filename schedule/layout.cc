@@ -69,7 +69,8 @@ size_t last_dim(const ir::Sizes& sizes) {
 }
 
 bool is_convolution(const Item& item) {
-  return item.kind == Item::Kind::library && item.route != ops::RouteKind::matmul;
+  return item.kind == Item::Kind::library && item.route != ops::RouteKind::matmul &&
+         item.route != ops::RouteKind::rank;
 }
 
 /// The points that an item walks: sizes, and the axes of that shape.
@@ -157,6 +158,7 @@ class Layouts {
     for (const Value* operand : operands) keep_strided(item, operand);
     switch (item.route) {
       case ops::RouteKind::matmul: return pin(item.slots[0].value, "a product writes it");
+      case ops::RouteKind::rank: return pin(item.slots[0].value, "a sort writes it");
       case ops::RouteKind::convolution:
       case ops::RouteKind::convolution_backward_data:
         add_activation(operands[0]);

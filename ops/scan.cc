@@ -1,0 +1,142 @@
+// Running products and extrema. A scan combines along one dimension and every prefix is a result.
+#include <fmt/format.h>
+
+#include "ops/elements.h"
+#include "ops/families.h"
+
+namespace tandem::ops {
+namespace {
+
+using loop::Combiner;
+using loop::Val;
+
+const Sizes& self_sizes(const Call& c) { return c.type("self").sizes; }
+Tensor self_of(Builder& b, const Call& c) { return {b, c.value("self")}; }
+Tensor widened(Tensor x) { return to(x, compute_type(x.dtype())); }
+int64_t self_dim(const Call& c) { return c.dim("dim", c.type("self").rank()); }
+
+Definition scan_self(Lowering& lowering, const Call& c, Combiner combiner, DType dtype) {
+  int64_t dim = self_dim(c);
+  bool arg = loop::results(combiner) == 2;
+  Definition definition;
+  definition.kind = Definition::Kind::scan;
+  definition.combiner = combiner;
+  definition.full_sizes = self_sizes(c);
+  definition.reduced_dims = {dim};
+  definition.reduce_sizes = {self_sizes(c)[dim]};
+  definition.input = [&lowering, c, dim, dtype, arg](const Index& out, const Index& r) {
+    Index at = out;
+    at[dim] = r[0];
+    loop::ScalarPool& pool = lowering.scalars();
+    std::vector<Val> inputs{pool.cast(lowering.load(c.value("self"), at), dtype)};
+    if (arg) inputs.push_back(pool.index(-r[0]));
+    return inputs;
+  };
+  return definition;
+}
+
+/// x summed from the end of dim.
+Tensor sum_from_end(Tensor x, int64_t dim) {
+  std::vector<int64_t> dims{dim};
+  Builder& b = x.builder();
+  Tensor summed = call(b, "aten.cumsum", {call(b, "aten.flip", {x, dims}), dim});
+  return call(b, "aten.flip", {summed, dims});
+}
+
+// --- cumprod
+// --------------------------------------------------------------------------------------
+
+DType product_dtype(const Call& c) {
+  DType self = c.type("self").dtype;
+  return c.dtype("dtype", is_float(self) ? self : DType::i64);
+}
+// y_k = x_0 … x_k, so dx_i = (g_i y_i + … + g_n y_n) / x_i before the first zero. At the first zero
+// it is that sum over the products without it, and after it nothing depends on x_i.
+Gradients cumprod_vjp(Builder& b, const Call& c, Grads g) {
+  DType self = c.type("self").dtype;
+  if (self_sizes(c).empty()) return {{"self", to(g[0], self)}};
+  int64_t dim = self_dim(c);
+  Tensor grad = widened(g[0]);
+  Tensor x = to(self_of(b, c), grad.dtype());
+  Tensor is_zero = compare("eq", x, 0.0);
+  Tensor zeros = call(b, "aten.cumsum", {to(is_zero, DType::i64), dim});
+  Tensor before = compare("eq", zeros, 0.0);
+  Tensor first = call(b, "aten.logical_and", {is_zero, compare("eq", zeros, 1.0)});
+  Tensor without = call(b, "aten.cumprod", {where(first, 1.0, x), dim});
+  Tensor product = to(Tensor{b, c.result()}, grad.dtype());
+  Tensor until_zero = where(before, grad * product, 0.0);
+  Tensor usual = sum_from_end(until_zero, dim) / where(is_zero, 1.0, x);
+  Tensor until_next = where(compare("eq", zeros, 1.0), grad * without, 0.0);
+  Tensor at_zero = where(first, sum_from_end(until_next, dim), 0.0);
+  return {{"self", to(where(before, usual, at_zero), self)}};
+}
+const OpDef kCumprod{
+    .schema = "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      self_dim(c);
+      return {ir::Type::tensor(product_dtype(c), self_sizes(c))};
+    },
+    .lower = [](Lowering& lowering, const Call& c) -> Definition {
+      DType dtype = accumulate_type(product_dtype(c));
+      if (!self_sizes(c).empty()) return scan_self(lowering, c, Combiner::prod, dtype);
+      return map_definition(c, [&lowering, c, dtype](size_t, const Index& at) {
+        return lowering.scalars().cast(lowering.load(c.value("self"), at), dtype);
+      });
+    },
+    .vjp = cumprod_vjp,
+    .samples = {"$[3, 4], 1", "$[3, 4], 0", "$[2, 3, 5], -2", "$[], 0", "$[0, 3], 1",
+                "$[4, 3]{1, 4}, 0", "$[60], 0", "$[3, 12]:special, 1", "$[3], 1", "$[3], 1"},
+    .sample_dtypes = DTypes::numbers,
+    .inplace = true,
+    .out = true};
+
+// --- cummax, cummin
+// -------------------------------------------------------------------------------
+
+// The combiners keep the lowest index among equals, and the first NaN; eager keeps the last. So
+// indices are negated on the way.
+template <Combiner combiner>
+Definition extremum_lower(Lowering& lowering, const Call& c) {
+  DType dtype = compute_type(c.type("self").dtype);
+  if (self_sizes(c).empty())
+    return map_definition(c, [&lowering, c](size_t result, const Index& at) {
+      return result == 0 ? lowering.load(c.value("self"), at)
+                         : lowering.scalars().integer(DType::i64, 0);
+    });
+  Definition definition = scan_self(lowering, c, combiner, dtype);
+  definition.finish = [&lowering](std::span<const Val> combined, const Index&) {
+    return std::vector<Val>{combined[0], lowering.scalars().unary(Opcode::neg, combined[1])};
+  };
+  return definition;
+}
+// Each result is one element of self.
+Gradients extremum_vjp(Builder& b, const Call& c, Grads g) {
+  if (!g[0]) return {};
+  if (self_sizes(c).empty()) return {{"self", g[0]}};
+  return {{"self", call(b, "aten.scatter_add",
+                        {zeros_like(g[0]), self_dim(c), Tensor{b, c.result(1)}, g[0]})}};
+}
+const Samples kExtremumSamples = {"$[3, 4], 1", "$[3, 4], 0",          "$[2, 3, 5], -2",
+                                  "$[], 0",     "$[0, 3], 1",          "$[4, 3]{1, 4}, 0",
+                                  "$[130], 0",  "$[3, 40]:special, 1", "$[3], 1"};
+#define TANDEM_RUNNING_EXTREMUM(Name, text, combiner)                                    \
+  const OpDef Name {                                                                     \
+    .schema = "aten::" text "(Tensor self, int dim) -> (Tensor values, Tensor indices)", \
+    .types = [](const Call& c) -> Types {                                                \
+      self_dim(c);                                                                       \
+      return {unary_same(c)[0], ir::Type::tensor(DType::i64, self_sizes(c))};            \
+    },                                                                                   \
+    .lower = extremum_lower<combiner>, .vjp = extremum_vjp, .samples = kExtremumSamples, \
+    .sample_dtypes = DTypes::all                                                         \
+  }
+TANDEM_RUNNING_EXTREMUM(kCummax, "cummax", Combiner::argmax);
+TANDEM_RUNNING_EXTREMUM(kCummin, "cummin", Combiner::argmin);
+#undef TANDEM_RUNNING_EXTREMUM
+
+const OpDef* const kOps[] = {&kCumprod, &kCummax, &kCummin};
+
+}  // namespace
+
+Family scan_family() { return kOps; }
+
+}  // namespace tandem::ops
