@@ -7,10 +7,12 @@
 #include <algorithm>
 
 #include "base/diagnostic.h"
-#include "ops/families.h"
-#include "ops/window.h"
+#include "ops/convolution.h"
 
 namespace tandem::ops {
+
+using convolution::padding_list;
+
 namespace {
 
 /// Sizes of input [n, c, in..] and weight [o, c / groups, kernel..], and how the window moves.
@@ -22,10 +24,16 @@ struct Shape {
   Expr out_channels() const { return sym::floor_div(weight[0], groups); }  // of one group
 };
 
+void check_groups(const Call& c, Expr groups) {
+  if (sym::known_lt(groups, 1)) c.fail(c.describe("groups") + " must be positive");
+  if (!sym::known_divisible(c.type("weight").sizes[0], groups))
+    c.fail(fmt::format("groups {} do not divide the channels of {}", sym::to_string(groups),
+                       c.describe("weight")));
+}
+
 Shape shape_of(const Call& c, const Sizes& input, const Sizes& weight,
                const std::vector<int64_t>& padding) {
   Shape shape{input, weight, c.integer("groups"), {}};
-  if (sym::known_lt(shape.groups, 1)) c.fail(c.describe("groups") + " must be positive");
   size_t dims = weight.size() - 2;
   std::vector<int64_t> stride = positive_list(c, "stride", dims);
   std::vector<int64_t> dilation = positive_list(c, "dilation", dims);
@@ -35,12 +43,6 @@ Shape shape_of(const Call& c, const Sizes& input, const Sizes& weight,
     shape.windows.push_back(window);
   }
   return shape;
-}
-std::vector<int64_t> padding_list(const Call& c, size_t dims) {
-  std::vector<int64_t> padding = spatial_list(c, "padding", dims);
-  for (int64_t pad : padding)
-    if (pad < 0) c.fail(c.describe("padding") + " must not be negative");
-  return padding;
 }
 Shape shape_of(const Call& c, const Sizes& input, const Sizes& weight) {
   return shape_of(c, input, weight, padding_list(c, weight.size() - 2));
@@ -53,14 +55,12 @@ Sizes output_sizes(const Shape& shape) {
 }
 
 void check_channels(const Call& c, const Shape& shape) {
+  check_groups(c, shape.groups);
   Expr channels = shape.in_channels() * shape.groups;
   if (channels != shape.input[1] && !sym::known_eq(channels, shape.input[1]))
     c.fail(fmt::format("{} and {} with groups {}: {} and {} channels differ", c.describe("input"),
                        c.describe("weight"), sym::to_string(shape.groups),
                        sym::to_string(shape.input[1]), sym::to_string(channels)));
-  if (!sym::known_divisible(shape.weight[0], shape.groups))
-    c.fail(fmt::format("groups {} do not divide the channels of {}", sym::to_string(shape.groups),
-                       c.describe("weight")));
   if (shape.weight[0] == Expr(0) || shape.in_channels() == Expr(0))
     c.fail(c.describe("weight") + " has no channels");
   for (const Window& window : shape.windows)
@@ -71,28 +71,25 @@ void check_channels(const Call& c, const Shape& shape) {
                          c.describe("weight"), c.describe("input")));
 }
 
-void check_operands(const Call& c) {
-  const ir::Type& weight = c.type("weight");
-  need_number(c, "input");
-  need_same_dtype(c, {"input", "weight", "bias", "grad_output"});
-  if (!c.has("bias")) return;
-  const ir::Type& bias = c.type("bias");
-  if (bias.rank() != 1 ||
-      (bias.sizes[0] != weight.sizes[0] && !sym::known_eq(bias.sizes[0], weight.sizes[0])))
-    c.fail(fmt::format("{} does not fit {}", c.describe("bias"), c.describe("weight")));
-}
-
 void check_ranks(const Call& c) {
   int64_t rank = c.type("weight").rank();
   if (rank < 3 || rank > 5 || c.type("input").rank() != rank)
     c.fail(fmt::format("{} and {} must have the same 3 to 5 dimensions", c.describe("input"),
                        c.describe("weight")));
-  if (c.boolean("transposed"))
-    throw Unsupported(fmt::format(
-        "[{}] transposed convolutions are not implemented (ops); a convolution is accepted",
-        c.op().schema.full_name()));
-  for (Expr pad : c.ints("output_padding"))
-    if (pad != Expr(0)) c.fail(c.describe("output_padding") + " is for transposed convolutions");
+}
+
+/// Sizes of the result of a call that may be transposed.
+Sizes result_sizes(const Call& c) {
+  check_ranks(c);
+  const Sizes& input = c.type("input").sizes;
+  size_t dims = input.size() - 2;
+  Sizes sizes = c.boolean("transposed")
+                    ? convolution::transposed_sizes(c, input)
+                    : convolution::forward_sizes(c, input, padding_list(c, dims));
+  for (Expr extra : c.ints("output_padding"))
+    if (extra.range().lo < 0) c.fail(c.describe("output_padding") + " must not be negative");
+  convolution::check_operands(c, sizes[1]);
+  return sizes;
 }
 
 // --- definitions
@@ -224,21 +221,25 @@ std::string library_declines(const Call& c, const Target&) {
 
 Tensor tensor(Builder& b, const Call& c, std::string_view name) { return {b, c.value(name)}; }
 
+/// A list with a number for each dimension, as routes take it.
+Operand listed(const Call& c, std::string_view name, Tensor x) {
+  return spatial_list(c, name, static_cast<size_t>(x.rank()) - 2);
+}
 Tensor backward_data(Builder& b, const Call& c, Tensor grad, Tensor weight, const Sizes& input) {
-  return call(
-      b, "tandem.convolution_backward_data",
-      {grad, weight, input, c.arg("stride"), c.arg("padding"), c.arg("dilation"), c.arg("groups")});
+  return call(b, "tandem.convolution_backward_data",
+              {grad, weight, input, listed(c, "stride", grad), listed(c, "padding", grad),
+               listed(c, "dilation", grad), c.arg("groups")});
 }
 Tensor backward_weights(Builder& b, const Call& c, Tensor grad, Tensor input, const Sizes& weight) {
-  return call(
-      b, "tandem.convolution_backward_weights",
-      {grad, input, weight, c.arg("stride"), c.arg("padding"), c.arg("dilation"), c.arg("groups")});
+  return call(b, "tandem.convolution_backward_weights",
+              {grad, input, weight, listed(c, "stride", grad), listed(c, "padding", grad),
+               listed(c, "dilation", grad), c.arg("groups")});
 }
 Tensor convolve(Builder& b, const Call& c, Tensor input, Tensor weight) {
   Sizes zeros(static_cast<size_t>(weight.rank()) - 2, Expr(0));
   return call(b, "aten.convolution",
-              {input, weight, Tensor(), c.arg("stride"), c.arg("padding"), c.arg("dilation"), false,
-               zeros, c.arg("groups")});
+              {input, weight, Tensor(), listed(c, "stride", input), listed(c, "padding", input),
+               listed(c, "dilation", input), false, zeros, c.arg("groups")});
 }
 /// Gradient of the bias: everything but channels summed.
 Tensor bias_grad(Tensor grad) {
@@ -255,19 +256,63 @@ Gradients convolution_vjp(Builder& b, const Call& c, Grads g) {
   return grads;
 }
 
+// --- transposed
+// -----------------------------------------------------------------------------------
+// The transpose of a convolution in its input is the data gradient, of an "input" with the sizes of
+// the result; its own gradients are a convolution and a weight gradient with input and output
+// exchanged.
+
+/// The input with as many zeros behind as output_padding passes whole strides: what the result has
+/// beyond the last window then is no special case.
+Tensor lengthened(Builder& b, const Call& c) {
+  Tensor input = tensor(b, c, "input");
+  size_t dims = input.sizes().size() - 2;
+  std::vector<int64_t> stride = positive_list(c, "stride", dims);
+  std::vector<int64_t> extra = convolution::extra_list(c, dims);
+  ir::Ints pad;  // pairs, last dimension first
+  bool any = false;
+  for (size_t i = dims; i-- > 0;) {
+    pad.insert(pad.end(), {Expr(0), Expr(extra[i] / stride[i])});
+    any |= extra[i] >= stride[i];
+  }
+  return any ? call(b, "aten.constant_pad_nd", {input, pad, 0}) : input;
+}
+
+Tensors transposed_parts(Builder& b, const Call& c) {
+  const ir::Type& result = c.result()->type;
+  Tensor y = backward_data(b, c, lengthened(b, c), tensor(b, c, "weight"), result.sizes);
+  if (!c.has("bias")) return {y};
+  Sizes row(result.sizes.size(), Expr(1));
+  row[1] = result.sizes[1];
+  return {y + reshape(tensor(b, c, "bias"), row)};
+}
+
+Tensors transposed_backward(Builder& b, const Call& c) {
+  Tensor grad = tensor(b, c, "grad_output");
+  Tensors results(3);
+  if (wants_output(c, 0)) {
+    results[0] = convolve(b, c, grad, tensor(b, c, "weight"));
+    const Sizes& sizes = c.type("input").sizes;
+    for (int64_t i = 2; i < grad.rank(); ++i)
+      if (results[0].size(i) != sizes[i]) results[0] = slice(results[0], i, 0, sizes[i]);
+  }
+  if (wants_output(c, 1))
+    results[1] = backward_weights(b, c, lengthened(b, c), grad, c.type("weight").sizes);
+  if (wants_output(c, 2)) results[2] = bias_grad(grad);
+  return results;
+}
+
 const OpDef kConvolution{
     .schema =
         "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] "
         "padding, "
         "SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
     .types = [](const Call& c) -> Types {
-      check_ranks(c);
-      check_operands(c);
-      Shape shape = shape_of(c, c.type("input").sizes, c.type("weight").sizes);
-      check_channels(c, shape);
-      return {ir::Type::tensor(c.type("input").dtype, output_sizes(shape))};
+      return {ir::Type::tensor(c.type("input").dtype, result_sizes(c))};
     },
     .lower = convolution_lower,
+    .decompose = transposed_parts,
+    .composite = [](const Call& c) { return c.boolean("transposed"); },
     .vjp = convolution_vjp,
     .fast = {{RouteKind::convolution, library_declines}},
     .samples = {"$[2, 3, 7, 8], $[4, 3, 3, 3], $[4], [1, 1], [1, 1], [1, 1], false, [0, 0], 1",
@@ -275,7 +320,16 @@ const OpDef kConvolution{
                 "$[2, 3, 11], $[4, 3, 3], $[4], [2], [1], [1], false, [0], 1",
                 "$[1, 2, 5, 6, 4], $[3, 2, 2, 3, 2], none, [1, 2, 1], [0, 1, 1], [1, 1, 1], false, "
                 "[0, 0, 0], 1",
-                "$[2, 4, 6, 6], $[4, 1, 3, 3], $[4], [1, 1], [1, 1], [1, 1], false, [0, 0], 4"}};
+                "$[2, 4, 6, 6], $[4, 1, 3, 3], $[4], [1, 1], [1, 1], [1, 1], false, [0, 0], 4",
+                "$[2, 3, 11], $[4, 3, 3], none, [2], [1], [1], false, [0], 1",
+                "$[2, 4, 5, 6], $[4, 3, 3, 2], $[6], [2, 1], [1, 0], [1, 2], true, [1, 0], 2",
+                "$[2, 3, 5], $[3, 4, 3], $[4], [3], [0], [1], true, [2], 1",
+                "$[1, 2, 3, 4, 2], $[2, 3, 2, 3, 2], none, [1, 2, 1], [0, 1, 1], [1, 1, 1], true, "
+                "[0, 0, 0], 1",
+                "$[2, 3, 5], $[3, 4, 3], $[4], [1], [1], [3], true, [2], 1",
+                "$[2, 3, 5], $[3, 4, 3], $[4], [2], [0], [1], true, [2], 1",
+                "$[2, 3, 5], $[4, 3, 3], $[3], [2], [0], [1], true, [0], 1",
+                "$[0, 3, 5], $[3, 4, 3], $[4], [2], [0], [1], true, [0], 1"}};
 
 /// The gradients are linear in both operands, so theirs are convolutions again.
 const OpDef kBackwardData{
@@ -311,6 +365,17 @@ const OpDef kBackwardWeights{
     .fast = {{RouteKind::convolution_backward_weights, library_declines}},
     .samples = {"$[2, 4, 7, 8], $[2, 3, 7, 8], [4, 3, 3, 3], [1, 1], [1, 1], [1, 1], 1"}};
 
+Tensors forward_backward(Builder& b, const Call& c) {
+  Tensor grad = tensor(b, c, "grad_output");
+  Tensors results(3);
+  if (wants_output(c, 0))
+    results[0] = backward_data(b, c, grad, tensor(b, c, "weight"), c.type("input").sizes);
+  if (wants_output(c, 1))
+    results[1] = backward_weights(b, c, grad, tensor(b, c, "input"), c.type("weight").sizes);
+  if (wants_output(c, 2)) results[2] = bias_grad(grad);
+  return results;
+}
+
 const OpDef kConvolutionBackward{
     .schema =
         "aten::convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? "
@@ -319,152 +384,99 @@ const OpDef kConvolutionBackward{
         "output_padding, SymInt "
         "groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
     .types = [](const Call& c) -> Types {
-      check_ranks(c);
+      Sizes sizes = result_sizes(c);
       need_float(c, "input");
-      check_operands(c);
       const ir::Type& input = c.type("input");
       const ir::Type& weight = c.type("weight");
-      Shape shape = shape_of(c, input.sizes, weight.sizes);
-      check_channels(c, shape);
-      if (!same_sizes(c.type("grad_output").sizes, output_sizes(shape)))
-        c.fail(fmt::format("{} must have sizes {}", c.describe("grad_output"),
-                           ir::to_string(output_sizes(shape))));
+      if (!same_sizes(c.type("grad_output").sizes, sizes))
+        c.fail(
+            fmt::format("{} must have sizes {}", c.describe("grad_output"), ir::to_string(sizes)));
       return {ir::Type::tensor(input.dtype, input.sizes),
               ir::Type::tensor(weight.dtype, weight.sizes),
-              ir::Type::tensor(input.dtype, {weight.sizes[0]})};
+              ir::Type::tensor(input.dtype, {sizes[1]})};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor grad = tensor(b, c, "grad_output");
-      Tensors results(3);
-      if (wants_output(c, 0))
-        results[0] = backward_data(b, c, grad, tensor(b, c, "weight"), c.type("input").sizes);
-      if (wants_output(c, 1))
-        results[1] = backward_weights(b, c, grad, tensor(b, c, "input"), c.type("weight").sizes);
-      if (wants_output(c, 2)) results[2] = bias_grad(grad);
-      return results;
+      Tensors grads = c.boolean("transposed") ? transposed_backward(b, c) : forward_backward(b, c);
+      // What was not asked for is undefined in eager.
+      for (size_t i = 0; i < 3; ++i)
+        if (!grads[i]) grads[i] = full(b, c.result(i)->type.sizes, 0, c.result(i)->type.dtype);
+      return grads;
     },
     .samples = {"$[1, 2, 4, 5], $[1, 2, 4, 5], $[2, 2, 3, 3], [2], [1, 1], [1, 1], [1, 1], false, "
                 "[0, 0], 1, [true, "
                 "true, true]",
                 "$[2, 6, 5, 4], $[2, 4, 9, 8], $[6, 2, 3, 2], [6], [2, 2], [1, 0], [1, 2], false, "
-                "[0, 0], 2, [true, "
+                "[0, 0], 2, [true, true, true]",
+                "$[2, 6, 10, 8], $[2, 4, 5, 6], $[4, 3, 3, 3], [6], [2, 1], [1, 0], [1, 1], true, "
+                "[1, 0], 2, [true, true, true]",
+                "$[2, 4, 15], $[2, 3, 5], $[3, 4, 3], none, [3], [0], [1], true, [0], 1, [true, "
+                "true, false]",
+                "$[1, 4, 11], $[1, 3, 5], $[3, 4, 3], [4], [1], [1], [3], true, [2], 1, [true, "
                 "true, true]"}};
 
-// --- conv1d, conv2d, conv3d
-// -----------------------------------------------------------------------
+const OpDef* const kOps[] = {&kConvolution, &kBackwardData, &kBackwardWeights,
+                             &kConvolutionBackward};
 
-/// Input with a batch dimension: it may come without one.
-bool is_batched(const Call& c) { return c.type("input").rank() == c.type("weight").rank(); }
+}  // namespace
 
-/// `padding` as numbers a dimension; "same" puts the odd element behind.
-struct Padding {
-  ir::Ints both;
-  ir::Ints behind;
-};
-Padding padding_of(const Call& c, size_t dims) {
-  Padding padding{ir::Ints(dims, Expr(0)), ir::Ints(dims, Expr(0))};
-  if (c.op().schema.overload != "padding") {
-    std::vector<int64_t> given = padding_list(c, dims);
-    padding.both.assign(given.begin(), given.end());
-    return padding;
-  }
-  std::string mode = c.string("padding");
-  if (mode != "same" && mode != "valid")
-    c.fail(fmt::format("padding must be \"same\" or \"valid\", not \"{}\"", mode));
-  if (mode == "valid") return padding;
-  for (int64_t stride : positive_list(c, "stride", dims))
-    if (stride != 1) c.fail("padding \"same\" needs a stride of 1, not " + c.describe("stride"));
-  std::vector<int64_t> dilation = positive_list(c, "dilation", dims);
-  for (size_t i = 0; i < dims; ++i) {
-    Expr total = (c.type("weight").sizes[2 + i] - 1) * dilation[i];
-    padding.both[i] = sym::floor_div(total, 2);
-    padding.behind[i] = sym::mod(total, 2);
-  }
+namespace convolution {
+
+std::vector<int64_t> padding_list(const Call& c, size_t dims) {
+  std::vector<int64_t> padding = spatial_list(c, "padding", dims);
+  for (int64_t pad : padding)
+    if (pad < 0) c.fail(c.describe("padding") + " must not be negative");
   return padding;
 }
 
-Types spatial_types(const Call& c) {
-  check_operands(c);
-  if (c.type("weight").rank() < 3 ||
-      (!is_batched(c) && c.type("input").rank() + 1 != c.type("weight").rank()))
-    c.fail(fmt::format("{} does not fit {}", c.describe("input"), c.describe("weight")));
-  size_t dims = c.type("weight").sizes.size() - 2;
-  Sizes padded = c.type("input").sizes;
-  if (!is_batched(c)) padded.insert(padded.begin(), Expr(1));
-  Padding padding = padding_of(c, dims);
+std::vector<int64_t> extra_list(const Call& c, size_t dims) {
+  std::vector<int64_t> extra = spatial_list(c, "output_padding", dims);
+  std::vector<int64_t> stride = positive_list(c, "stride", dims);
+  std::vector<int64_t> dilation = positive_list(c, "dilation", dims);
   for (size_t i = 0; i < dims; ++i)
-    padded[2 + i] = padded[2 + i] + padding.both[i] * 2 + padding.behind[i];
-  Shape shape = shape_of(c, padded, c.type("weight").sizes, std::vector<int64_t>(dims, 0));
+    if (extra[i] < 0 || extra[i] >= std::max(stride[i], dilation[i]))
+      c.fail(c.describe("output_padding") + " must be smaller than the stride or the dilation");
+  return extra;
+}
+
+void check_operands(const Call& c, Expr channels) {
+  need_number(c, "input");
+  need_same_dtype(c, {"input", "weight", "bias", "grad_output"});
+  if (!c.has("bias")) return;
+  const ir::Type& bias = c.type("bias");
+  if (bias.rank() != 1 || (bias.sizes[0] != channels && !sym::known_eq(bias.sizes[0], channels)))
+    c.fail(fmt::format("{} does not fit {}", c.describe("bias"), c.describe("weight")));
+}
+
+Sizes forward_sizes(const Call& c, const Sizes& input, const std::vector<int64_t>& padding) {
+  Shape shape = shape_of(c, input, c.type("weight").sizes, padding);
   check_channels(c, shape);
-  Sizes sizes = output_sizes(shape);
-  if (!is_batched(c)) sizes.erase(sizes.begin());
-  return {ir::Type::tensor(c.type("input").dtype, sizes)};
+  return output_sizes(shape);
 }
 
-Tensors spatial_decompose(Builder& b, const Call& c) {
-  Tensor input = tensor(b, c, "input");
-  size_t dims = c.type("weight").sizes.size() - 2;
-  if (!is_batched(c)) input = unsqueeze(input, 0);
-  Padding padding = padding_of(c, dims);
-  ir::Ints behind;  // pairs, last dimension first
-  for (size_t i = dims; i-- > 0;) behind.insert(behind.end(), {Expr(0), padding.behind[i]});
-  bool uneven = std::any_of(behind.begin(), behind.end(), [](Expr pad) { return pad != Expr(0); });
-  if (uneven) input = call(b, "aten.constant_pad_nd", {input, behind, 0});
-  Tensor bias = c.has("bias") ? tensor(b, c, "bias") : Tensor();
-  Tensor result =
-      call(b, "aten.convolution",
-           {input, tensor(b, c, "weight"), bias, spatial_list(c, "stride", dims), padding.both,
-            spatial_list(c, "dilation", dims), false, ir::Ints(dims, Expr(0)), c.arg("groups")});
-  return {is_batched(c) ? result : squeeze(result, 0)};
+// out = (in - 1) * stride - 2 * padding + (kernel - 1) * dilation + 1 + output_padding
+Sizes transposed_sizes(const Call& c, const Sizes& input) {
+  const Sizes& weight = c.type("weight").sizes;
+  size_t dims = weight.size() - 2;
+  Expr groups = c.integer("groups");
+  check_groups(c, groups);
+  if (weight[0] != input[1] && !sym::known_eq(weight[0], input[1]))
+    c.fail(fmt::format("{} and {}: channels {} and {} differ", c.describe("input"),
+                       c.describe("weight"), sym::to_string(input[1]), sym::to_string(weight[0])));
+  Sizes sizes{input[0], weight[1] * groups};
+  std::vector<int64_t> stride = positive_list(c, "stride", dims);
+  std::vector<int64_t> dilation = positive_list(c, "dilation", dims);
+  std::vector<int64_t> padding = padding_list(c, dims);
+  std::vector<int64_t> extra = extra_list(c, dims);
+  for (size_t i = 0; i < dims; ++i)
+    sizes.push_back((input[2 + i] - 1) * stride[i] - 2 * padding[i] +
+                    (weight[2 + i] - 1) * dilation[i] + 1 + extra[i]);
+  for (Expr size : std::span(sizes).subspan(1))
+    if (sym::known_lt(size, 1))
+      c.fail(fmt::format("{} and {} give no output", c.describe("input"), c.describe("weight")));
+  return sizes;
 }
 
-const OpDef kConv1d{.schema =
-                        "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] "
-                        "stride=[1], SymInt[1] padding=[0], "
-                        "SymInt[1] dilation=[1], SymInt groups=1) -> Tensor",
-                    .types = spatial_types,
-                    .decompose = spatial_decompose,
-                    .samples = {"$[2, 3, 11], $[4, 3, 3], $[4], [2], [1]", "$[3, 11], $[4, 3, 3]"}};
-const OpDef kConv2d{
-    .schema =
-        "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, 1], "
-        "SymInt[2] padding=[0, 0], "
-        "SymInt[2] dilation=[1, 1], SymInt groups=1) -> Tensor",
-    .types = spatial_types,
-    .decompose = spatial_decompose,
-    .samples = {"$[2, 3, 7, 8], $[4, 3, 3, 3], $[4], [1, 1], [1, 1]", "$[3, 7, 8], $[4, 3, 3, 3]",
-                "$[2, 3, 16, 16], $[8, 3, 5, 5], $[8], [2, 2], [2, 2]",
-                "$[0, 3, 7, 8], $[4, 3, 3, 3], $[4]"}};
-const OpDef kConv3d{.schema =
-                        "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] "
-                        "stride=[1, 1, 1], SymInt[3] padding=[0, 0, 0], "
-                        "SymInt[3] dilation=[1, 1, 1], SymInt groups=1) -> Tensor",
-                    .types = spatial_types,
-                    .decompose = spatial_decompose,
-                    .samples = {"$[1, 2, 5, 6, 4], $[3, 2, 2, 3, 2], $[3]"}};
-const OpDef kConv1dPadding{
-    .schema =
-        "aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] "
-        "stride=[1], str "
-        "padding=\"valid\", SymInt[1] dilation=[1], SymInt groups=1) -> Tensor",
-    .types = spatial_types,
-    .decompose = spatial_decompose,
-    .samples = {"$[2, 3, 11], $[4, 3, 4], $[4], [1], \"same\""}};
-const OpDef kConv2dPadding{
-    .schema =
-        "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, "
-        "1], str "
-        "padding=\"valid\", SymInt[2] dilation=[1, 1], SymInt groups=1) -> Tensor",
-    .types = spatial_types,
-    .decompose = spatial_decompose,
-    .samples = {"$[2, 3, 7, 8], $[4, 3, 3, 2], $[4], [1, 1], \"same\"",
-                "$[2, 3, 7, 8], $[4, 3, 3, 3], none, [2, 2], \"valid\""}};
-
-const OpDef* const kOps[] = {
-    &kConvolution, &kBackwardData, &kBackwardWeights, &kConvolutionBackward, &kConv1d,
-    &kConv2d,      &kConv3d,       &kConv1dPadding,   &kConv2dPadding};
-
-}  // namespace
+}  // namespace convolution
 
 Family convolution_family() { return kOps; }
 

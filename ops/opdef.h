@@ -120,10 +120,13 @@ using Samples = std::vector<std::string_view>;
 enum class DTypes : uint8_t { floats, numbers, integers, all, f32_only, booleans };
 
 struct OpDef {
-  std::string_view schema{};               // exact ATen text
-  ir::TypeRule types = nullptr;            // the only source of result types
-  LowerRule lower = nullptr;               // loops: serves every dtype and shape …
-  DecomposeRule decompose = nullptr;       // … or other ops
+  std::string_view schema{};          // exact ATen text
+  ir::TypeRule types = nullptr;       // the only source of result types
+  LowerRule lower = nullptr;          // loops: serves every dtype and shape …
+  DecomposeRule decompose = nullptr;  // … or other ops
+  /// Calls that are decomposed first of all, though the op has loops and a gradient for the others
+  /// (a convolution that is transposed).
+  bool (*composite)(const ir::Call&) = nullptr;
   VjpRule vjp = nullptr;                   // gradient; none: through the decomposition, or
   std::string_view no_grad{};              // the reason why there is none
   ScatterRule scatter = nullptr;           // views only

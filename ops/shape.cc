@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/diagnostic.h"
 #include "ops/elements.h"
 #include "ops/families.h"
 
@@ -505,23 +504,6 @@ const OpDef kConstantPad{
     .samples = {"$[3, 4], [1, 2]", "$[3, 4], [1, 0, 2, 1], 2", "$[3, 4], [-1, 2], 1", "$[3], []",
                 "$[0], [1, 1], 3", "$[2, 3, 4], [0, 0, 1, 1]"},
     .sample_dtypes = DTypes::all};
-const OpDef kPad{
-    .schema =
-        "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> Tensor",
-    .types =
-        [](const Call& c) {
-          if (c.string("mode") != "constant")
-            throw Unsupported(
-                fmt::format("[aten::pad] mode \"{}\": only \"constant\" is implemented (ops)",
-                            c.string("mode")));
-          return pad_types(c);
-        },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      double value = c.has("value") ? c.floating("value") : 0;
-      return {call(b, "aten.constant_pad_nd", {self_of(b, c), c.arg("pad"), value})};
-    },
-    .samples = {"$[3, 4], [1, 2]", "$[3, 4], [1, 0, 2, 1], \"constant\", 0.5"}};
-
 /// Elements on one side of a diagonal; the others become zero whatever they were.
 template <bool lower>
 Definition triangle(Lowering& lowering, const Call& c) {
@@ -562,7 +544,7 @@ const OpDef kTriu{.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tenso
 const OpDef* const kOps[] = {
     &kSplit,  &kSplitSizes,       &kSplitWithSizes, &kChunk, &kUnbind, &kCat,
     &kConcat, &kConcatenate,      &kStack,          &kFlip,  &kRoll,   &kRepeat,
-    &kTile,   &kRepeatInterleave, &kConstantPad,    &kPad,   &kTril,   &kTriu};
+    &kTile,   &kRepeatInterleave, &kConstantPad,    &kTril,  &kTriu};
 
 }  // namespace
 

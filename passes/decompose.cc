@@ -13,7 +13,7 @@ template <class Wanted>
 void decompose_where(ir::Graph& graph, Wanted wanted) {
   for (Node* node = graph.first(); node != nullptr;) {
     const ops::OpDef& def = ops::def_of(*node);
-    if (node->op->mutates() || def.decompose == nullptr || !wanted(def)) {
+    if (node->op->mutates() || def.decompose == nullptr || !wanted(*node)) {
       node = node->next;
       continue;
     }
@@ -38,12 +38,15 @@ void decompose_where(ir::Graph& graph, Wanted wanted) {
 }  // namespace
 
 void decompose_composite(ir::Graph& graph, PassCtx&) {
-  decompose_where(graph,
-                  [](const ops::OpDef& def) { return def.vjp == nullptr && def.no_grad.empty(); });
+  decompose_where(graph, [](const Node& node) {
+    const ops::OpDef& def = ops::def_of(node);
+    if (def.composite != nullptr) return def.composite(node.call());
+    return def.vjp == nullptr && def.no_grad.empty();
+  });
 }
 
 void decompose_core(ir::Graph& graph, PassCtx&) {
-  decompose_where(graph, [](const ops::OpDef& def) { return def.lower == nullptr; });
+  decompose_where(graph, [](const Node& node) { return ops::def_of(node).lower == nullptr; });
 }
 
 }  // namespace tandem::passes
