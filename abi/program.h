@@ -118,7 +118,16 @@ struct Copy {
   std::string label;
 };
 
-using Instruction = std::variant<Launch, LibraryCall, Copy>;
+/// A function of the caller, by number: it reads `args` and writes `results`. It may throw.
+struct HostCall {
+  uint32_t function = 0;
+  std::vector<TensorRef> args;
+  std::vector<SizeCode> sizes;
+  std::vector<TensorRef> results;
+  std::string label;
+};
+
+using Instruction = std::variant<Launch, LibraryCall, Copy, HostCall>;
 
 /// A tensor or scalar the caller passes.
 struct Input {

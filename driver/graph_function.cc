@@ -86,12 +86,15 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
   pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   find_shape(graph);
   forward_ = finish(graph, compile);
+  forward_->loaded().set_host_functions(options.host_functions);
   find_saved();
   if (!options.differentiate) return;
   const ir::Graph& backward = *module->find(graph.name() + "_backward");
   find_backward(backward);
-  if (std::count(has_gradient_.begin(), has_gradient_.end(), 1) > 0)
-    backward_ = finish(backward, compile);
+  has_backward_ = std::count(has_gradient_.begin(), has_gradient_.end(), 1) > 0;
+  if (has_backward_) backward_ = finish(backward, compile);
+  for (const Mutation& mutation : mutations_) has_backward_ |= mutation.has_tangent;
+  if (backward_ != nullptr) backward_->loaded().set_host_functions(options.host_functions);
 }
 
 void GraphFunction::find_shape(const ir::Graph& forward) {
@@ -143,7 +146,7 @@ GraphFunction::Forward GraphFunction::forward(std::span<const Argument> argument
         fmt::format("forward takes {} inputs, {} were given", wanted, arguments.size()));
   Forward made;
   made.results = forward_->run(arguments);
-  if (backward_ == nullptr) {
+  if (!has_backward_) {
     made.results.resize(results_);
     return made;
   }
@@ -159,9 +162,9 @@ GraphFunction::Forward GraphFunction::forward(std::span<const Argument> argument
 
 std::vector<Result> GraphFunction::backward(const Saved& saved, std::span<const Array> borrowed,
                                             std::span<const Array> tangents) {
-  TD_CHECK(backward_ != nullptr);
   if (!saved.is_alive)
     throw UserError("backward ran before on this forward and freed what it saved");
+  if (backward_ == nullptr) return {};  // inputs got new values that depend on nothing
   // Sizes come last out of forward and first into backward.
   const size_t count = saved.values.size() - saved_sizes_;
   std::vector<Argument> arguments(saved.values.begin() + static_cast<std::ptrdiff_t>(count),

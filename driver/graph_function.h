@@ -20,6 +20,8 @@ struct FunctionOptions {
   bool report = false;
   int compile_threads = 2;
   int level = -1;
+  /// What tandem::host nodes run, by number.
+  std::vector<runtime::HostFunction> host_functions;
 };
 
 /// An input that the graph writes.
@@ -62,8 +64,8 @@ class GraphFunction {
   const std::vector<char>& has_tangent() const { return has_tangent_; }
   /// By input: backward gives a gradient.
   const std::vector<char>& has_gradient() const { return has_gradient_; }
-  /// Null without gradients.
-  bool has_backward() const { return backward_ != nullptr; }
+  /// Reverse mode has to know of a call: an input has a gradient, or lost its history.
+  bool has_backward() const { return has_backward_; }
   const std::vector<SavedPlace>& saved_places() const { return saved_places_; }
 
   struct Forward {
@@ -95,6 +97,7 @@ class GraphFunction {
   size_t results_ = 0;
   size_t saved_sizes_ = 0;  // last of the saved values
   bool takes_seed_ = false;
+  bool has_backward_ = false;
   double pass_time_ = 0;
   std::vector<Mutation> mutations_;
   std::vector<char> has_tangent_;

@@ -152,16 +152,27 @@ std::vector<Arg> complete_args(const Op& op, std::vector<Arg> positional,
   return args;
 }
 
-Node* Builder::call(const Op& op, std::vector<Arg> positional, std::vector<Keyword> keywords) {
-  const Op& chosen = overload_for_numbers(op, positional, graph_->ops());
-  std::vector<Arg> args = complete_args(chosen, std::move(positional), std::move(keywords));
-  Node* node = graph_->insert(chosen, std::move(args), before_);
+Node* Builder::stamped(Node* node) const {
   node->origin = stamp_.origin;
   node->no_grad = stamp_.no_grad;
   node->backward = stamp_.backward;
   node->region = stamp_.region;
   node->policy = stamp_.policy;
   return node;
+}
+
+Node* Builder::call(const Op& op, std::vector<Arg> positional, std::vector<Keyword> keywords) {
+  const Op& chosen = overload_for_numbers(op, positional, graph_->ops());
+  if (chosen.types == nullptr)
+    throw UserError(fmt::format("[{}] the types of its results must be written",
+                                chosen.schema.full_name()));
+  std::vector<Arg> args = complete_args(chosen, std::move(positional), std::move(keywords));
+  return stamped(graph_->insert(chosen, std::move(args), before_));
+}
+
+Node* Builder::call_typed(const Op& op, std::vector<Arg> positional, std::vector<Type> types) {
+  std::vector<Arg> args = complete_args(op, std::move(positional), {});
+  return stamped(graph_->insert_typed(op, std::move(args), std::move(types), before_));
 }
 
 Node* Builder::call(std::string_view op, std::vector<Arg> positional,
@@ -176,7 +187,11 @@ Builder::Stamp Builder::stamp_of(const Node& node) {
 }
 
 Node* clone_node_with_args(Graph& graph, const Node& node, std::vector<Arg> args, Node* before) {
-  Node* copy = graph.insert(*node.op, std::move(args), before);
+  std::vector<Type> types;
+  for (const Value* result : node.results) types.push_back(result->type);
+  Node* copy = node.op->types == nullptr
+                   ? graph.insert_typed(*node.op, std::move(args), std::move(types), before)
+                   : graph.insert(*node.op, std::move(args), before);
   copy->origin = node.origin;
   copy->no_grad = node.no_grad;
   copy->backward = node.backward;

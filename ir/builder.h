@@ -29,6 +29,9 @@ class Builder {
   Node* call(std::string_view op, std::vector<Arg> positional, std::vector<Keyword> keywords = {});
   Node* call(const Op& op, std::vector<Arg> positional, std::vector<Keyword> keywords = {});
 
+  /// A node of an op that has no type rule.
+  Node* call_typed(const Op& op, std::vector<Arg> positional, std::vector<Type> types);
+
   /// What new nodes carry: origin, no_grad, region, policy, backward.
   struct Stamp {
     Origin origin;
@@ -41,6 +44,8 @@ class Builder {
   static Stamp stamp_of(const Node& node);
 
  private:
+  Node* stamped(Node* node) const;
+
   Graph* graph_;
   Node* before_;
   Stamp stamp_;

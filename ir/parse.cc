@@ -294,14 +294,23 @@ class Parser {
       }
       if (!at(")")) expect(",");
     }
-    Node* node = build(op, std::move(positional), named);
+    Node* node = build(op, std::move(positional), named, written);
     parse_attributes(*node);
     if (node->origin.place.empty()) node->origin.place = "";
     bind_results(*node, written, line);
   }
 
   Node* build(const std::string& op, std::vector<Arg> positional,
-              const std::vector<std::pair<std::string, Arg>>& named) {
+              const std::vector<std::pair<std::string, Arg>>& named,
+              const std::vector<Written>& written) {
+    const Op* found = module_->ops().find(op);
+    const bool is_typed = !written.empty() && std::all_of(written.begin(), written.end(),
+                                                          [](const Written& w) { return w.type; });
+    if (found != nullptr && found->types == nullptr && is_typed && named.empty()) {
+      std::vector<Type> types;
+      for (const Written& result : written) types.push_back(*result.type);
+      return Builder(*graph_).call_typed(*found, std::move(positional), std::move(types));
+    }
     std::vector<Keyword> keywords;
     for (const std::pair<std::string, Arg>& entry : named)
       keywords.emplace_back(entry.first, entry.second);

@@ -44,7 +44,8 @@ const OpDef kDetach{.schema = "aten::detach(Tensor(a) self) -> Tensor(a)",
                     .no_grad = "detach stops the gradient",
                     .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
                     .samples = {"$[3, 4]"},
-                    .pointwise = true};
+                    .pointwise = true,
+                    .inplace = true};
 const OpDef kToCopy{
     .schema =
         "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "

@@ -40,6 +40,7 @@ std::vector<Family> all_families() {
       clamp_family(),
       compare_family(),
       copy_family(),
+      host_family(),
       factory_more_family(),
       diagonal_family(),
       join_family(),
@@ -153,6 +154,7 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
     if (op.functional != nullptr) continue;
     const OpDef& def = def_of(op);
     bool is_effect = op.mutates();  // copy_: functionalize removes it
+    if (def.host) continue;
     if (def.types == nullptr) problems.push_back(op.name() + " has no type rule");
     if (def.lower == nullptr && def.decompose == nullptr && !is_effect)
       problems.push_back(op.name() + " has neither a lowering nor a decomposition");

@@ -18,6 +18,7 @@ Family pointwise_family();
 Family compare_family();
 Family view_family();
 Family copy_family();
+Family host_family();
 Family reduce_family();
 Family matmul_family();
 Family factory_family();

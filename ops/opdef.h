@@ -105,6 +105,7 @@ enum class RouteKind : uint8_t {
   convolution,
   convolution_backward_data,
   convolution_backward_weights,
+  host,  // arguments of tandem::host
   rank,  // out[..., i] = place of self[..., i] in the sorted row; arguments self, descending, limit
 };
 struct Route {
@@ -146,6 +147,8 @@ struct OpDef {
   bool out = false;      // `name.out` exists; derived
   bool random = false;
   bool can_fail = false;  // has checks on data
+  /// Runs in the caller's framework: types are given, there are no loops, only a route.
+  bool host = false;
 };
 
 inline const OpDef& def_of(const ir::Op& op) { return *op.def; }

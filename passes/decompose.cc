@@ -46,7 +46,9 @@ void decompose_composite(ir::Graph& graph, PassCtx&) {
 }
 
 void decompose_core(ir::Graph& graph, PassCtx&) {
-  decompose_where(graph, [](const Node& node) { return ops::def_of(node).lower == nullptr; });
+  decompose_where(graph, [](const Node& node) { 
+    return ops::def_of(node).lower == nullptr && !ops::def_of(node).host;
+  });
 }
 
 }  // namespace tandem::passes

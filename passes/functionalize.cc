@@ -146,7 +146,9 @@ class Functionalizer {
     if (updated->type.dtype != old->type.dtype)
       updated = builder.call("aten._to_copy", {updated}, {{"dtype", old->type.dtype}})->results[0];
     // Eager writes such operands (running statistics) outside of history.
-    carry_up(builder, node, target, root_of(target), updated, false);
+    const Value* root = root_of(target);
+    updated = keep_history(builder, old, updated);
+    carry_up(builder, node, target, root, updated, false);
   }
 
   static const Value* written(const Node& node) {
@@ -171,7 +173,8 @@ class Functionalizer {
     return value;
   }
 
-  /// New root after `updated` replaced what `target` names.
+  /// New root after `updated` replaced what `target` names. Where history ends on the way (no_grad,
+  /// a detached alias), what is above keeps its own.
   void carry_up(ir::Builder& builder, const Node& node, const Value* target, const Value* root,
                 Value* updated, bool has_history) {
     std::vector<std::pair<const Value*, Value*>> made{{target, updated}};
@@ -180,18 +183,28 @@ class Functionalizer {
       if (alias.view != nullptr) {
         Value* base = fresh(alias.parent, &const_cast<Node&>(node));
         updated = write_through(builder, *alias.view, at->index, base, updated);
+        if (has_history && ends_history(*alias.view)) {
+          updated = keep_history(builder, base, updated);
+          has_history = false;
+        }
       }
       at = alias.parent;
       made.emplace_back(at, updated);
     }
-    if (!has_history) {
-      // The whole storage keeps its history; views of it are taken again when they are read.
-      Value* old = fresh(root, &const_cast<Node&>(node));
-      made = {{root, builder.call("tandem.with_history", {old, updated})->results[0]}};
-    }
+    if (has_history) has_history_[root] = true;
+    if (node.no_grad)  // views of the storage are taken again when they are read
+      made = {{root, keep_history(builder, fresh(root, &const_cast<Node&>(node)), updated)}};
     uint64_t version = ++versions_[root];
     for (const std::pair<const Value*, Value*>& entry : made)
       current_[entry.first] = {entry.second, version};
+  }
+
+  static bool ends_history(const Node& view) {
+    return view.no_grad || !ops::def_of(view).no_grad.empty();
+  }
+
+  static Value* keep_history(ir::Builder& builder, Value* old, Value* updated) {
+    return builder.call("tandem.with_history", {old, updated})->results[0];
   }
 
   /// The new base after `updated` was written through a result of the view.
@@ -212,7 +225,8 @@ class Functionalizer {
     std::vector<Value*> inputs(graph_.inputs().begin(), graph_.inputs().end());
     for (Value* input : inputs) {
       if (versions_.at(input) == 0 || current(input).value == input) continue;
-      ir::Builder(graph_).call("aten.copy_", {input, current(input).value});
+      ir::Node* node = ir::Builder(graph_).call("aten.copy_", {input, current(input).value});
+      node->no_grad = has_history_.at(input) == 0;
     }
   }
 
@@ -221,6 +235,7 @@ class Functionalizer {
   DenseMap<Value, Alias> aliases_;
   DenseMap<Value, Current> current_;
   DenseMap<Value, uint64_t> versions_;
+  DenseMap<Value, char> has_history_;  // roots: autograd saw a write
   std::vector<Node*> removed_;
 };
 

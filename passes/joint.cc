@@ -78,13 +78,13 @@ class Joint {
   }
 
   /// Who wrote to an input may go on with its new value, unless it was written outside of history.
+  /// A new value that depends on nothing ends the history of the old one.
   void seed_mutated_inputs() {
     for (const Node* node = tail_; node != nullptr; node = node->next) {
+      const Value* input = std::get<Value*>(node->args[0]);
       Value* value = std::get<Value*>(node->args[1]);
-      bool is_outside =
-          value->node != nullptr && value->node->op->schema.name == "tandem::with_history";
-      if (needs_.at(value) && !is_outside)
-        add_tangent(value, "tangent_" + std::get<Value*>(node->args[0])->name);
+      if (!node->no_grad && (needs_.at(value) || input->requires_grad))
+        add_tangent(value, "tangent_" + input->name);
     }
   }
 

@@ -19,8 +19,9 @@ inline constexpr Facts kSeparate = 1 << 6;  // backward reads nothing of forward
 std::vector<Diagnostic> check_facts(const ir::Graph& graph, Facts facts);
 
 /// In-place and out= ops become pure ones; writes through views become scatters to the base; later
-/// reads of aliases are regenerated. Inputs that were written get a `copy_` at the end. Under
-/// no_grad the new value keeps the old one's history (with_history).
+/// reads of aliases are regenerated. Inputs that were written get a `copy_` at the end, under
+/// no_grad where no write was part of history. A value written under no_grad keeps the old one's
+/// history (with_history).
 void functionalize(ir::Graph& graph, PassCtx& ctx);
 
 /// Replaces ops that have no gradient rule by their decomposition, so that reverse mode sees

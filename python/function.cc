@@ -163,14 +163,37 @@ nb::dict counts_of(driver::Executable* part) {
   return counts;
 }
 
+/// `callable(arguments, sizes, results)` as a function of the runtime. The tensors share memory with
+/// the program's buffers and must not outlive the call.
+runtime::HostFunction host_function(nb::object callable) {
+  std::shared_ptr<nb::object> held(new nb::object(std::move(callable)), [](nb::object* object) {
+    nb::gil_scoped_acquire gil;
+    delete object;
+  });
+  return [held](std::span<const Array> arguments, std::span<const int64_t> sizes,
+                std::span<const Array> results) {
+    nb::gil_scoped_acquire gil;
+    nb::list given;
+    nb::list numbers;
+    nb::list wanted;
+    for (const Array& array : arguments) given.append(object_of(array));
+    for (int64_t size : sizes) numbers.append(size);
+    for (const Array& array : results) wanted.append(object_of(array));
+    (*held)(given, numbers, wanted);
+  };
+}
+
 std::unique_ptr<GraphFunction> compile_function(const std::string& text, bool differentiate,
                                                 const std::string& partition, bool freeze,
-                                                bool report) {
+                                                bool report, nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
   options.partition = partition;
   options.freeze = freeze;
   options.report = report;
+  for (nb::handle callable : host_functions)
+    options.host_functions.push_back(host_function(nb::borrow(callable)));
+  nb::gil_scoped_release release;
   return std::make_unique<GraphFunction>(text, options);
 }
 
@@ -202,7 +225,7 @@ void bind_function(nb::module_& m) {
       });
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
         nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
-        nb::call_guard<nb::gil_scoped_release>());
+        nb::arg("host_functions") = nb::list());
   m.def("overlap", &overlap, nb::arg("arguments"), nb::arg("written"));
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }

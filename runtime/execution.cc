@@ -65,6 +65,9 @@ void Execution::make_steps() {
           call->args.size() > 1 &&
           program().buffers[call->args[1].buffer].kind == abi::BufferKind::constant;
       libraries_.push_back({call, LibrarySite(*call, has_constant_weight), nullptr, {}, {}, {}});
+    } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
+      steps_.push_back({StepKind::host, static_cast<uint32_t>(hosts_.size())});
+      hosts_.push_back({host, {}, {}, {}});
     } else {
       steps_.push_back({StepKind::copy, static_cast<uint32_t>(copies_.size())});
       copies_.push_back({&std::get<abi::Copy>(instruction), {}, {}});
@@ -241,6 +244,16 @@ void Execution::resolve_steps() {
     state.src = resolve(state.copy->src);
     state.dst = resolve(state.copy->dst);
   }
+  for (HostState& state : hosts_) resolve_host(state);
+}
+
+void Execution::resolve_host(HostState& state) const {
+  state.args.clear();
+  state.sizes.clear();
+  state.results.clear();
+  for (const abi::TensorRef& ref : state.call->args) state.args.push_back(resolve(ref));
+  for (const abi::SizeCode& code : state.call->sizes) state.sizes.push_back(value(code));
+  for (const abi::TensorRef& ref : state.call->results) state.results.push_back(resolve(ref));
 }
 
 void Execution::use(const std::shared_ptr<ConstantSet>& constants) {
@@ -370,6 +383,18 @@ void Execution::run_library(LibraryState& state) const {
   state.plan->execute(state.pointers);
 }
 
+Array Execution::array_at(const View& view) const {
+  return Array::borrow(address(view), view.dtype, view.sizes, view.strides);
+}
+
+void Execution::run_host(const HostState& state) const {
+  std::vector<Array> arguments;
+  std::vector<Array> results;
+  for (const View& view : state.args) arguments.push_back(array_at(view));
+  for (const View& view : state.results) results.push_back(array_at(view));
+  loaded_.host_functions_.at(state.call->function)(arguments, state.sizes, results);
+}
+
 void Execution::run_steps(std::byte* scratch) {
   if (loaded_.profile_.running()) [[unlikely]]
     return run_profiled(scratch);
@@ -390,6 +415,7 @@ inline void Execution::run_step(const Step& step, std::byte* scratch) {
   switch (step.kind) {
     case StepKind::launch: run_launch(launches_[step.index], scratch); break;
     case StepKind::library: run_library(libraries_[step.index]); break;
+    case StepKind::host: run_host(hosts_[step.index]); break;
     case StepKind::copy: {
       const CopyState& state = copies_[step.index];
       copy_strided(address(state.dst), state.dst.strides, address(state.src), state.src.strides,

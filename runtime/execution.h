@@ -54,7 +54,13 @@ class Execution {
     View src;
     View dst;
   };
-  enum class StepKind : uint8_t { launch, library, copy };
+  struct HostState {
+    const abi::HostCall* call = nullptr;
+    std::vector<View> args;
+    std::vector<View> results;
+    std::vector<int64_t> sizes;
+  };
+  enum class StepKind : uint8_t { launch, library, copy, host };
   struct Step {
     StepKind kind;
     uint32_t index;
@@ -93,6 +99,7 @@ class Execution {
   void resolve();
   void resolve_arena();
   void resolve_steps();
+  void resolve_host(HostState& state) const;
   void pack_weights();
   View resolve(const abi::TensorRef& ref, DType dtype) const;
   View resolve(const abi::TensorRef& ref) const;
@@ -111,6 +118,8 @@ class Execution {
   void run_launch(LaunchState& state, std::byte* scratch) const;
   int64_t run_team(const LaunchState& state, std::byte* scratch) const;
   void run_library(LibraryState& state) const;
+  void run_host(const HostState& state) const;
+  Array array_at(const View& view) const;
   void write_back(std::span<const Argument> arguments) const;
   std::vector<Result> results(std::span<const Argument> arguments);
 
@@ -123,6 +132,7 @@ class Execution {
   std::vector<LaunchState> launches_;
   std::vector<LibraryState> libraries_;
   std::vector<CopyState> copies_;
+  std::vector<HostState> hosts_;
   std::vector<BufferState> buffers_;
   std::vector<void*> bases_;  // of each buffer, this call
   std::vector<std::vector<int64_t>> input_strides_;

@@ -41,6 +41,10 @@ void visit_instruction(const abi::Instruction& instruction, const F& visit) {
   } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
     for (const abi::TensorRef& ref : call->args) visit_ref(ref, visit);
     visit_ref(call->out, visit);
+  } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
+    for (const abi::TensorRef& ref : host->args) visit_ref(ref, visit);
+    for (const SizeCode& code : host->sizes) visit(code, Use::structure);
+    for (const abi::TensorRef& ref : host->results) visit_ref(ref, visit);
   } else {
     visit_ref(std::get<abi::Copy>(instruction).src, visit);
     visit_ref(std::get<abi::Copy>(instruction).dst, visit);
@@ -117,6 +121,9 @@ class Verifier {
     } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
       for (const abi::TensorRef& ref : call->args) check_ref(ref);
       check_ref(call->out);
+    } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
+      for (const abi::TensorRef& ref : host->args) check_ref(ref);
+      for (const abi::TensorRef& ref : host->results) check_ref(ref);
     } else {
       check_ref(std::get<abi::Copy>(instruction).src);
       check_ref(std::get<abi::Copy>(instruction).dst);

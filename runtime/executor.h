@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,12 @@ namespace tandem::runtime {
 using Value = std::variant<Array, int64_t, double>;
 using Argument = Value;
 using Result = Value;
+
+/// What a HostCall runs, on the calling thread: reads arguments, writes results (both valid only
+/// during the call). What it throws ends the program's call.
+using HostFunction =
+    std::function<void(std::span<const Array> arguments, std::span<const int64_t> sizes,
+                       std::span<const Array> results)>;
 
 class ConstantSet;
 class Execution;
@@ -56,6 +63,11 @@ class LoadedProgram {
   /// copied, and copied back when mutated; one that an output is a view of must have the assumed
   /// strides.
   std::vector<Result> run(std::span<const Argument> arguments);
+
+  /// By the number that a HostCall has; before the first run.
+  void set_host_functions(std::vector<HostFunction> functions) {
+    host_functions_ = std::move(functions);
+  }
 
   /// Names of the constants that bind_constants gives, in the order of the program.
   const std::vector<std::string>& constant_names() const { return given_names_; }
@@ -103,6 +115,7 @@ class LoadedProgram {
   mutable Profile profile_;  // counts what const executions do
   abi::Program program_;
   std::vector<abi::KernelFunction> kernels_;
+  std::vector<HostFunction> host_functions_;
   std::vector<Array> stored_constants_;  // by number; those whose bytes the program has
   std::vector<std::string> given_names_;
   std::mutex bind_mutex_;                 // one setup at a time

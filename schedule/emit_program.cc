@@ -387,6 +387,7 @@ class Emitter {
       case ops::RouteKind::convolution_backward_weights:
         return add_convolution(item, abi::LibraryOp::convolution_backward_weights);
       case ops::RouteKind::rank: return add_rank(item);
+      case ops::RouteKind::host: return add_host(item);
     }
   }
 
@@ -428,6 +429,18 @@ class Emitter {
     call.out = ref_of(view(item.slots[0].value, 1));
     call.rank = {node.boolean("descending"), node.constant("limit")};
     finish_call(item, std::move(call));
+  }
+
+  void add_host(const Item& item) {
+    ir::Call node = item.node->call();
+    abi::HostCall call;
+    call.function = static_cast<uint32_t>(node.constant("function"));
+    ir::for_each_operand(item.node->args,
+                         [&](const Value* value) { call.args.push_back(ref_of(view(value, 1))); });
+    for (Expr size : node.ints("sizes")) call.sizes.push_back(code(size));
+    for (const Slot& slot : item.slots) call.results.push_back(ref_of(view(slot.value, 1)));
+    call.label = node.string("label");
+    program().instructions.push_back(std::move(call));
   }
 
   void finish_call(const Item& item, abi::LibraryCall call) {

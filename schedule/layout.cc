@@ -70,7 +70,7 @@ size_t last_dim(const ir::Sizes& sizes) {
 
 bool is_convolution(const Item& item) {
   return item.kind == Item::Kind::library && item.route != ops::RouteKind::matmul &&
-         item.route != ops::RouteKind::rank;
+         item.route != ops::RouteKind::rank && item.route != ops::RouteKind::host;
 }
 
 /// The points that an item walks: sizes, and the axes of that shape.
@@ -159,6 +159,9 @@ class Layouts {
     switch (item.route) {
       case ops::RouteKind::matmul: return pin(item.slots[0].value, "a product writes it");
       case ops::RouteKind::rank: return pin(item.slots[0].value, "a sort writes it");
+      case ops::RouteKind::host:
+        for (const Slot& slot : item.slots) pin(slot.value, "the host writes it");
+        return;
       case ops::RouteKind::convolution:
       case ops::RouteKind::convolution_backward_data:
         add_activation(operands[0]);

@@ -69,7 +69,7 @@ class Realizer {
       return;
     }
     if (node.results.empty()) return;
-    if (!is_read(node)) return;
+    if (!is_read(node) && !ops::def_of(node).host) return;
     if (std::optional<ops::RouteKind> route = library_route(node)) return add_library(node, *route);
     const ops::Definition& def = lowering_.definition(&node);
     if (def.kind != Kind::map) return add_loops(node, def);
@@ -85,7 +85,7 @@ class Realizer {
   // -------------------------------------------------------------------------------------
 
   std::optional<ops::RouteKind> library_route(const Node& node) {
-    if (!flag_library()) return std::nullopt;
+    if (!flag_library() && !ops::def_of(node).host) return std::nullopt;
     for (const ops::Route& route : ops::def_of(node).fast) {
       std::string reason = route.declines(node.call(), plan_.target);
       if (reason.empty()) return route.kind;

@@ -14,6 +14,7 @@ struct Line {
   }
   std::string operator()(const abi::LibraryCall& call) const { return "library " + call.label; }
   std::string operator()(const abi::Copy& copy) const { return "copy " + copy.label; }
+  std::string operator()(const abi::HostCall& call) const { return "host " + call.label; }
 };
 
 /// Inputs that the program changes: copied to after the last instruction, or written by a kernel.

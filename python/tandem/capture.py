@@ -21,12 +21,13 @@ from tandem._tandem import Unsupported
 
 
 class Captured:
-    """An ATen graph: `graph_module`, the fakes of its inputs, and `lifted`, the tensors that the
-    graph holds itself and that follow the inputs at every call."""
+    """An ATen graph: `graph_module`, the fakes of its inputs, which of them require grad, and
+    `lifted`, the tensors that the graph holds itself and that follow the inputs at every call."""
 
-    def __init__(self, graph_module, fakes, lifted, dialect):
+    def __init__(self, graph_module, fakes, requires_grad, lifted, dialect):
         self.graph_module = graph_module
         self.fakes = fakes
+        self.requires_grad = requires_grad
         self.lifted = lifted
         self.dialect = dialect
 
@@ -119,11 +120,13 @@ def capture(module, examples):
     attributes = _tensor_attributes(module)
     inputs = list(examples) + list(attributes.values())
     fakes = [_fake_of(mode, context, value) for value in inputs]
+    # Read now: tracing an in-place op may set it.
+    requires_grad = [isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes]
     for dialect, pre_dispatch in (("pre", True), ("post", False)):
         traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch)
         leaks = _leaks(traced)
         if not leaks:
-            return Captured(traced, fakes, list(attributes.values()), dialect)
+            return Captured(traced, fakes, requires_grad, list(attributes.values()), dialect)
     where = leaks[0].meta.get("stack_trace") or ""
     raise Unsupported(
         "torch.make_fx cannot follow this program: a value that depends on its inputs became a "

@@ -11,7 +11,8 @@ import operator
 import torch
 from torch import fx
 
-from tandem._tandem import Unsupported, UserError
+from tandem._tandem import Unsupported, UserError, ops
+from tandem.host import HostOp
 
 DTYPES = {
     torch.float32: "f32",
@@ -52,6 +53,7 @@ class Encoded:
     ops: dict  # overload -> count
     lifted: list  # tensors that the graph holds itself
     symbols: dict  # sympy symbol -> function of the inputs that gives its value
+    host: list  # HostOp: operators that run in torch
 
 
 class _Sizes:
@@ -103,10 +105,10 @@ class _Sizes:
 class Encoder:
     """Writes one graph. `training`: inputs that require grad are marked."""
 
-    def __init__(self, captured, requires_grad, no_grad):
+    def __init__(self, captured, no_grad, known, use_host):
         self._module = captured.graph_module
         self._fakes = captured.fakes
-        self._requires_grad = requires_grad
+        self._requires_grad = list(captured.requires_grad)
         self._no_grad = no_grad
         self._sizes = _Sizes()
         self._names = {}
@@ -119,6 +121,9 @@ class Encoder:
         self._parent = {}  # node -> node whose memory it shares
         self._detached = set()
         self._lifted = list(captured.lifted)
+        self._known = known  # names of operators
+        self._use_host = use_host
+        self._host = []
         self._ops = {}
 
     def encode(self):
@@ -138,6 +143,7 @@ class Encoder:
             self._ops,
             self._lifted,
             self._symbol_readers(),
+            self._host,
         )
 
     def _symbol_readers(self):
@@ -237,6 +243,15 @@ class Encoder:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             raise Unsupported(f"[{name}] gives a number")
+        if name in self._known:
+            self._line(node, name, value)
+        elif self._use_host:
+            self._host_op(node, name, value)
+        else:
+            raise Unsupported(f"[{name}] is not an operator that Tandem has")
+        self._note_memory(node)
+
+    def _line(self, node, name, value):
         arguments = [self._argument(arg) for arg in node.args]
         arguments += [
             f"{key}={self._argument(arg)}"
@@ -244,12 +259,43 @@ class Encoder:
             if key not in ("device", "layout", "pin_memory", "memory_format", "non_blocking")
         ]
         results = self._result_names(node, value)
+        self._add_line(results, f"{name}({', '.join(arguments)})", node)
+
+    def _add_line(self, results, call, node):
         attributes = " {no_grad}" if self._no_grad else ""
         left = ", ".join(results) + " = " if results else ""
         place = place_of(node)
         where = f' loc("{place}")' if place else ""
-        self._lines.append(f"{left}{name}({', '.join(arguments)}){attributes}{where}")
-        self._note_memory(node)
+        self._lines.append(f"{left}{call}{attributes}{where}")
+
+    # --- operators that run in torch
+
+    def _host_op(self, node, name, value):
+        """A tandem::host node: its number among the functions, its tensors and run-time sizes."""
+        host = HostOp(node, self._sizes)
+        number = 2 * len(self._host)
+        self._host.append(host)
+        tensors = ", ".join("%" + self._names[arg] for arg in host.tensors)
+        sizes = ", ".join(host.sizes)
+        call = f'tandem.host([{tensors}], [{sizes}], {number}, "{name}")'
+        if host.written:
+            results = [f"v{len(self._lines)}_{i}" for i in range(len(host.written))]
+            values = [arg.meta["val"] for arg in host.written]
+        else:
+            self._result_names(node, value)
+            names = self._names[node]
+            results = names if isinstance(names, list) else [names]
+            values = value if isinstance(value, (list, tuple)) else [value]
+        typed = [
+            f"%{result}: {self._type_text(each)}"
+            for result, each in zip(results, values, strict=True)
+        ]
+        self._add_line(typed, call, node)
+        for i, (result, arg) in enumerate(zip(results, host.written, strict=False)):
+            name = f"v{len(self._lines)}"
+            self._add_line(["%" + name], f"aten.copy_(%{self._names[arg]}, %{result})", node)
+            if i == 0:
+                self._names[node] = name
 
     def _result_names(self, node, value):
         base = f"v{len(self._lines)}"
@@ -274,8 +320,12 @@ class Encoder:
             return "%" + self._names[value]
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(self._argument(item) for item in value) + "]"
+        if isinstance(value, torch.device):
+            if value.type != "cpu":
+                raise Unsupported(f"the device {value}: Tandem compiles for the CPU")
+            return '"cpu"'
         if value is None or isinstance(
-            value, (torch.device, torch.layout, torch.memory_format, torch.Generator)
+            value, (torch.layout, torch.memory_format, torch.Generator)
         ):
             return "none"
         if isinstance(value, bool):
@@ -300,10 +350,13 @@ class Encoder:
         if storage not in self._storages:
             self._made.setdefault(storage, node)
         source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+        if node.target is operator.getitem:
+            source = source.args[0]
         from_value = source.meta.get("val") if source is not None else None
         if isinstance(from_value, torch.Tensor) and storage_of(from_value) == storage:
             self._parent[node] = source
-        if node.target is torch.ops.aten.detach.default or self._no_grad:
+        made_outside = self._no_grad and not is_in_place(node.target)
+        if node.target is torch.ops.aten.detach.default or made_outside:
             self._detached.add(node)
 
     def _is_detached(self, node):
@@ -465,5 +518,15 @@ def place_text(node):
     return f" ({place})" if place else ""
 
 
-def encode(captured, requires_grad, no_grad):
-    return Encoder(captured, list(requires_grad), no_grad).encode()
+def known_operators():
+    """Names of the operators that the compiler has, derived forms included."""
+    return {name for op in ops() for name in (op.name, *op.variants)}
+
+
+_KNOWN = frozenset(known_operators())
+
+
+def encode(captured, no_grad, use_host=False):
+    """`use_host`: operators that Tandem does not have become host nodes; else Unsupported names
+    them all."""
+    return Encoder(captured, no_grad, _KNOWN, use_host).encode()

@@ -23,6 +23,7 @@ class Compiled:
         self._encoded = encoded
         self._fallback = fallback
         self._written = [number for number, _ in native.mutations]
+        self._dirty = [number for number, tangent in native.mutations if tangent]
         self._arguments = encoded.arguments
         self._lifted = encoded.lifted
         self._sizes = encoded.symbols
@@ -47,7 +48,7 @@ class Compiled:
         if not self._takes_all:
             everything = (*args, *self._lifted)
             values = tuple(everything[number] for number in self._arguments)
-        if self._written and _tandem.overlap(values, self._written):
+        if self._written and self._is_odd(values):
             self.eager_calls += 1
             return self._fallback(*args)
         if self._function is not None:
@@ -59,6 +60,13 @@ class Compiled:
                 torch.autograd.graph.increment_version([values[i] for i in self._written])
         everything = (*args, *self._lifted)
         return [self._result(result, fresh, everything) for result in self._encoded.results]
+
+    def _is_odd(self, values):
+        """Nobody guards these: an input that is written shares memory with another one, or is a
+        view whose base's history autograd would have to rewrite."""
+        if any(values[number]._is_view() for number in self._dirty):
+            return True
+        return _tandem.overlap(values, self._written)
 
     def _result(self, result, fresh, inputs):
         kind = result.kind

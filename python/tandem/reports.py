@@ -1,5 +1,6 @@
 """What was compiled: `tandem.report()`."""
 
+import collections
 import dataclasses
 
 _reports = []
@@ -21,10 +22,20 @@ class GraphReport:
             "ops": dict(sorted(self.encoded.ops.items())),
             "forward": forward,
             "backward": backward,
-            "fallbacks": {},
+            "fallbacks": dict(collections.Counter(host.name for host in self.encoded.host)),
             "milliseconds": {name: round(value, 3) for name, value in self.times.items()},
             "text": self.encoded.text,
         }
+
+
+@dataclasses.dataclass
+class EagerReport:
+    """A graph that torch runs as a whole."""
+
+    reason: str
+
+    def as_dict(self):
+        return {"eager": self.reason, "fallbacks": {"whole graph": 1}}
 
 
 class Report(dict):
@@ -33,6 +44,9 @@ class Report(dict):
     def __str__(self):
         lines = []
         for number, graph in enumerate(self["graphs"]):
+            if "eager" in graph:
+                lines.append(f"graph {number}: runs in torch: {graph['eager']}")
+                continue
             kind = "forward and backward" if graph["training"] else "inference"
             lines.append(f"graph {number}: {kind}, {sum(graph['ops'].values())} ops")
             for half in ("forward", "backward"):
@@ -43,6 +57,8 @@ class Report(dict):
                         f"{counts['library_calls']} library calls, "
                         f"{counts['arena_bytes'] / 2**20:.1f} MiB of temporaries"
                     )
+            for name, count in graph["fallbacks"].items():
+                lines.append(f"  runs in torch: {name} ({count} times)")
             times = graph["milliseconds"].items()
             times = ", ".join(f"{name} {value:.1f}" for name, value in times)
             lines.append(f"  milliseconds: {times}")

@@ -51,7 +51,7 @@ class Program:
         names = [name for name, applies in _STEPS.items() if applies(x)]
         name = rng.choice(names)
         if name in _BINARY:
-            fits = [i for i, y in enumerate(values) if _broadcasts(name, x, y)]
+            fits = [i for i, y in enumerate(values) if _fits(name, x, y)]
             if not fits:
                 return None
             return name, (at, rng.choice(fits)), ()
@@ -131,6 +131,15 @@ _STEPS = {
     "masked_fill": lambda x: True,
 }
 _IN_PLACE = {"add_", "mul_", "copy_"}
+
+
+def _fits(name, x, y):
+    """What a write reads is the very tensor or shares no memory: else eager's result depends on the
+    order of its loop."""
+    shares = x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    if name in _IN_PLACE and shares and x is not y:
+        return False
+    return _broadcasts(name, x, y)
 
 
 def _broadcasts(name, x, y):
@@ -235,13 +244,13 @@ def outcome(function, program):
         facts.append((f"input {i} afterwards", x.detach().clone()))
         facts.append((f"input {i} requires grad afterwards", x.requires_grad))
     facts.append(("sharing", _sharing(results, inputs)))
-    loss = sum((r * _weights(r)).sum() for r in results if r.requires_grad)
-    loss = loss + sum((x * _weights(x)).sum() for x in inputs if x.requires_grad)
-    if isinstance(loss, torch.Tensor) and loss.requires_grad:
-        try:
+    try:
+        loss = sum((r * _weights(r)).sum() for r in results if r.requires_grad)
+        loss = loss + sum((x * _weights(x)).sum() for x in inputs if x.requires_grad)
+        if isinstance(loss, torch.Tensor) and loss.requires_grad:
             loss.backward()
-        except RuntimeError as error:
-            return error
+    except RuntimeError as error:
+        return error
     for i, x in enumerate(inputs):
         leaf = getattr(x, "leaf", None)
         if leaf is not None and leaf.requires_grad:

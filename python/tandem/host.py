@@ -1,0 +1,99 @@
+"""An operator that runs in torch as a node of a compiled graph (`on_unsupported="eager"`).
+
+The program calls `forward(tensors, sizes, results)` with tensors over its own buffers; what torch gives
+is copied into `results`. The gradient runs the operator once more, recorded by autograd, so nothing has
+to live from forward to backward.
+"""
+
+import torch
+from torch import fx
+
+from tandem._tandem import Unsupported
+
+
+class HostOp:
+    """`tensors` and `sizes`: what the node reads, nodes and texts; `written`: those of its arguments
+    that it writes, whose new values are the results then."""
+
+    def __init__(self, node, sizes):
+        self.node = node
+        self.name = str(node.target).removesuffix(".default")
+        self.tensors = []
+        self.sizes = []
+        self._text_of_size = sizes.text
+        self._args = fx.node.map_aggregate(node.args, self._slot)
+        self._kwargs = fx.node.map_aggregate(dict(node.kwargs), self._slot)
+        self.written = self._written_arguments()
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags:
+            raise Unsupported(f"[{self.name}] is random, and Tandem does not have it")
+
+    def _slot(self, value):
+        if isinstance(value, fx.Node):
+            known = value.meta.get("val")
+            if isinstance(known, torch.Tensor):
+                if value not in self.tensors:
+                    self.tensors.append(value)
+                return _Slot("tensor", self.tensors.index(value))
+            value = known
+        if isinstance(value, torch.SymInt):
+            self.sizes.append(self._text_of_size(value))
+            return _Slot("size", len(self.sizes) - 1)
+        return value
+
+    def _written_arguments(self):
+        schema = self.node.target._schema
+        written = []
+        for parameter, argument in zip(schema.arguments, self.node.args, strict=False):
+            if parameter.alias_info is not None and parameter.alias_info.is_write:
+                written.append(argument)
+        return [each for each in written if isinstance(each, fx.Node)]
+
+    def _run(self, tensors, sizes):
+        def fill(value):
+            if not isinstance(value, _Slot):
+                return value
+            return (tensors if value.kind == "tensor" else sizes)[value.number]
+
+        args = fx.node.map_aggregate(self._args, fill)
+        kwargs = fx.node.map_aggregate(self._kwargs, fill)
+        out = self.node.target(*args, **kwargs)
+        if self.written:
+            return [tensors[self.tensors.index(each)] for each in self.written]
+        return list(out) if isinstance(out, (list, tuple)) else [out]
+
+    def forward(self, tensors, sizes, results):
+        if self.written:
+            tensors = [tensor.clone() for tensor in tensors]
+        with torch.no_grad():
+            for result, value in zip(results, self._run(tensors, sizes), strict=True):
+                result.copy_(value)
+
+    def backward(self, tensors, sizes, results):
+        """`tensors`: the operator's, then a gradient for each result that is a float; `results`: a
+        gradient for each tensor that is one."""
+        count = len(self.tensors)
+        inputs = [tensor.detach() for tensor in tensors[:count]]
+        leaves = [tensor.requires_grad_() for tensor in inputs if tensor.is_floating_point()]
+        with torch.enable_grad():
+            read = [tensor.clone() for tensor in inputs] if self.written else inputs
+            outputs = [out for out in self._run(read, sizes) if out.is_floating_point()]
+        pairs = [
+            (out, grad)
+            for out, grad in zip(outputs, tensors[count:], strict=True)
+            if out.requires_grad
+        ]
+        gradients = [None] * len(leaves)
+        if pairs:
+            outs, grads = zip(*pairs, strict=True)
+            gradients = torch.autograd.grad(outs, leaves, grads, allow_unused=True)
+        for result, gradient in zip(results, gradients, strict=True):
+            result.copy_(gradient) if gradient is not None else result.zero_()
+
+
+class _Slot:
+    """Stands for an argument that comes with the call."""
+
+    def __init__(self, kind, number):
+        self.kind = kind
+        self.number = number
