@@ -125,6 +125,7 @@ double reference(MathFunction function, double x) {
     case MathFunction::sin: return std::sin(x);
     case MathFunction::cos: return std::cos(x);
     case MathFunction::tanh: return std::tanh(x);
+    case MathFunction::lgamma: return std::lgamma(x);
     case MathFunction::erf: return std::erf(x);
     case MathFunction::pow: break;
   }
