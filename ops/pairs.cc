@@ -187,7 +187,8 @@ const OpDef kLdexp{
     .samples = {"$[3, 4], $[3, 4]", "$[3, 4], i32[4]", "$[33]:special, i64[33]", "$[0], i32[1]"},
     .sample_dtypes = DTypes::all,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .inplace_as = "default"};
 
 // --- float_power, isclose
 // -------------------------------------------------------------------------
