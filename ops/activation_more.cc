@@ -130,12 +130,12 @@ Element logit_value(const Call& c, Element x) {
   if (has_eps(c)) x = clamp(x, c.floating("eps"), 1 - c.floating("eps"));
   return log(x / (1.0 - x));
 }
-// dy / (x (1 - x)) inside [eps, 1 - eps]; outside 0, or NaN where no eps is given
+// dy / (x (1 - x)) inside [eps, 1 - eps]; outside and at NaN 0, or NaN where no eps is given (as in
+// eager's vector loop)
 constexpr auto kLogitGrad = [](const Call& c, auto g, auto x) {
   double eps = has_eps(c) ? c.floating("eps") : 0;
   double outside = has_eps(c) ? 0 : std::numeric_limits<double>::quiet_NaN();
-  auto inside = both(x >= eps, x <= 1 - eps);
-  return pick(inside, g / (x * (1.0 - x)), outside);
+  return pick(both(x >= eps, x <= 1 - eps), g / (x * (1.0 - x)), outside);
 };
 const OpDef kLogit{
     .schema = "aten::logit(Tensor self, float? eps=None) -> Tensor",
@@ -145,7 +145,7 @@ const OpDef kLogit{
       return {{"self", call(b, "aten.logit_backward", {g[0], self_of(b, c), c.arg("eps")})}};
     },
     .samples = {"$[3, 4]:unit", "$[3, 4]:unit, 0.3", "$[], 0.1", "$[0]", "$[67]:special",
-                "$[67]:special, 0.01", "$[4, 3]{1, 4}:unit", "$[5]:unit, -1"},
+                "$[64]:special, 0.01", "$[4, 3]{1, 4}:unit", "$[5]:unit, -1"},
     .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
@@ -345,18 +345,19 @@ const OpDef kRrelu{
     .samples = {"$[3, 4]", "$[5], 0.1, 0.5", "$[0]", "$[64]:special", "$[3], 0.5, 0.25",
                 "$[3, 4], 0.25, 0.25, true", "$[7], 0.1, 0.5, true"},
     .inplace = true};
+Types noise_types(const Call& c) {
+  need_same_dtype(c, {"self", "noise"});
+  if (!same_sizes(c.type("self").sizes, c.type("noise").sizes))
+    c.fail(c.describe("self") + " and " + c.describe("noise") + " differ in sizes");
+  Types types = rrelu_types(c);
+  return {types[0], types[0]};
+}
 const OpDef kRreluFunctional{
     .schema =
         "aten::rrelu_with_noise_functional(Tensor self, Tensor noise, Scalar lower=0.125, "
         "Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> "
         "(Tensor, Tensor noise_out)",
-    .types = [](const Call& c) -> Types {
-      need_same_dtype(c, {"self", "noise"});
-      if (!same_sizes(c.type("self").sizes, c.type("noise").sizes))
-        c.fail(c.describe("self") + " and " + c.describe("noise") + " differ in sizes");
-      Types types = rrelu_types(c);
-      return {types[0], types[0]};
-    },
+    .types = noise_types,
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       if (!c.boolean("training"))
         return {rrelu_eval(b, c), call(b, "aten.clone", {c.arg("noise")})};
@@ -364,6 +365,19 @@ const OpDef kRreluFunctional{
       return {self_of(b, c) * noise, noise};
     },
     .samples = {"$[3, 4], $[3, 4]", "$[5], $[5], 0.1, 0.5", "$[3, 4], $[3, 4], 0.25, 0.25, true"}};
+/// The same, but the noise is written into its operand.
+const OpDef kRreluWithNoise{
+    .schema =
+        "aten::rrelu_with_noise(Tensor self, Tensor(b!) noise, Scalar lower=0.125, Scalar "
+        "upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor",
+    .types = [](const Call& c) -> Types { return {noise_types(c)[0]}; },
+    .functional = [](Builder& b, const Call& c) -> Tensors {
+      Tensors results = call_many(
+          b, "aten.rrelu_with_noise_functional",
+          {c.arg("self"), c.arg("noise"), c.arg("lower"), c.arg("upper"), c.arg("training")});
+      if (!c.boolean("training")) results[1] = {};
+      return results;
+    }};
 const OpDef kRreluBackward{
     .schema =
         "aten::rrelu_with_noise_backward(Tensor grad_output, Tensor self, Tensor noise, Scalar "
@@ -397,6 +411,7 @@ const OpDef* const kOps[] = {&kMish,
                              &kPrelu,
                              &kRrelu,
                              &kRreluFunctional,
+                             &kRreluWithNoise,
                              &kRreluBackward};
 
 }  // namespace

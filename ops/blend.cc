@@ -74,8 +74,6 @@ const OpDef kLerpTensor{
 Types three_types(const Call& c) {
   DType dtype = common_dtype(c, {"self", "tensor1", "tensor2"});
   if (dtype == DType::boolean) c.fail("is not defined for bool");
-  if (!is_float(dtype) && std::holds_alternative<double>(c.arg("value")))
-    c.fail(c.describe("value") + " is a float, but the result is " + std::string(name_of(dtype)));
   return {ir::Type::tensor(dtype, broadcast_of(c, {"self", "tensor1", "tensor2"}))};
 }
 Types addcdiv_types(const Call& c) {
@@ -235,9 +233,8 @@ const OpDef kZero{.schema = "aten::zero(Tensor self) -> Tensor",
                   .inplace = true,
                   .out = true};
 
-const OpDef* const kOps[] = {&kLerpScalar, &kLerpTensor,      &kAddcmul,    &kAddcdiv,
-                             &kFma,        &kWhereScalar,     &kFillScalar, &kFillTensor,
-                             &kZero};
+const OpDef* const kOps[] = {&kLerpScalar,  &kLerpTensor, &kAddcmul,    &kAddcdiv, &kFma,
+                             &kWhereScalar, &kFillScalar, &kFillTensor, &kZero};
 
 }  // namespace
 

@@ -37,12 +37,16 @@ const Samples kScalarSamples = {"$[3, 4], 2", "$[5], -1.5", "$[0], 3", "$[4, 3]{
                            .inplace = true,                                                        \
                            .out = true,                                                            \
                            .out_as = "Tensor_out"};                                                \
-  const OpDef Name##Scalar {                                                                       \
-    .schema = "aten::" text ".Scalar(Tensor self, Scalar other) -> Tensor", .types = binary_bool,  \
-    .lower = binary_map<kBinary<opcode>>, .no_grad = kBool, .samples = kScalarSamples,             \
-    .sample_dtypes = DTypes::numbers, .pointwise = true, .inplace = true, .out = true,             \
-    .out_as = "Scalar_out"                                                                         \
-  }
+  const OpDef Name##Scalar{.schema = "aten::" text ".Scalar(Tensor self, Scalar other) -> Tensor", \
+                           .types = binary_bool,                                                   \
+                           .lower = binary_map<kBinary<opcode>>,                                   \
+                           .no_grad = kBool,                                                       \
+                           .samples = kScalarSamples,                                              \
+                           .sample_dtypes = DTypes::numbers,                                       \
+                           .pointwise = true,                                                      \
+                           .inplace = true,                                                        \
+                           .out = true,                                                            \
+                           .out_as = "Scalar_out"}
 
 TANDEM_COMPARISON(kEq, "eq", Opcode::eq);
 TANDEM_COMPARISON(kNe, "ne", Opcode::ne);

@@ -96,6 +96,45 @@ const OpDef kNonzero{
     .pointwise = true,
     .can_fail = true};
 
+// --- common divisors
+// ------------------------------------------------------------------------------
+
+/// Euclid's algorithm, unrolled to the longest run that numbers of this width need: Fibonacci
+/// numbers, which grow by 1.618 = 2^(1 / 1.44) a step.
+Element gcd(Element a, Element b) {
+  a = abs(a);
+  b = abs(b);
+  int64_t steps = size_of(a.dtype()) * 8 * 3 / 2;
+  for (int64_t i = 0; i < steps; ++i) {
+    Element done = is_zero(b);
+    Element rest = choose(done, b, a.apply(Opcode::fmod, b));
+    a = choose(done, a, b);
+    b = rest;
+  }
+  return a;
+}
+/// |a / gcd(a, b) b|; 0 where both are 0, because an integer divided by 0 is.
+Element lcm(Element a, Element b) { return abs(a / gcd(a, b) * b); }
+
+template <auto F>
+OpDef of_integers(std::string_view schema) {
+  return {.schema = schema,
+          .types =
+              [](const Call& c) {
+                Types types = binary(c);
+                if (!is_int(types[0].dtype)) c.fail("needs integers, not " + to_string(types[0]));
+                return types;
+              },
+          .lower = binary_map<F>,
+          .no_grad = "integers have no gradient",
+          .samples = {"$[3, 4], $[3, 4]", "$[3, 4], $[4]", "$[], $[3]", "$[0, 4], $[4]",
+                      "$[4, 3]{1, 4}, $[4, 3]", "$[3], i64[3]", "$[97], $[97]:index(120)"},
+          .sample_dtypes = DTypes::all,
+          .pointwise = true,
+          .inplace = true,
+          .out = true};
+}
+
 // --- ATen's names
 // ---------------------------------------------------------------------------------
 
@@ -234,6 +273,8 @@ const OpDef kFloorDivideScalar{
 
 // clang-format off: one line each
 const OpDef kTable[] = {
+    of_integers<gcd>("aten::gcd(Tensor self, Tensor other) -> Tensor"),
+    of_integers<lcm>("aten::lcm(Tensor self, Tensor other) -> Tensor"),
     rest<kFmodKind, false>("aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor", "Tensor_out", true, kPairs),
     rest<kFmodKind, false>("aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor", "Scalar_out", true, kNumberRight),
     rest<kRemainderKind, true>("aten::remainder.Tensor(Tensor self, Tensor other) -> Tensor", "Tensor_out", true, kPairs),

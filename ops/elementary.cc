@@ -71,10 +71,15 @@ double largest_exponent(Element x) { return is_f32(x) ? 88 : 709; }
 /// From here on x^2 + 1 rounds to x^2.
 double far_out(Element x) { return is_f32(x) ? 0x1p13 : 0x1p27; }
 
+/// The integers of a float's width.
+DType bits_of(DType dtype) {
+  return size_of(dtype) == 2 ? DType::i16 : size_of(dtype) == 4 ? DType::i32 : DType::i64;
+}
+
 }  // namespace
 
 Element copysign(Element x, Element sign) {
-  DType bits = size_of(x.dtype()) == 4 ? DType::i32 : DType::i64;
+  DType bits = bits_of(x.dtype());
   int64_t top = bits == DType::i32 ? std::numeric_limits<int32_t>::min()
                                    : std::numeric_limits<int64_t>::min();
   Element magnitude = abs(x).bitcast(bits);
@@ -83,7 +88,19 @@ Element copysign(Element x, Element sign) {
 
 Element signbit(Element x) {
   if (!is_float(x.dtype())) return x < x.number(0);
-  return x.bitcast(size_of(x.dtype()) == 4 ? DType::i32 : DType::i64) < 0.0;
+  return x.bitcast(bits_of(x.dtype())) < 0.0;
+}
+
+/// One more in the bits is one step away from 0, whatever the exponent.
+Element nextafter(Element x, Element y, DType dtype) {
+  Element bits = x.cast(dtype).bitcast(bits_of(dtype));
+  Element grows = equal(x < y, x > 0);
+  Element next = bits + choose(grows, bits.integer(1), bits.integer(-1));
+  Element smallest = bits.integer(1).bitcast(dtype).cast(x.dtype());
+  Element moved = next.bitcast(dtype).cast(x.dtype());
+  moved = choose(equal(x, x.number(0)), copysign(smallest, y), moved);
+  Element defined = both(equal(x, x), equal(y, y));
+  return choose(defined, choose(equal(x, y), y, moved), x + y);
 }
 
 Element atan(Element x) {

@@ -12,6 +12,9 @@ Element copysign(Element x, Element sign);
 /// Whether the sign bit is set; of integers: x < 0.
 Element signbit(Element x);
 
+/// The next number of `dtype` from x toward y, which are numbers of it.
+Element nextafter(Element x, Element y, DType dtype);
+
 Element atan(Element x);
 Element atan2(Element y, Element x);
 Element asin(Element x);
@@ -32,6 +35,8 @@ Element erfc(Element x);
 /// exp(x^2) erfc(x).
 Element erfcx(Element x);
 Element erfinv(Element x);
+/// Where the normal distribution function is p.
+Element ndtri(Element p);
 /// log of the normal distribution function.
 Element log_ndtr(Element x);
 Element lgamma(Element x);

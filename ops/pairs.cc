@@ -145,6 +145,27 @@ constexpr auto kCopysignGrads = [](Tensor g, Tensor a, Tensor, Tensor y) -> Two 
   return {where(compare("eq", a, 0.0), 0.0, g * (y / a)), Tensor{}};
 };
 
+const OpDef kNextafter{
+    .schema = "aten::nextafter(Tensor self, Tensor other) -> Tensor",
+    .types = only_floats,
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          DType dtype = c.result()->type.dtype;
+          return map_definition(c, [&lowering, c, dtype](size_t, const Index& index) {
+            Element x = operand(lowering, c, "self", index, compute_type(dtype));
+            Element y = operand(lowering, c, "other", index, compute_type(dtype));
+            return nextafter(x, y, dtype).value();
+          });
+        },
+    // da where a moves; b only says where to
+    .vjp = pair_vjp<[](Tensor g, Tensor a, Tensor b, Tensor) -> Two {
+      return {where(compare("ne", a, b), g, 0.0), Tensor{}};
+    }>,
+    .samples = kPairs,
+    .sample_dtypes = DTypes::all,
+    .pointwise = true,
+    .inplace = true,
+    .out = true};
 const OpDef kHeaviside{
     .schema = "aten::heaviside(Tensor self, Tensor values) -> Tensor",
     .types = [](const Call& c) -> Types {
@@ -169,20 +190,14 @@ const OpDef kHeaviside{
     .inplace = true,
     .out = true};
 
-// a 2^b, the power rounded to a float of its own first, as in eager
+// a 2^b
 const OpDef kLdexp{
     .schema = "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor",
-    .types = [](const Call& c) -> Types {
-      Promotion promotion;
-      ir::Type power = c.type("other");
-      power.dtype = to_float(power.dtype);
-      promotion.add(c.type("self"));
-      promotion.add(power);
-      return {ir::Type::tensor(promotion.result(), broadcast_of(c, {"self", "other"}))};
-    },
+    .types = binary_float,
     .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor power = call(b, "aten.exp2", {c.arg("other")});
-      return {Tensor{b, c.value("self")} * power};
+      DType dtype = c.result()->type.dtype;
+      Tensor power = call(b, "aten.exp2", {to(Tensor{b, c.value("other")}, dtype)});
+      return {to(Tensor{b, c.value("self")}, dtype) * power};
     },
     .samples = {"$[3, 4], $[3, 4]", "$[3, 4], i32[4]", "$[33]:special, i64[33]", "$[0], i32[1]"},
     .sample_dtypes = DTypes::all,
@@ -253,8 +268,8 @@ const OpDef kIsclose{
 const OpDef kTable[] = {
     pair<atan2, kAtan2Grads>("aten::atan2(Tensor self, Tensor other) -> Tensor", kPairs, binary_float, true),
     pair<kHypot, kHypotGrads>("aten::hypot(Tensor self, Tensor other) -> Tensor", kPairs, only_floats, true),
-    pair<kLogAddExp, kLogAddExpGrads>("aten::logaddexp(Tensor self, Tensor other) -> Tensor", kPairs, binary_float, false),
-    pair<kLogAddExp2, kLogAddExp2Grads>("aten::logaddexp2(Tensor self, Tensor other) -> Tensor", kPairs, binary_float, false),
+    pair<kLogAddExp, kLogAddExpGrads>("aten::logaddexp(Tensor self, Tensor other) -> Tensor", kPairs, only_floats, false),
+    pair<kLogAddExp2, kLogAddExp2Grads>("aten::logaddexp2(Tensor self, Tensor other) -> Tensor", kPairs, only_floats, false),
     pair<kXlogy, kXlogyGrads>("aten::xlogy.Tensor(Tensor self, Tensor other) -> Tensor", kPairs, binary_float, true, "OutTensor"),
     pair<kXlogy, kXlogyGrads>("aten::xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor", kNumberRight, binary_float, true, "OutScalar_Other"),
     pair<kXlogy, kXlogyGrads>("aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor", kNumberLeft, binary_float, false, "OutScalar_Self"),
@@ -274,7 +289,8 @@ const OpDef kTable[] = {
 }  // namespace
 
 Family pairs_family() {
-  static const std::vector<const OpDef*> kOps = listed(kTable, {&kHeaviside, &kLdexp, &kIsclose});
+  static const std::vector<const OpDef*> kOps =
+      listed(kTable, {&kNextafter, &kHeaviside, &kLdexp, &kIsclose});
   return kOps;
 }
 

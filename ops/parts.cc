@@ -88,7 +88,6 @@ const OpDef kSame[] = {
     alias("aten::positive(Tensor(a) self) -> Tensor(a)", unary_number),
     alias("aten::real(Tensor(a) self) -> Tensor(a)"),
     alias("aten::conj(Tensor(a) self) -> Tensor(a)"),
-    alias("aten::_conj(Tensor(a) self) -> Tensor(a)"),
     alias("aten::resolve_conj(Tensor(a) self) -> Tensor(a)"),
     alias("aten::resolve_neg(Tensor(a) self) -> Tensor(a)"),
     copy("aten::conj_physical(Tensor self) -> Tensor", true),

@@ -178,6 +178,20 @@ const OpDef kRsubScalar{
     .pointwise = true,
     .out = true,
     .out_as = "Scalar_out"};
+const OpDef kRsubTensor{
+    .schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
+    .types = sub_types,
+    .lower = rsub_lower,
+    // d(b - alpha a) = db - alpha da
+    .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
+      return {{"self", sum_to(-times_alpha(g[0], c), c.type("self"))},
+              {"other", sum_to(g[0], c.type("other"))}};
+    },
+    .samples = kPairs,
+    .sample_dtypes = DTypes::numbers,
+    .pointwise = true,
+    .out = true,
+    .out_as = "Tensor_out"};
 const OpDef kMulTensor{.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor",
                        .types = binary,
                        .lower = binary_map<kBinary<Opcode::mul>>,
@@ -522,6 +536,7 @@ const OpDef* const kOps[] = {
     &kSubTensor,
     &kSubScalar,
     &kRsubScalar,
+    &kRsubTensor,
     &kMulTensor,
     &kMulScalar,
     &kDivTensor,

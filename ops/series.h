@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 
 #include "ops/elements.h"
 
@@ -38,7 +39,10 @@ struct Precise {
   Element minus(Element x) const { return head_in(x.dtype()) - (x - rest_in(x.dtype())); }
   Element plus(Element x) const { return head_in(x.dtype()) + (x + rest_in(x.dtype())); }
   Element times(Element x) const {
-    return fma(x, x.number(head_in(x.dtype())), x * rest_in(x.dtype()));
+    Element rough = x * head_in(x.dtype());
+    Element exact = fma(x, x.number(head_in(x.dtype())), x * rest_in(x.dtype()));
+    return choose(equal(abs(rough), x.number(std::numeric_limits<double>::infinity())), rough,
+                  exact);
   }
 };
 

@@ -99,6 +99,10 @@ constexpr Series<6, 23> kI1Far{
      -2.5062162405593894e-09, 2.582169443152386e-10,   7.79067217908059e-10,
      -3.2677656089803323e-11, -1.13288885034257e-10}};
 
+// erfinv(1 - 2q) in sqrt(-log q), highest power first, to about three digits.
+constexpr double kTailNumerator[] = {1.641345311, 3.429567803, -1.624906493, -1.970840454};
+constexpr double kTailDenominator[] = {1.637067800, 3.543889200, 1.0};
+
 bool is_f32(Element x) { return x.dtype() == DType::f32; }
 Element is_whole(Element x) { return equal(x, x.apply(Opcode::trunc)); }
 
@@ -128,12 +132,10 @@ Element polynomial(Element x, std::span<const double> highest_first) {
 Element guess_erfinv(Element y) {
   constexpr double kA[] = {-0.140543331, 0.914624893, -1.645349621, 0.886226899};
   constexpr double kB[] = {0.012229801, -0.329097515, 1.442710462, -2.118377725, 1.0};
-  constexpr double kC[] = {1.641345311, 3.429567803, -1.624906493, -1.970840454};
-  constexpr double kD[] = {1.637067800, 3.543889200, 1.0};
   Element square = y * y;
   Element z = sqrt(-log((1.0 - y) * 0.5));
   return choose(y <= 0.7, y * polynomial(square, kA) / polynomial(square, kB),
-                polynomial(z, kC) / polynomial(z, kD));
+                polynomial(z, kTailNumerator) / polynomial(z, kTailDenominator));
 }
 
 /// Adds step(x) to sum and 1 to x, `times` over, where x is below `limit`.
@@ -248,6 +250,22 @@ Element erfinv(Element x) {
   }
   root = choose(equal(y, y.number(1)), y.number(kInfinity), root);
   return copysign(root, x);
+}
+
+/// The middle by erfinv. In the tails erfc(r) = 2q by Newton's method on logarithms, which
+/// converges however small q is.
+Element ndtri(Element p) {
+  Element q = min(p, 1.0 - p);
+  Element root =
+      polynomial(sqrt(-log(q)), kTailNumerator) / polynomial(sqrt(-log(q)), kTailDenominator);
+  for (int i = 0; i < 3; ++i) {
+    Element scaled = erfcx_of_positive(root);
+    Element error = log(scaled / (q * 2)) - root * root;
+    root = root + error * scaled / kTwoOverRootPi;
+  }
+  root = choose(equal(q, q.number(0)), q.number(kInfinity), root);
+  Element middle = erfinv(p * 2 - 1);
+  return choose(q > 0.15, middle, copysign(root, p - 0.5)) / kSqrtHalf;
 }
 
 /// log(erfc(-x / sqrt 2) / 2), by erfcx where erfc leaves its range.

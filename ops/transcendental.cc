@@ -79,11 +79,12 @@ constexpr auto kLgammaSlope = [](Tensor x, Tensor) { return named("aten.digamma"
 constexpr auto kDigammaSlope = [](Tensor x, Tensor) {
   return call(x.builder(), "aten.polygamma", {1, x});
 };
-// y' = (cos(pi x) - y) / x, 0 at 0
+// y' = (pi x cos(pi x) - sin(pi x)) / (pi x^2), 0 where that is 0/0
 constexpr auto kSincSlope = [](Tensor x, Tensor) {
   Tensor angle = x * kPi;
-  Tensor slope = (angle * cos(angle) - sin(angle)) / (x * x * kPi);
-  return where(compare("eq", x, 0.0), 0.0, slope);
+  Tensor divisor = x * x * kPi;
+  Tensor slope = (angle * cos(angle) - sin(angle)) / divisor;
+  return where(compare("eq", divisor, 0.0), 0.0, slope);
 };
 // entr(x) = -x log x: y' = -1 - log x
 constexpr auto kEntrSlope = [](Tensor x, Tensor) { return -(log(x) + 1); };
@@ -94,6 +95,11 @@ constexpr auto kLogNdtrSlope = [](Tensor x, Tensor y) {
 // y' = exp(-x^2 / 2) / sqrt(2 pi)
 constexpr auto kNdtrSlope = [](Tensor x, Tensor) {
   return exp(square(x) / -2) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2);
+};
+
+// y' = sqrt(2 pi) exp(y^2 / 2)
+constexpr auto kNdtriSlope = [](Tensor, Tensor y) {
+  return exp(square(y) / 2) * (std::numbers::sqrt2 / std::numbers::inv_sqrtpi);
 };
 
 // I0' = I1, I1' = I0 - I1 / x (1/2 at 0); the scaled ones lose sign(x) y on the way.
@@ -149,6 +155,7 @@ const OpDef kTable[] = {
     special<erfcx, kErfcxSlope>("aten::special_erfcx(Tensor self) -> Tensor", kAnySamples),
     special<kEntr, kEntrSlope>("aten::special_entr(Tensor self) -> Tensor", kPositiveSamples),
     special<kNdtr, kNdtrSlope>("aten::special_ndtr(Tensor self) -> Tensor", kAnySamples),
+    special<ndtri, kNdtriSlope>("aten::special_ndtri(Tensor self) -> Tensor", kUnitSamples),
     special<log_ndtr, kLogNdtrSlope>("aten::special_log_ndtr(Tensor self) -> Tensor", kAnySamples),
 };
 

@@ -220,7 +220,8 @@ INSTANTIATE_TEST_SUITE_P(Functions, VectorMath,
                          ::testing::Values(MathFunction::exp, MathFunction::expm1,
                                            MathFunction::log, MathFunction::log1p,
                                            MathFunction::log2, MathFunction::sin, MathFunction::cos,
-                                           MathFunction::tanh, MathFunction::erf),
+                                           MathFunction::tanh, MathFunction::lgamma,
+                                           MathFunction::erf),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 struct ExactPoints {
