@@ -113,8 +113,13 @@ Element gcd(Element a, Element b) {
   }
   return a;
 }
-/// |a / gcd(a, b) b|; 0 where both are 0, because an integer divided by 0 is.
-Element lcm(Element a, Element b) { return abs(a / gcd(a, b) * b); }
+/// |a / gcd(a, b) b|, of small integers computed in i32, as in C; 0 where both are 0, because an
+/// integer divided by 0 is.
+Element lcm(Element a, Element b) {
+  DType wide = size_of(a.dtype()) < 4 ? DType::i32 : a.dtype();
+  Element part = (a / gcd(a, b)).cast(wide);
+  return abs(part * b.cast(wide)).cast(a.dtype());
+}
 
 template <auto F>
 OpDef of_integers(std::string_view schema) {
@@ -271,17 +276,20 @@ const OpDef kFloorDivideScalar{
     .out = true,
     .out_as = "Scalar_out"};
 
-// clang-format off: one line each
 const OpDef kTable[] = {
     of_integers<gcd>("aten::gcd(Tensor self, Tensor other) -> Tensor"),
     of_integers<lcm>("aten::lcm(Tensor self, Tensor other) -> Tensor"),
-    rest<kFmodKind, false>("aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor", "Tensor_out", true, kPairs),
-    rest<kFmodKind, false>("aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor", "Scalar_out", true, kNumberRight),
-    rest<kRemainderKind, true>("aten::remainder.Tensor(Tensor self, Tensor other) -> Tensor", "Tensor_out", true, kPairs),
-    rest<kRemainderKind, true>("aten::remainder.Scalar(Tensor self, Scalar other) -> Tensor", "Scalar_out", true, kNumberRight),
-    rest<kRemainderKind, true>("aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor", "Scalar_Tensor_out", false, kNumberLeft),
+    rest<kFmodKind, false>("aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor", "Tensor_out",
+                           true, kPairs),
+    rest<kFmodKind, false>("aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor", "Scalar_out",
+                           true, kNumberRight),
+    rest<kRemainderKind, true>("aten::remainder.Tensor(Tensor self, Tensor other) -> Tensor",
+                               "Tensor_out", true, kPairs),
+    rest<kRemainderKind, true>("aten::remainder.Scalar(Tensor self, Scalar other) -> Tensor",
+                               "Scalar_out", true, kNumberRight),
+    rest<kRemainderKind, true>("aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor",
+                               "Scalar_Tensor_out", false, kNumberLeft),
 };
-// clang-format on
 
 }  // namespace
 
