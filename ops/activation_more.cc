@@ -80,14 +80,13 @@ constexpr auto kSoftshrinkValue = [](const Call& c, auto x) {
   double lambd = c.floating("lambd");
   return pick(x > lambd, x - lambd, pick(x < -lambd, x + lambd, x * 0.0));
 };
-Types shrink_types(const Call& c) { return float_same(c); }
 Types softshrink_types(const Call& c) {
   if (!(c.floating("lambd") >= 0)) c.fail(c.describe("lambd") + " must not be negative");
   return float_same(c);
 }
 const OpDef kHardshrink{
     .schema = "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor",
-    .types = shrink_types,
+    .types = float_same,
     .lower = formula<kHardshrinkValue>,
     .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
       return {{"self", call(b, "aten.hardshrink_backward", {g[0], self_of(b, c), c.arg("lambd")})}};

@@ -80,18 +80,18 @@ const OpDef kQuotient{
     .pointwise = true};
 
 const OpDef kNonzero{
-    .schema = "tandem::nonzero(Tensor self) -> Tensor",
+    .schema = "tandem::nonzero(Tensor self, str op) -> Tensor",
     .types = unary_same,
     .lower =
         [](Lowering& lowering, const Call& c) {
           return map_definition(c, [&lowering, c](size_t, const Index& index) {
             Element x = operand(lowering, c, "self", index, c.type("self").dtype);
-            int32_t error = lowering.error("ZeroDivisionError: an integer divisor is 0");
+            int32_t error = lowering.error("[" + c.string("op") + "] an integer is divided by 0");
             return x.pool().check(not_equal(x, x.number(0)).value(), x.value(), error);
           });
         },
     .no_grad = "integers have no gradient",
-    .samples = {"$[3, 4]:positive", "$[0]"},
+    .samples = {"$[3, 4]:positive, \"aten::fmod\"", "$[0], \"aten::fmod\""},
     .sample_dtypes = DTypes::integers,
     .pointwise = true,
     .can_fail = true};
@@ -163,7 +163,7 @@ Tensor quotient(Builder& b, const Call& c, std::string_view kind) {
   DType dtype = c.result()->type.dtype;
   Tensor divisor = to(tensor_of(b, c, "other", dtype), dtype);
   if (is_int(dtype) && !is_safe_number(c.arg("other")))
-    divisor = call(b, "tandem.nonzero", {divisor});
+    divisor = call(b, "tandem.nonzero", {divisor, c.op().schema.full_name().c_str()});
   Tensor self = to(tensor_of(b, c, "self", dtype), dtype);
   return call(b, "tandem.quotient", {self, divisor, std::string(kind).c_str()});
 }
