@@ -70,6 +70,7 @@ class Emitter {
   llvm::Value* compute(loop::Val val);
   llvm::Value* unary(loop::Val val, llvm::Value* x);
   llvm::Value* binary(loop::Val val, llvm::Value* a, llvm::Value* b);
+  llvm::Value* fma(DType dtype, const std::vector<llvm::Value*>& args);
   llvm::Value* compare(loop::Val val, llvm::Value* a, llvm::Value* b);
   llvm::Value* cast(llvm::Value* x, DType from, DType to);
   llvm::Value* divide_integers(llvm::Value* a, llvm::Value* b, bool is_signed, bool floor);

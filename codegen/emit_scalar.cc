@@ -24,6 +24,7 @@ std::optional<MathFunction> math_function(Opcode opcode) {
     case Opcode::sin: return MathFunction::sin;
     case Opcode::cos: return MathFunction::cos;
     case Opcode::tanh: return MathFunction::tanh;
+    case Opcode::lgamma: return MathFunction::lgamma;
     case Opcode::erf: return MathFunction::erf;
     default: return std::nullopt;
   }
@@ -111,6 +112,7 @@ Value* Emitter::compute(Val val) {
     case Opcode::local: return locals_.at(val->slot);
     case Opcode::check: return check(val);
     case Opcode::philox: return philox(val);
+    case Opcode::fma: return fma(val->dtype, args);
     case Opcode::select: return ir_.CreateSelect(args[0], args[1], args[2]);
     case Opcode::cast: return cast(args[0], val->args[0]->dtype, val->dtype);
     case Opcode::bitcast: {
@@ -172,6 +174,11 @@ Value* Emitter::binary(Val val, Value* a, Value* b) {
     case Opcode::shift_right: return is_signed_type ? ir_.CreateAShr(a, b) : ir_.CreateLShr(a, b);
     default: return compare(val, a, b);
   }
+}
+
+Value* Emitter::fma(DType dtype, const std::vector<Value*>& args) {
+  if (!is_float(dtype)) return ir_.CreateAdd(ir_.CreateMul(args[0], args[1]), args[2]);
+  return ir_.CreateIntrinsic(llvm::Intrinsic::fma, {args[0]->getType()}, args);
 }
 
 Value* Emitter::compare(Val val, Value* a, Value* b) {

@@ -30,6 +30,7 @@ Value* emit_f32(Lanes& v, MathFunction function, Value* x, Value* y) {
     case MathFunction::tanh: return emit_tanh(v, x);
     case MathFunction::erf: return emit_erf(v, x);
     case MathFunction::pow: return emit_pow(v, x, y);
+    case MathFunction::lgamma: break;
   }
   TD_CHECK(false) << "no such MathFunction";
 }
@@ -68,6 +69,7 @@ std::string_view name_of(MathFunction function) {
     case MathFunction::sin: return "sin";
     case MathFunction::cos: return "cos";
     case MathFunction::tanh: return "tanh";
+    case MathFunction::lgamma: return "lgamma";
     case MathFunction::erf: return "erf";
     case MathFunction::pow: return "pow";
   }
@@ -82,6 +84,8 @@ Value* emit_math(llvm::IRBuilderBase& builder, MathFunction function, Value* x, 
   builder.clearFastMathFlags();
   if (scalar->isDoubleTy()) return emit_libm(builder, function, x, y);
   Lanes lanes(builder, x->getType());
+  if (function == MathFunction::lgamma)
+    return lanes.narrow(emit_libm(builder, function, lanes.widen(x), y));
   return emit_f32(lanes, function, x, y);
 }
 

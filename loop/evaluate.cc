@@ -58,6 +58,7 @@ T float_unary(Opcode opcode, T x) {
     case Opcode::sin: return std::sin(x);
     case Opcode::cos: return std::cos(x);
     case Opcode::tanh: return std::tanh(x);
+    case Opcode::lgamma: return static_cast<T>(std::lgamma(static_cast<double>(x)));
     case Opcode::erf: return std::erf(x);
     case Opcode::ceil: return std::ceil(x);
     case Opcode::floor: return std::floor(x);
@@ -295,10 +296,7 @@ std::vector<Bits> identity_of(Combiner combiner, DType dtype) {
   return {0};
 }
 
-namespace {
-
-/// a * b + c: floats round once, integers wrap.
-Bits multiply_add(DType dtype, Bits a, Bits b, Bits c) {
+Bits multiply_add_bits(DType dtype, Bits a, Bits b, Bits c) {
   if (dtype == DType::f64) return from_double(std::fma(to_double(a), to_double(b), to_double(c)));
   if (is_float(dtype)) {
     float sum = std::fma(to_float(dtype, a), to_float(dtype, b), to_float(dtype, c));
@@ -307,12 +305,10 @@ Bits multiply_add(DType dtype, Bits a, Bits b, Bits c) {
   return binary_bits(Opcode::add, dtype, binary_bits(Opcode::mul, dtype, a, b), c);
 }
 
-}  // namespace
-
 void accumulate_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
                      const std::vector<Bits>& inputs) {
   if (combiner == Combiner::dot)
-    into[0] = multiply_add(dtype, inputs[0], inputs[1], into[0]);
+    into[0] = multiply_add_bits(dtype, inputs[0], inputs[1], into[0]);
   else
     combine_bits(combiner, dtype, into, inputs);
 }

@@ -16,6 +16,8 @@ void write_element(void* base, DType dtype, int64_t index, Bits value);
 Bits unary_bits(Opcode opcode, DType dtype, Bits x);
 /// dtype is that of the operands.
 Bits binary_bits(Opcode opcode, DType dtype, Bits a, Bits b);
+/// a * b + c: floats round once, integers wrap.
+Bits multiply_add_bits(DType dtype, Bits a, Bits b, Bits c);
 Bits cast_bits(Bits x, DType from, DType to);
 Bits bitcast_bits(Bits x, DType to);
 

@@ -229,6 +229,9 @@ Bits Interpreter::compute(Val value) {
   switch (value->opcode) {
     case Opcode::load: return load(value);
     case Opcode::local: return locals_[static_cast<size_t>(value->slot)];
+    case Opcode::fma:
+      return multiply_add_bits(value->dtype, value_of(args[0]), value_of(args[1]),
+                               value_of(args[2]));
     case Opcode::select: return value_of(value_of(args[0]) != 0 ? args[1] : args[2]);
     case Opcode::cast: return cast_bits(value_of(args[0]), args[0]->dtype, value->dtype);
     case Opcode::bitcast: return bitcast_bits(value_of(args[0]), value->dtype);

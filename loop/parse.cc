@@ -501,6 +501,12 @@ Val Parser::operation(Cursor& line, Opcode opcode, DType type) {
     std::vector<Val> args = operands(line, 3);
     return pool_.philox(args[0], args[1], args[2]);
   }
+  if (opcode == Opcode::fma) {
+    std::vector<Val> args = operands(line, 3);
+    bool equal = args[0]->dtype == args[1]->dtype && args[1]->dtype == args[2]->dtype;
+    if (!equal) line.fail("the operands of an fma have one type");
+    return pool_.fma(args[0], args[1], args[2]);
+  }
   if (opcode == Opcode::select) {
     std::vector<Val> args = operands(line, 3);
     if (args[0]->dtype != DType::boolean) line.fail("the condition of a select is bool");

@@ -13,12 +13,13 @@
 namespace tandem::loop {
 namespace {
 
-constexpr std::array<std::string_view, 45> kNames = {
-    "constant", "index", "load", "local",   "neg",     "abs",    "sqrt",    "exp",  "expm1",
-    "log",      "log1p", "log2", "sin",     "cos",     "tanh",   "erf",     "ceil", "floor",
-    "round",    "trunc", "not",  "bit_not", "add",     "sub",    "mul",     "div",  "floor_div",
-    "fmod",     "pow",   "min",  "max",     "bit_and", "bit_or", "bit_xor", "shl",  "shr",
-    "eq",       "ne",    "lt",   "le",      "gt",      "ge",     "select",  "cast", "bitcast"};
+constexpr std::array<std::string_view, 47> kNames = {
+    "constant", "index",  "load",    "local",     "neg",    "abs",  "sqrt",    "exp",
+    "expm1",    "log",    "log1p",   "log2",      "sin",    "cos",  "tanh",    "lgamma",
+    "erf",      "ceil",   "floor",   "round",     "trunc",  "not",  "bit_not", "add",
+    "sub",      "mul",    "div",     "floor_div", "fmod",   "pow",  "min",     "max",
+    "bit_and",  "bit_or", "bit_xor", "shl",       "shr",    "eq",   "ne",      "lt",
+    "le",       "gt",     "ge",      "fma",       "select", "cast", "bitcast"};
 constexpr std::array<std::string_view, 2> kLastNames = {"philox", "check"};
 
 bool is_compare(Opcode opcode) { return opcode >= Opcode::eq && opcode <= Opcode::ge; }
@@ -204,6 +205,13 @@ Val ScalarPool::binary(Opcode opcode, Val a, Val b) {
   return intern(std::move(node));
 }
 
+Val ScalarPool::fma(Val a, Val b, Val c) {
+  TD_CHECK(a->dtype == b->dtype && b->dtype == c->dtype) << "fma of different types";
+  Scalar node(Opcode::fma, a->dtype);
+  node.args = {a, b, c};
+  return intern(std::move(node));
+}
+
 Val ScalarPool::select(Val cond, Val a, Val b) {
   TD_CHECK(a->dtype == b->dtype) << "select of " << name_of(a->dtype) << " and "
                                  << name_of(b->dtype);
@@ -285,6 +293,7 @@ Val ScalarPool::rebuild(const Scalar& node, std::vector<Val> args, sym::Expr ind
     case Opcode::index: return this->index(index);
     case Opcode::load: return load(node.slot, node.dtype, index, node.masked ? args[0] : nullptr);
     case Opcode::local: return local(node.slot, node.dtype);
+    case Opcode::fma: return fma(args[0], args[1], args[2]);
     case Opcode::select: return select(args[0], args[1], args[2]);
     case Opcode::cast: return cast(args[0], node.dtype);
     case Opcode::bitcast: return bitcast(args[0], node.dtype);

@@ -34,6 +34,7 @@ enum class Opcode : uint8_t {
   sin,
   cos,
   tanh,
+  lgamma,
   erf,
   ceil,
   floor,
@@ -63,6 +64,7 @@ enum class Opcode : uint8_t {
   le,
   gt,
   ge,
+  fma,     // a * b + c: floats round once, integers wrap
   select,  // cond, a, b
   cast,  // float to integer truncates (out of range and NaN: as x86 does); to bool: != 0; f32 to 16
          // bit rounds to nearest even
@@ -106,6 +108,7 @@ class ScalarPool {
   Val local(int32_t number, DType dtype);
   Val unary(Opcode opcode, Val x);
   Val binary(Opcode opcode, Val a, Val b);  // operands of equal dtype
+  Val fma(Val a, Val b, Val c);
   Val select(Val cond, Val a, Val b);
   Val cast(Val x, DType dtype);
   Val bitcast(Val x, DType dtype);

@@ -30,7 +30,8 @@ Domain domain_of(Opcode opcode) {
     case Opcode::mul:
     case Opcode::div:
     case Opcode::fmod:
-    case Opcode::pow: return Domain::numbers;
+    case Opcode::pow:
+    case Opcode::fma: return Domain::numbers;
     case Opcode::logical_not: return Domain::boolean;
     case Opcode::bit_not:
     case Opcode::bit_and:
@@ -56,6 +57,7 @@ size_t arity_of(Opcode opcode) {
   if (opcode >= Opcode::neg && opcode <= Opcode::bit_not) return 1;
   if (opcode >= Opcode::add && opcode <= Opcode::ge) return 2;
   switch (opcode) {
+    case Opcode::fma:
     case Opcode::select:
     case Opcode::philox: return 3;
     case Opcode::check: return 2;

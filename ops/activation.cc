@@ -1,83 +1,17 @@
-// Activations. Each formula is written once over `auto`: on elements it is the lowering (one
-// kernel, computed in f32 and rounded once), on tensors the decomposition that second derivatives
-// flow through. Gradients call ATen's *_backward ops, which are formulas of the same kind.
+// Activations. Each formula is written once over `auto` (formula.h). Gradients call ATen's
+// *_backward ops, which are formulas of the same kind.
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "ops/elements.h"
 #include "ops/families.h"
+#include "ops/formula.h"
 
 namespace tandem::ops {
 namespace {
 
-// --- one formula, two readings
-// --------------------------------------------------------------------
-
-Tensor operator<(Tensor a, double b) { return compare("lt", a, b); }
-Tensor operator<=(Tensor a, double b) { return compare("le", a, b); }
-Tensor operator>(Tensor a, double b) { return compare("gt", a, b); }
-Tensor operator>=(Tensor a, double b) { return compare("ge", a, b); }
-Tensor both(Tensor a, Tensor b) { return call(a.builder(), "aten.logical_and", {a, b}); }
-Tensor pick(Tensor cond, Tensor a, Tensor b) { return where(cond, a, b); }
-Tensor pick(Tensor cond, Tensor a, double b) { return where(cond, a, b); }
-Tensor pick(Tensor cond, double a, Tensor b) { return where(cond, a, b); }
-Element pick(Element cond, Element a, Element b) { return choose(cond, a, b); }
-Element pick(Element cond, Element a, double b) { return choose(cond, a, a.number(b)); }
-Element pick(Element cond, double a, Element b) { return choose(cond, b.number(a), b); }
-Element clamp(Element x, double lo, double hi) { return min(max(x, x.number(lo)), x.number(hi)); }
-
-std::vector<std::string_view> tensor_params(const Call& c) {
-  std::vector<std::string_view> names;
-  for (const ir::Param& param : c.op().schema.params)
-    if (param.type == ir::ParamType::tensor) names.push_back(param.name);
-  return names;
-}
-
-/// F(call, x) or F(call, x, y) over the tensor arguments.
-template <auto F, class T>
-auto apply_formula(const Call& c, const std::vector<T>& x) {
-  if constexpr (std::is_invocable_v<decltype(F), const Call&, T>)
-    return F(c, x[0]);
-  else
-    return F(c, x[0], x[1]);
-}
-
-template <auto F>
-Definition formula(Lowering& lowering, const Call& c) {
-  DType compute = compute_type(c.result()->type.dtype);
-  return map_definition(c, [&lowering, c, compute](size_t, const Index& index) {
-    std::vector<Element> elements;
-    for (std::string_view name : tensor_params(c))
-      elements.push_back(operand(lowering, c, name, index, compute));
-    return apply_formula<F>(c, elements).value();
-  });
-}
-
-template <auto F>
-Tensors unfolded(Builder& b, const Call& c) {
-  DType result = c.result()->type.dtype;
-  Tensors operands;
-  for (std::string_view name : tensor_params(c))
-    operands.push_back(to(Tensor{b, c.value(name)}, compute_type(result)));
-  return {to(apply_formula<F>(c, operands), result)};
-}
-
 Tensor self_of(Builder& b, const Call& c) { return {b, c.value("self")}; }
 Tensor result_of(Builder& b, const Call& c) { return {b, c.result()}; }
-
-/// Type of self, which must be a float.
-Types float_same(const Call& c) {
-  Types types = unary_same(c);
-  if (!is_float(types[0].dtype)) c.fail("needs a float dtype, not " + to_string(types[0]));
-  return types;
-}
-Types backward_types(const Call& c) {
-  const ir::Type& grad = c.type("grad_output");
-  const ir::Type& other = c.type(tensor_params(c)[1]);
-  if (!is_float(promote(grad.dtype, other.dtype))) need_float(c, "grad_output");
-  return {ir::Type::tensor(grad.dtype, broadcast(c, grad.sizes, other.sizes))};
-}
 
 const Samples kSamples = {"$[3, 4]",       "$[]",           "$[0, 3]",
                           "$[4, 3]{1, 4}", "$[64]:special", "$[2, 3, 5]"};
@@ -96,7 +30,8 @@ const OpDef kSigmoid{.schema = "aten::sigmoid(Tensor self) -> Tensor",
                      .samples = kSamples,
                      .sample_dtypes = DTypes::numbers,
                      .pointwise = true,
-                     .inplace = true};
+                     .inplace = true,
+                     .out = true};
 // y = sigmoid(x): dx = dy y (1 - y)
 constexpr auto kSigmoidGrad = [](const Call&, auto g, auto y) { return g * ((1.0 - y) * y); };
 const OpDef kSigmoidBackward{
@@ -116,7 +51,8 @@ const OpDef kTanh{.schema = "aten::tanh(Tensor self) -> Tensor",
                   .samples = kSamples,
                   .sample_dtypes = DTypes::numbers,
                   .pointwise = true,
-                  .inplace = true};
+                  .inplace = true,
+                  .out = true};
 // y = tanh(x): dx = dy (1 - y^2)
 constexpr auto kTanhGrad = [](const Call&, auto g, auto y) { return g * (1.0 - y * y); };
 const OpDef kTanhBackward{
@@ -135,7 +71,8 @@ const OpDef kSilu{.schema = "aten::silu(Tensor self) -> Tensor",
                   },
                   .samples = kSamples,
                   .pointwise = true,
-                  .inplace = true};
+                  .inplace = true,
+                  .out = true};
 // d(x s(x)) = s (1 + x (1 - s)) dx
 constexpr auto kSiluGrad = [](const Call&, auto g, auto x) {
   auto s = sigmoid(x);
@@ -163,7 +100,8 @@ const OpDef kRelu{
     .samples = kSamples,
     .sample_dtypes = DTypes::numbers,
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 
 // --- gelu
 // -----------------------------------------------------------------------------------------
@@ -253,7 +191,8 @@ const OpDef kElu{
     },
     .samples = {"$[3, 4]", "$[5], 0.5", "$[5], 1.5, 2, 0.5", "$[0]", "$[64]:special"},
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 /// From a result, the operand's side of 0 is known only where the slope is not negative.
 Types result_backward_types(const Call& c, std::string_view slope, std::string_view flag) {
   if (c.boolean(flag) && c.floating(slope) < 0)
@@ -299,7 +238,8 @@ const OpDef kSoftplus{
                             {g[0], self_of(b, c), c.arg("beta"), c.arg("threshold")})}};
     },
     .samples = {"$[3, 4]", "$[5], 2", "$[5], 0.5, 0.25", "$[0]", "$[64]:special"},
-    .pointwise = true};
+    .pointwise = true,
+    .out = true};
 const OpDef kSoftplusBackward{.schema =
                                   "aten::softplus_backward(Tensor grad_output, Tensor self, Scalar "
                                   "beta, Scalar threshold) -> Tensor",
@@ -325,7 +265,8 @@ const OpDef kLeakyRelu{
     },
     .samples = {"$[3, 4]", "$[5], 0.2", "$[0]", "$[64]:special"},
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 const OpDef kLeakyReluBackward{
     .schema =
         "aten::leaky_relu_backward(Tensor grad_output, Tensor self, Scalar negative_slope, bool "
@@ -349,7 +290,8 @@ const OpDef kLogSigmoid{.schema = "aten::log_sigmoid(Tensor self) -> Tensor",
                         .decompose = [](Builder& b, const Call& c) -> Tensors {
                           return {call(b, "aten.log_sigmoid_forward", {self_of(b, c)})};
                         },
-                        .samples = kSamples};
+                        .samples = kSamples,
+                        .out = true};
 const OpDef kLogSigmoidForward{
     .schema = "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)",
     .types = [](const Call& c) -> Types { return {float_same(c)[0], float_same(c)[0]}; },
@@ -389,7 +331,8 @@ const OpDef kHardswish{
     },
     .samples = kSamples,
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 constexpr auto kHardswishGrad = [](const Call&, auto g, auto x) {
   return pick(x <= -3.0, 0.0, pick(x >= 3.0, g, g * (x / 3.0 + 0.5)));
 };
@@ -399,7 +342,8 @@ const OpDef kHardswishBackward{
     .lower = formula<kHardswishGrad>,
     .decompose = unfolded<kHardswishGrad>,
     .samples = kBackwardSamples,
-    .pointwise = true};
+    .pointwise = true,
+    .out = true};
 
 const OpDef kHardsigmoid{
     .schema = "aten::hardsigmoid(Tensor self) -> Tensor",
@@ -410,7 +354,8 @@ const OpDef kHardsigmoid{
     },
     .samples = kSamples,
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 constexpr auto kHardsigmoidGrad = [](const Call&, auto g, auto x) {
   constexpr double kSixth = 1.0F / 6.0F;  // eager's constant, in f64 too
   return pick(both(x > -3.0, x < 3.0), g * kSixth, 0.0);
@@ -442,7 +387,8 @@ const OpDef kHardtanh{
     },
     .samples = {"$[3, 4]", "$[5], -2, 0.5", "$[0]", "$[64]:special"},
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 constexpr auto kHardtanhGrad = [](const Call& c, auto g, auto x) {
   return pick(both(x > c.floating("min_val"), x < c.floating("max_val")), g, 0.0);
 };
@@ -474,7 +420,8 @@ const OpDef kThreshold{
     },
     .samples = {"$[3, 4], 0, 0", "$[5], 0.5, -1", "$[0], 0, 0", "$[64]:special, 0, 2"},
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 constexpr auto kThresholdGrad = [](const Call& c, auto g, auto x) {
   return pick(x <= c.floating("threshold"), 0.0, g);
 };

@@ -76,7 +76,8 @@ const OpDef kClamp{
                 "$[64]:special, -1, 1", "$[4, 3]{1, 4}, 0, 1"},
     .sample_dtypes = DTypes::numbers,
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 const OpDef kClampTensor{
     .schema = "aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
     .types = clamp_types,
@@ -85,7 +86,9 @@ const OpDef kClampTensor{
     .samples = {"$[3, 4], $[3, 4], $[4]", "$[3, 4], $[4]", "$[5], none, $[1]"},
     .sample_dtypes = DTypes::numbers,
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true,
+    .out_as = "Tensor_out"};
 
 /// clamp with one bound: `lower` says which.
 template <bool lower>
@@ -109,23 +112,31 @@ const OpDef kClampMin{.schema = "aten::clamp_min(Tensor self, Scalar min) -> Ten
                       .decompose = one_bound<true>,
                       .samples = {"$[3, 4], 0", "$[5], -0.5"},
                       .sample_dtypes = DTypes::numbers,
-                      .inplace = true};
+                      .inplace = true,
+                      .out = true};
 const OpDef kClampMax{.schema = "aten::clamp_max(Tensor self, Scalar max) -> Tensor",
                       .types = one_bound_types,
                       .decompose = one_bound<false>,
                       .samples = {"$[3, 4], 0", "$[5], -0.5"},
                       .sample_dtypes = DTypes::numbers,
-                      .inplace = true};
+                      .inplace = true,
+                      .out = true};
 const OpDef kClampMinTensor{.schema = "aten::clamp_min.Tensor(Tensor self, Tensor min) -> Tensor",
                             .types = one_bound_types,
                             .decompose = one_bound<true>,
                             .samples = {"$[3, 4], $[4]"},
-                            .sample_dtypes = DTypes::numbers};
+                            .sample_dtypes = DTypes::numbers,
+                            .inplace = true,
+                            .out = true,
+                            .out_as = "Tensor_out"};
 const OpDef kClampMaxTensor{.schema = "aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor",
                             .types = one_bound_types,
                             .decompose = one_bound<false>,
                             .samples = {"$[3, 4], $[4]"},
-                            .sample_dtypes = DTypes::numbers};
+                            .sample_dtypes = DTypes::numbers,
+                            .inplace = true,
+                            .out = true,
+                            .out_as = "Tensor_out"};
 
 const OpDef* const kOps[] = {&kClamp,    &kClampTensor,    &kClampMin,
                              &kClampMax, &kClampMinTensor, &kClampMaxTensor};

@@ -33,12 +33,20 @@ const Samples kScalarSamples = {"$[3, 4], 2", "$[5], -1.5", "$[0], 3", "$[4, 3]{
                            .no_grad = kBool,                                                       \
                            .samples = kPairs,                                                      \
                            .sample_dtypes = DTypes::all,                                           \
-                           .pointwise = true};                                                     \
-  const OpDef Name##Scalar {                                                                       \
-    .schema = "aten::" text ".Scalar(Tensor self, Scalar other) -> Tensor", .types = binary_bool,  \
-    .lower = binary_map<kBinary<opcode>>, .no_grad = kBool, .samples = kScalarSamples,             \
-    .sample_dtypes = DTypes::numbers, .pointwise = true                                            \
-  }
+                           .pointwise = true,                                                      \
+                           .inplace = true,                                                        \
+                           .out = true,                                                            \
+                           .out_as = "Tensor_out"};                                                \
+  const OpDef Name##Scalar{.schema = "aten::" text ".Scalar(Tensor self, Scalar other) -> Tensor", \
+                           .types = binary_bool,                                                   \
+                           .lower = binary_map<kBinary<opcode>>,                                   \
+                           .no_grad = kBool,                                                       \
+                           .samples = kScalarSamples,                                              \
+                           .sample_dtypes = DTypes::numbers,                                       \
+                           .pointwise = true,                                                      \
+                           .inplace = true,                                                        \
+                           .out = true,                                                            \
+                           .out_as = "Scalar_out"}
 
 TANDEM_COMPARISON(kEq, "eq", Opcode::eq);
 TANDEM_COMPARISON(kNe, "ne", Opcode::ne);
@@ -58,7 +66,9 @@ const OpDef kLogicalNot{
     .no_grad = kBool,
     .samples = kUnarySamples,
     .sample_dtypes = DTypes::all,
-    .pointwise = true};
+    .pointwise = true,
+    .inplace = true,
+    .out = true};
 const OpDef kLogicalAnd{
     .schema = "aten::logical_and(Tensor self, Tensor other) -> Tensor",
     .types = binary_bool,
@@ -66,7 +76,9 @@ const OpDef kLogicalAnd{
     .no_grad = kBool,
     .samples = kPairs,
     .sample_dtypes = DTypes::all,
-    .pointwise = true};
+    .pointwise = true,
+    .inplace = true,
+    .out = true};
 const OpDef kLogicalOr{
     .schema = "aten::logical_or(Tensor self, Tensor other) -> Tensor",
     .types = binary_bool,
@@ -74,7 +86,9 @@ const OpDef kLogicalOr{
     .no_grad = kBool,
     .samples = kPairs,
     .sample_dtypes = DTypes::all,
-    .pointwise = true};
+    .pointwise = true,
+    .inplace = true,
+    .out = true};
 const OpDef kLogicalXor{
     .schema = "aten::logical_xor(Tensor self, Tensor other) -> Tensor",
     .types = binary_bool,
@@ -82,19 +96,23 @@ const OpDef kLogicalXor{
     .no_grad = kBool,
     .samples = kPairs,
     .sample_dtypes = DTypes::all,
-    .pointwise = true};
+    .pointwise = true,
+    .inplace = true,
+    .out = true};
 const OpDef kIsnan{.schema = "aten::isnan(Tensor self) -> Tensor",
                    .types = unary_bool,
                    .lower = unary<[](Element x) { return not_equal(x, x); }>,
                    .no_grad = kBool,
                    .samples = kUnarySamples,
-                   .pointwise = true};
+                   .pointwise = true,
+                   .out = true};
 const OpDef kIsinf{.schema = "aten::isinf(Tensor self) -> Tensor",
                    .types = unary_bool,
                    .lower = unary<[](Element x) { return equal(abs(x), x.number(HUGE_VAL)); }>,
                    .no_grad = kBool,
                    .samples = kUnarySamples,
-                   .pointwise = true};
+                   .pointwise = true,
+                   .out = true};
 
 // --- minimum, maximum, where
 // ------------------------------------------------------------------------
@@ -118,7 +136,8 @@ const OpDef kMaximum{
     .vjp = [](Builder& b, const Call& c, Grads g) { return extremum_vjp(b, c, g, "lt"); },
     .samples = kPairs,
     .sample_dtypes = DTypes::numbers,
-    .pointwise = true};
+    .pointwise = true,
+    .out = true};
 const OpDef kMinimum{
     .schema = "aten::minimum(Tensor self, Tensor other) -> Tensor",
     .types = binary,
@@ -126,7 +145,8 @@ const OpDef kMinimum{
     .vjp = [](Builder& b, const Call& c, Grads g) { return extremum_vjp(b, c, g, "gt"); },
     .samples = kPairs,
     .sample_dtypes = DTypes::numbers,
-    .pointwise = true};
+    .pointwise = true,
+    .out = true};
 
 Definition where_lower(Lowering& lowering, const Call& c) {
   DType compute = compute_type(c.result()->type.dtype);
@@ -166,7 +186,9 @@ const OpDef kWhere{
     .vjp = where_vjp,
     .samples = {"bool[3, 4], $[3, 4], $[3, 4]", "bool[4], $[3, 1], $[4]", "bool[0], $[0], $[1]"},
     .sample_dtypes = DTypes::all,
-    .pointwise = true};
+    .pointwise = true,
+    .out = true,
+    .out_as = "self_out"};
 const OpDef kWhereScalarOther{
     .schema = "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor",
     .types = where_types,
@@ -204,7 +226,9 @@ const OpDef kMaskedFill{
     },
     .samples = {"$[3, 4], bool[3, 4], 2", "$[3, 4], bool[4], 0.5", "$[0], bool[0], 1"},
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true,
+    .out_as = "Scalar_out"};
 
 const OpDef* const kOps[] = {
     &kEqTensor,   &kEqScalar,   &kNeTensor,  &kNeScalar,         &kLtTensor,        &kLtScalar,

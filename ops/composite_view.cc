@@ -240,7 +240,9 @@ const OpDef kMaskedFillTensor{
           where(Tensor{b, c.value("mask")}, to(Tensor{b, c.value("value")}, self.dtype()), self)};
     },
     .samples = {"$[3, 4], bool[3, 4], $[]", "$[3, 4], bool[4], $[]"},
-    .inplace = true};
+    .inplace = true,
+    .out = true,
+    .out_as = "Tensor_out"};
 
 // --- as_strided
 // ----------------------------------------------------------------------------------- Strides count

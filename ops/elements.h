@@ -22,6 +22,8 @@ class Element {
     return {*pool_, pool_->binary(opcode, value_, other.value_)};
   }
   Element cast(DType dtype) const { return {*pool_, pool_->cast(value_, dtype)}; }
+  Element bitcast(DType dtype) const { return {*pool_, pool_->bitcast(value_, dtype)}; }
+  Element integer(int64_t x) const { return {*pool_, pool_->integer(value_->dtype, x)}; }
 
  private:
   loop::ScalarPool* pool_;
@@ -58,6 +60,9 @@ inline Element choose(Element cond, Element a, Element b) {
 }
 inline Element min(Element a, Element b) { return a.apply(loop::Opcode::min, b); }
 inline Element max(Element a, Element b) { return a.apply(loop::Opcode::max, b); }
+inline Element fma(Element a, Element b, Element c) {
+  return {a.pool(), a.pool().fma(a.value(), b.value(), c.value())};
+}
 inline Element exp(Element x) { return x.apply(loop::Opcode::exp); }
 inline Element log(Element x) { return x.apply(loop::Opcode::log); }
 inline Element log1p(Element x) { return x.apply(loop::Opcode::log1p); }

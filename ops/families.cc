@@ -3,6 +3,8 @@
 // added.
 #include "ops/families.h"
 
+#include "ops/aliases.h"
+
 #include <fmt/format.h>
 
 namespace tandem::ops {
@@ -35,6 +37,13 @@ std::vector<Family> all_families() {
       upsample_family(),
       edge_pad_family(),
       composite_view_family(),
+      transcendental_family(),
+      parts_family(),
+      division_family(),
+      bitwise_family(),
+      pairs_family(),
+      blend_family(),
+      activation_more_family(),
       shape_family(),
       index_family(),
       clamp_family(),
@@ -68,11 +77,20 @@ void check_cast(const ir::Call& call, const ir::Type& result, const ir::Type& ta
                           to_string(target)));
 }
 
+/// `aten::add_`, but Python's `aten::__and__` becomes `aten::__iand__`.
+std::string inplace_name(const std::string& name) {
+  size_t dunder = name.find("::__");
+  return dunder == std::string::npos ? name + "_"
+                                     : name.substr(0, dunder) + "::__i" + name.substr(dunder + 4);
+}
+
 /// `add_.Tensor(Tensor(a!) self, …) -> Tensor(a!)`: the result is self, so its dtype and sizes are
 /// self's.
 void add_inplace(ir::OpTable& table, const ir::Op& functional) {
   ir::Op op = functional;
-  op.schema.name += "_";
+  op.schema.name = inplace_name(op.schema.name);
+  if (std::string_view overload = functional.def->inplace_as; !overload.empty())
+    op.schema.overload = overload == "default" ? "" : overload;
   op.schema.params[0].alias = "a";
   op.schema.params[0].mutates = true;
   op.schema.results[0].alias = "a";
@@ -93,7 +111,7 @@ void add_inplace(ir::OpTable& table, const ir::Op& functional) {
 /// `add.out(…, *, Tensor(a!) out) -> Tensor(a!)`.
 void add_out(ir::OpTable& table, const ir::Op& functional) {
   ir::Op op = functional;
-  op.schema.overload = "out";
+  op.schema.overload = functional.def->out_as.empty() ? "out" : functional.def->out_as;
   ir::Param out;
   out.name = "out";
   out.type = ir::ParamType::tensor;
@@ -116,6 +134,12 @@ void add_out(ir::OpTable& table, const ir::Op& functional) {
   table.add(std::move(op));
 }
 
+void add(ir::OpTable& table, ir::Schema schema, const OpDef& def) {
+  const ir::Op& op = table.add({std::move(schema), def.types, &def, nullptr});
+  if (def.inplace) add_inplace(table, op);
+  if (def.out) add_out(table, op);
+}
+
 ir::OpTable make_table() {
   ir::OpTable table;
   for (Family family : all_families()) {
@@ -123,11 +147,11 @@ ir::OpTable make_table() {
       ir::Schema schema = ir::parse_schema(def->schema);
       for (std::string_view name : def->mutates)
         schema.params[static_cast<size_t>(schema.find(name))].mutates = true;
-      const ir::Op& op = table.add({std::move(schema), def->types, def, nullptr});
-      if (def->inplace) add_inplace(table, op);
-      if (def->out) add_out(table, op);
+      add(table, std::move(schema), *def);
     }
   }
+  for (const Alias& alias : aliases())
+    add(table, alias_schema(table, alias), definition_of(table, alias));
   return table;
 }
 
@@ -142,6 +166,13 @@ bool has_tensor_param(const ir::Schema& schema) {
 }
 
 }  // namespace
+
+std::vector<const OpDef*> listed(std::span<const OpDef> table,
+                                 std::initializer_list<const OpDef*> others) {
+  std::vector<const OpDef*> ops(others);
+  for (const OpDef& def : table) ops.push_back(&def);
+  return ops;
+}
 
 const ir::OpTable& op_table() {
   static const ir::OpTable kTable = make_table();

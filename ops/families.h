@@ -2,6 +2,10 @@
 // here and one in families.cc.
 #pragma once
 
+#include <initializer_list>
+#include <span>
+#include <vector>
+
 #include "ops/opdef.h"
 
 namespace tandem::ops {
@@ -13,6 +17,10 @@ using ir::Sizes;
 using loop::Opcode;
 using sym::Expr;
 using Grads = std::span<const Tensor>;
+
+/// The ops of a table and others, as a family lists them.
+std::vector<const OpDef*> listed(std::span<const OpDef> table,
+                                 std::initializer_list<const OpDef*> others = {});
 
 Family pointwise_family();
 Family compare_family();
@@ -58,5 +66,12 @@ Family linear_algebra_family();
 Family einsum_family();
 Family random_ops_family();
 Family dropout_family();
+Family transcendental_family();
+Family parts_family();
+Family division_family();
+Family bitwise_family();
+Family pairs_family();
+Family blend_family();
+Family activation_more_family();
 
 }  // namespace tandem::ops

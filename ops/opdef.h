@@ -145,6 +145,8 @@ struct OpDef {
       false;             // result element i depends on operand elements i only (after broadcasting)
   bool inplace = false;  // `name_` exists; derived
   bool out = false;      // `name.out` exists; derived
+  std::string_view inplace_as{};  // the overload of the in-place form, where it is another
+  std::string_view out_as{};      // the overload of the out= form, where it is not `out`
   bool random = false;
   bool can_fail = false;  // has checks on data
   /// Runs in the caller's framework: types are given, there are no loops, only a route.

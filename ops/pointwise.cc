@@ -144,7 +144,9 @@ const OpDef kAddScalar{
     .samples = kScalarSamples,
     .sample_dtypes = DTypes::numbers,
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true,
+    .out_as = "Scalar_out"};
 const OpDef kSubTensor{
     .schema = "aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
     .types = sub_types,
@@ -163,7 +165,9 @@ const OpDef kSubScalar{
     .samples = kScalarSamples,
     .sample_dtypes = DTypes::numbers,
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true,
+    .out_as = "Scalar_out"};
 const OpDef kRsubScalar{
     .schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
     .types = sub_types,
@@ -171,7 +175,23 @@ const OpDef kRsubScalar{
     .vjp = rsub_vjp,
     .samples = kScalarSamples,
     .sample_dtypes = DTypes::numbers,
-    .pointwise = true};
+    .pointwise = true,
+    .out = true,
+    .out_as = "Scalar_out"};
+const OpDef kRsubTensor{
+    .schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
+    .types = sub_types,
+    .lower = rsub_lower,
+    // d(b - alpha a) = db - alpha da
+    .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
+      return {{"self", sum_to(-times_alpha(g[0], c), c.type("self"))},
+              {"other", sum_to(g[0], c.type("other"))}};
+    },
+    .samples = kPairs,
+    .sample_dtypes = DTypes::numbers,
+    .pointwise = true,
+    .out = true,
+    .out_as = "Tensor_out"};
 const OpDef kMulTensor{.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor",
                        .types = binary,
                        .lower = binary_map<kBinary<Opcode::mul>>,
@@ -188,7 +208,9 @@ const OpDef kMulScalar{.schema = "aten::mul.Scalar(Tensor self, Scalar other) ->
                        .samples = kScalarSamples,
                        .sample_dtypes = DTypes::numbers,
                        .pointwise = true,
-                       .inplace = true};
+                       .inplace = true,
+                       .out = true,
+                       .out_as = "Scalar_out"};
 const OpDef kDivTensor{.schema = "aten::div.Tensor(Tensor self, Tensor other) -> Tensor",
                        .types = binary_float,
                        .lower = binary_map<kBinary<Opcode::div>>,
@@ -205,7 +227,9 @@ const OpDef kDivScalar{.schema = "aten::div.Scalar(Tensor self, Scalar other) ->
                        .samples = kScalarSamples,
                        .sample_dtypes = DTypes::numbers,
                        .pointwise = true,
-                       .inplace = true};
+                       .inplace = true,
+                       .out = true,
+                       .out_as = "Scalar_out"};
 const OpDef kNeg{
     .schema = "aten::neg(Tensor self) -> Tensor",
     .types = unary_number,
@@ -214,7 +238,8 @@ const OpDef kNeg{
     .samples = kUnarySamples,
     .sample_dtypes = DTypes::numbers,
     .pointwise = true,
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 
 // --- elementary functions
 // -------------------------------------------------------------------------
@@ -229,7 +254,8 @@ const OpDef kAbs{.schema = "aten::abs(Tensor self) -> Tensor",
                  .samples = kUnarySamples,
                  .sample_dtypes = DTypes::numbers,
                  .pointwise = true,
-                 .inplace = true};
+                 .inplace = true,
+                 .out = true};
 const OpDef kSign{.schema = "aten::sign(Tensor self) -> Tensor",
                   .types = unary_same,
                   .lower = unary<[](Element x) {
@@ -240,7 +266,8 @@ const OpDef kSign{.schema = "aten::sign(Tensor self) -> Tensor",
                   .samples = kUnarySamples,
                   .sample_dtypes = DTypes::numbers,
                   .pointwise = true,
-                  .inplace = true};
+                  .inplace = true,
+                  .out = true};
 const OpDef kExp{.schema = "aten::exp(Tensor self) -> Tensor",
                  .types = unary_float,
                  .lower = unary<kUnary<Opcode::exp>>,
@@ -251,7 +278,8 @@ const OpDef kExp{.schema = "aten::exp(Tensor self) -> Tensor",
                  .samples = kUnarySamples,
                  .sample_dtypes = DTypes::numbers,
                  .pointwise = true,
-                 .inplace = true};
+                 .inplace = true,
+                 .out = true};
 const OpDef kExpm1{.schema = "aten::expm1(Tensor self) -> Tensor",
                    .types = unary_float,
                    .lower = unary<kUnary<Opcode::expm1>>,
@@ -260,7 +288,8 @@ const OpDef kExpm1{.schema = "aten::expm1(Tensor self) -> Tensor",
                    },
                    .samples = kUnarySamples,
                    .pointwise = true,
-                   .inplace = true};
+                   .inplace = true,
+                   .out = true};
 const OpDef kLog{.schema = "aten::log(Tensor self) -> Tensor",
                  .types = unary_float,
                  .lower = unary<kUnary<Opcode::log>>,
@@ -269,7 +298,8 @@ const OpDef kLog{.schema = "aten::log(Tensor self) -> Tensor",
                  },
                  .samples = kPositiveSamples,
                  .pointwise = true,
-                 .inplace = true};
+                 .inplace = true,
+                 .out = true};
 const OpDef kLog1p{.schema = "aten::log1p(Tensor self) -> Tensor",
                    .types = unary_float,
                    .lower = unary<kUnary<Opcode::log1p>>,
@@ -278,7 +308,8 @@ const OpDef kLog1p{.schema = "aten::log1p(Tensor self) -> Tensor",
                    },
                    .samples = kPositiveSamples,
                    .pointwise = true,
-                   .inplace = true};
+                   .inplace = true,
+                   .out = true};
 const OpDef kLog2{.schema = "aten::log2(Tensor self) -> Tensor",
                   .types = unary_float,
                   .lower = unary<kUnary<Opcode::log2>>,
@@ -287,7 +318,8 @@ const OpDef kLog2{.schema = "aten::log2(Tensor self) -> Tensor",
                   },
                   .samples = kPositiveSamples,
                   .pointwise = true,
-                  .inplace = true};
+                  .inplace = true,
+                  .out = true};
 const OpDef kSqrt{.schema = "aten::sqrt(Tensor self) -> Tensor",
                   .types = unary_float,
                   .lower = unary<kUnary<Opcode::sqrt>>,
@@ -297,7 +329,8 @@ const OpDef kSqrt{.schema = "aten::sqrt(Tensor self) -> Tensor",
                   },
                   .samples = kPositiveSamples,
                   .pointwise = true,
-                  .inplace = true};
+                  .inplace = true,
+                  .out = true};
 const OpDef kRsqrt{.schema = "aten::rsqrt(Tensor self) -> Tensor",
                    .types = unary_float,
                    .lower = unary<[](Element x) { return 1.0 / sqrt(x); }>,
@@ -308,7 +341,8 @@ const OpDef kRsqrt{.schema = "aten::rsqrt(Tensor self) -> Tensor",
                    },
                    .samples = kPositiveSamples,
                    .pointwise = true,
-                   .inplace = true};
+                   .inplace = true,
+                   .out = true};
 const OpDef kReciprocal{.schema = "aten::reciprocal(Tensor self) -> Tensor",
                         .types = unary_float,
                         .lower = unary<[](Element x) { return 1.0 / x; }>,
@@ -319,7 +353,8 @@ const OpDef kReciprocal{.schema = "aten::reciprocal(Tensor self) -> Tensor",
                         },
                         .samples = kPositiveSamples,
                         .pointwise = true,
-                        .inplace = true};
+                        .inplace = true,
+                        .out = true};
 const OpDef kSin{.schema = "aten::sin(Tensor self) -> Tensor",
                  .types = unary_float,
                  .lower = unary<kUnary<Opcode::sin>>,
@@ -328,7 +363,8 @@ const OpDef kSin{.schema = "aten::sin(Tensor self) -> Tensor",
                  },
                  .samples = kUnarySamples,
                  .pointwise = true,
-                 .inplace = true};
+                 .inplace = true,
+                 .out = true};
 const OpDef kCos{.schema = "aten::cos(Tensor self) -> Tensor",
                  .types = unary_float,
                  .lower = unary<kUnary<Opcode::cos>>,
@@ -337,7 +373,8 @@ const OpDef kCos{.schema = "aten::cos(Tensor self) -> Tensor",
                  },
                  .samples = kUnarySamples,
                  .pointwise = true,
-                 .inplace = true};
+                 .inplace = true,
+                 .out = true};
 const OpDef kErf{.schema = "aten::erf(Tensor self) -> Tensor",
                  .types = unary_float,
                  .lower = unary<kUnary<Opcode::erf>>,
@@ -348,35 +385,40 @@ const OpDef kErf{.schema = "aten::erf(Tensor self) -> Tensor",
                  },
                  .samples = kUnarySamples,
                  .pointwise = true,
-                 .inplace = true};
+                 .inplace = true,
+                 .out = true};
 const OpDef kCeil{.schema = "aten::ceil(Tensor self) -> Tensor",
                   .types = unary_number,
                   .lower = unary<kUnary<Opcode::ceil>>,
                   .no_grad = kStep,
                   .samples = kUnarySamples,
                   .pointwise = true,
-                  .inplace = true};
+                  .inplace = true,
+                  .out = true};
 const OpDef kFloor{.schema = "aten::floor(Tensor self) -> Tensor",
                    .types = unary_number,
                    .lower = unary<kUnary<Opcode::floor>>,
                    .no_grad = kStep,
                    .samples = kUnarySamples,
                    .pointwise = true,
-                   .inplace = true};
+                   .inplace = true,
+                   .out = true};
 const OpDef kRound{.schema = "aten::round(Tensor self) -> Tensor",
                    .types = unary_number,
                    .lower = unary<kUnary<Opcode::round>>,
                    .no_grad = kStep,
                    .samples = kUnarySamples,
                    .pointwise = true,
-                   .inplace = true};
+                   .inplace = true,
+                   .out = true};
 const OpDef kTrunc{.schema = "aten::trunc(Tensor self) -> Tensor",
                    .types = unary_number,
                    .lower = unary<kUnary<Opcode::trunc>>,
                    .no_grad = kStep,
                    .samples = kUnarySamples,
                    .pointwise = true,
-                   .inplace = true};
+                   .inplace = true,
+                   .out = true};
 
 // --- powers
 // ---------------------------------------------------------------------------------------
@@ -429,37 +471,64 @@ const OpDef kPowTensorScalar{
     .samples = {"$[3, 4], 2", "$[5], 3", "$[4]:positive, 0.5", "$[4]:positive, -1.5", "$[0], 2",
                 "$[7], 0", "$[6]:positive, 2.5"},
     .pointwise = true,
-    .inplace = false};
+    .inplace = true,
+    .out = true,
+    .inplace_as = "Scalar",
+    .out_as = "Tensor_Scalar_out"};
+Types pow_types(const Call& c) {
+  if (is_tensor(c, "exponent") && c.type("exponent").dtype == DType::boolean &&
+      is_tensor(c, "self"))
+    need_number(c, "self");
+  return {pow_type(c, broadcast_of(c, {"self", "exponent"}))};
+}
+Definition pow_lower(Lowering& lowering, const Call& c) {
+  DType result = c.result()->type.dtype;
+  DType compute = is_float(result) ? compute_type(result) : DType::f64;
+  return map_definition(c, [&lowering, c, compute, result](size_t, const Index& index) {
+    Element x = operand(lowering, c, "self", index, compute);
+    Element y = operand(lowering, c, "exponent", index, compute);
+    return x.apply(Opcode::pow, y).cast(compute_type(result)).value();
+  });
+}
+/// x^y log(x), but 0 where x = 0 and y >= 0.
+Tensor power_slope(Builder& b, Tensor x, Tensor y, Tensor power) {
+  Tensor flat = ops::call(b, "aten.logical_and", {compare("eq", x, 0.0), compare("ge", y, 0.0)});
+  return where(flat, 0.0, power * log(x));
+}
 const OpDef kPowTensorTensor{
     .schema = "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor",
-    .types = [](const Call& c) -> Types {
-      if (c.type("exponent").dtype == DType::boolean) need_number(c, "self");
-      return {pow_type(c, broadcast(c, c.type("self").sizes, c.type("exponent").sizes))};
-    },
-    .lower =
-        [](Lowering& lowering, const Call& c) {
-          DType result = c.result()->type.dtype;
-          DType compute = is_float(result) ? compute_type(result) : DType::f64;
-          return map_definition(c, [&lowering, c, compute, result](size_t, const Index& index) {
-            Element x = operand(lowering, c, "self", index, compute);
-            Element y = operand(lowering, c, "exponent", index, compute);
-            return x.apply(Opcode::pow, y).cast(compute_type(result)).value();
-          });
-        },
+    .types = pow_types,
+    .lower = pow_lower,
     // d x^y = y x^(y-1) dx + x^y log(x) dy, with 0 where y = 0 (dx) and where x = 0 and y >= 0 (dy)
     .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
       Tensor x = self_of(b, c);
       Tensor y{b, c.value("exponent")};
       Tensor dx = y * ops::call(b, "aten.pow.Tensor_Tensor", {x, y - 1.0});
       dx = where(compare("eq", y, 0.0), 0.0, dx);
-      Tensor dy = result_of(b, c) * log(x);
-      Tensor flat =
-          ops::call(b, "aten.logical_and", {compare("eq", x, 0.0), compare("ge", y, 0.0)});
-      dy = where(flat, 0.0, dy);
+      Tensor dy = power_slope(b, x, y, result_of(b, c));
       return {{"self", sum_to(g[0] * dx, x.type())}, {"exponent", sum_to(g[0] * dy, y.type())}};
     },
     .samples = {"$[3, 4]:positive, $[3, 4]", "$[4]:positive, $[1]", "$[0], $[0]"},
-    .pointwise = true};
+    .pointwise = true,
+    .inplace = true,
+    .out = true,
+    .inplace_as = "Tensor",
+    .out_as = "Tensor_Tensor_out"};
+const OpDef kPowScalar{
+    .schema = "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor",
+    .types = pow_types,
+    .lower = pow_lower,
+    // d b^y = b^y log(b) dy
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor base = ops::call(b, "aten.full", {ir::Sizes{}, c.arg("self"), c.result()->type.dtype});
+      Tensor y{b, c.value("exponent")};
+      return {{"exponent", g[0] * power_slope(b, base, y, result_of(b, c))}};
+    },
+    .samples = {"2, $[3, 4]", "0.5, $[5]", "1, $[64]:special", "0, $[64]:special", "2, $[0]",
+                "1.5, $[4, 3]{1, 4}", "-2, i32[5]:positive", "2, i64[9]:positive"},
+    .pointwise = true,
+    .out = true,
+    .out_as = "Scalar_out"};
 
 const OpDef* const kOps[] = {
     &kAddTensor,
@@ -467,6 +536,7 @@ const OpDef* const kOps[] = {
     &kSubTensor,
     &kSubScalar,
     &kRsubScalar,
+    &kRsubTensor,
     &kMulTensor,
     &kMulScalar,
     &kDivTensor,
@@ -491,6 +561,7 @@ const OpDef* const kOps[] = {
     &kTrunc,
     &kPowTensorScalar,
     &kPowTensorTensor,
+    &kPowScalar,
 };
 
 }  // namespace

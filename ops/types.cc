@@ -134,6 +134,18 @@ DType common_dtype(const ir::Call& call, std::initializer_list<std::string_view>
 
 DType to_float(DType dtype) { return is_float(dtype) ? dtype : DType::f32; }
 
+bool is_tensor(const ir::Call& call, std::string_view param) {
+  ir::Value* const* value = std::get_if<ir::Value*>(&call.arg(param));
+  return value != nullptr && (*value)->type.is_tensor();
+}
+
+ir::Sizes broadcast_of(const ir::Call& call, std::initializer_list<std::string_view> params) {
+  ir::Sizes sizes;
+  for (std::string_view param : params)
+    if (is_tensor(call, param)) sizes = broadcast(call, sizes, call.type(param).sizes);
+  return sizes;
+}
+
 Types unary_same(const ir::Call& call) {
   return {ir::Type::tensor(self_type(call).dtype, self_type(call).sizes)};
 }
@@ -149,11 +161,8 @@ Types unary_bool(const ir::Call& call) {
 }
 
 Types binary(const ir::Call& call) {
-  ir::Sizes sizes = call.type("self").sizes;
-  ir::Value* const* other = std::get_if<ir::Value*>(&call.arg("other"));
-  if (other != nullptr && (*other)->type.is_tensor())
-    sizes = broadcast(call, sizes, (*other)->type.sizes);
-  return {ir::Type::tensor(common_dtype(call, {"self", "other"}), sizes)};
+  return {ir::Type::tensor(common_dtype(call, {"self", "other"}),
+                           broadcast_of(call, {"self", "other"}))};
 }
 
 Types binary_float(const ir::Call& call) {

@@ -14,6 +14,11 @@ using Types = std::vector<ir::Type>;
 /// equal.
 ir::Sizes broadcast(const ir::Call& call, const ir::Sizes& a, const ir::Sizes& b);
 
+/// The same over those of `params` that are tensors.
+ir::Sizes broadcast_of(const ir::Call& call, std::initializer_list<std::string_view> params);
+/// False for numbers and scalar values.
+bool is_tensor(const ir::Call& call, std::string_view param);
+
 /// True when both have as many sizes and each pair is known to be equal.
 bool same_sizes(const ir::Sizes& a, const ir::Sizes& b);
 

@@ -125,6 +125,7 @@ double reference(MathFunction function, double x) {
     case MathFunction::sin: return std::sin(x);
     case MathFunction::cos: return std::cos(x);
     case MathFunction::tanh: return std::tanh(x);
+    case MathFunction::lgamma: return std::lgamma(x);
     case MathFunction::erf: return std::erf(x);
     case MathFunction::pow: break;
   }
@@ -219,7 +220,8 @@ INSTANTIATE_TEST_SUITE_P(Functions, VectorMath,
                          ::testing::Values(MathFunction::exp, MathFunction::expm1,
                                            MathFunction::log, MathFunction::log1p,
                                            MathFunction::log2, MathFunction::sin, MathFunction::cos,
-                                           MathFunction::tanh, MathFunction::erf),
+                                           MathFunction::tanh, MathFunction::lgamma,
+                                           MathFunction::erf),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 struct ExactPoints {

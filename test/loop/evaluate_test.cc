@@ -55,6 +55,12 @@ TEST(Evaluate, IntegersWrap) {
   EXPECT_EQ(binary_bits(Opcode::pow, DType::i32, 2, -3), 0);
 }
 
+TEST(Evaluate, FusedMultiplyAddRoundsOnce) {
+  float a = 1.0f + 0x1p-12f;
+  EXPECT_EQ(multiply_add_bits(DType::f32, f32(a), f32(a), f32(-1.0f)), f32(0x1p-11f + 0x1p-24f));
+  EXPECT_EQ(multiply_add_bits(DType::i8, 16, 16, 3), 3);
+}
+
 TEST(Evaluate, IntegerDivision) {
   EXPECT_EQ(binary_bits(Opcode::div, DType::i32, -7, 2), -3);
   EXPECT_EQ(binary_bits(Opcode::floor_div, DType::i32, -7, 2), -4);

@@ -65,8 +65,9 @@ def main():
         namespace, _, name = schema.name.partition("::")
         private = name.startswith(OTHERS)
         wanted = not private or name in known or name.removesuffix("_") in known
-        derived = schema.overload_name.endswith("_out")  # the table has none of those
-        if namespace == "aten" and wanted and not derived and "Tensor" in str(schema):
+        overload = schema.overload_name  # of the many `x_out` those that the table names
+        unnamed = overload.endswith("_out") and overload not in known
+        if namespace == "aten" and wanted and not unnamed and "Tensor" in str(schema):
             lines.add(str(schema))
     text = f"# PyTorch {torch.__version__}, by test/ops/torch_schemas.py\n"
     text += "".join(line + "\n" for line in sorted(lines))

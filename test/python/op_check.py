@@ -22,6 +22,7 @@ TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 2.0**-9, "bf16": 2.0**-6}
 OTHER_GRADIENTS = {
     "aten.nll_loss_backward": "eager recomputes total_weight, we take the one that is given",
     "aten.nll_loss2d_backward": "eager recomputes total_weight, we take the one that is given",
+    "aten.ldexp.Tensor": "eager takes powers of integers in integers: 0 for negative ones",
 }
 # Ops whose results have no specified contents.
 UNSPECIFIED = re.compile(r"aten\.(new_)?empty(_like|_strided|_permuted)?(\.memory_format)?")
@@ -412,12 +413,17 @@ class Case:
         floats = [i for i, spec in enumerate(self.specs) if spec.dtype == "f64"]
         if not self.op.differentiable or self.dtype != "f64" or not floats:
             return
+        if self.op.name in OTHER_GRADIENTS:
+            return
         tangent = torch.randn(expected.shape, dtype=expected.dtype, generator=self.generator)
         leaves = [t.clone().requires_grad_(i in floats) for i, t in enumerate(self.tensors)]
-        result = self.eager([leaves[0].clone(), *leaves[1:]], overload)[0]
-        wanted = torch.autograd.grad(
-            result, [leaves[i] for i in floats], tangent, allow_unused=True
-        )
+        try:
+            result = self.eager([leaves[0].clone(), *leaves[1:]], overload)[0]
+            wanted = torch.autograd.grad(
+                result, [leaves[i] for i in floats], tangent, allow_unused=True
+            )
+        except NotImplementedError:  # eager has the gradient of the functional form only
+            return
         text = self.variant_graph(variant, False, expected, True)
         self.compare_gradients(floats, wanted, {0: tangent, 1: torch.zeros_like(tangent)}, text)
 

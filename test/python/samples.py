@@ -7,6 +7,7 @@ import math
 import re
 
 import torch
+import torch._inductor.inductor_prims  # noqa: F401  (registers prims::fma)
 
 DTYPES = {
     "f32": torch.float32,

@@ -521,3 +521,41 @@ def test_threads_may_call_one_executable():
         results = list(pool.map(lambda x: executable.run([x])[0], inputs))
     for x, result in zip(inputs, results):
         torch.testing.assert_close(result, x.exp().sum(1), rtol=2e-5, atol=2e-5)
+
+
+ELEMENTWISE = [
+    "%g = aten.glu(%x, 0)",
+    "%d = aten.div.Tensor_mode(%g, %w, rounding_mode=\"floor\")",
+    "%l = aten.lerp.Tensor(%g, %d, %v)",
+    "%c = aten.addcmul(%l, %g, %w, value=0.5)",
+    "%p = aten.prelu(%c, %v)",
+    "%m = aten.mish(%p)",
+    "%r = aten.atan2(%m, %w)",
+]
+
+
+def elementwise(x, w, v):
+    g = torch.nn.functional.glu(x, 0)
+    blend = torch.lerp(g, torch.div(g, w, rounding_mode="floor"), v)
+    p = torch.prelu(torch.addcmul(blend, g, w, value=0.5), v)
+    return torch.atan2(torch.nn.functional.mish(p), w)
+
+
+def test_elementwise_ops_of_symbolic_sizes():
+    executable = build(
+        "%x: f32[2*s0, 7] {input grad}, %w: f32[s0, 7], %v: f32[7]",
+        ELEMENTWISE,
+        where="s0 in [2, 64]",
+        gradients="tangents",
+    )
+    w_all, v = torch.rand(64, 7) + 0.5, torch.rand(7)
+    for size in [2, 9, 64, 3]:
+        x, w = torch.randn(2 * size, 7, requires_grad=True), w_all[:size]
+        expected = elementwise(x, w, v)
+        tangent = torch.randn(size, 7)
+        (gradient,) = torch.autograd.grad(expected, x, tangent)
+        known = {"x": x.detach(), "w": w, "v": v, "tangent0": tangent}
+        results = executable.run([known[name] for name in executable.inputs])
+        got = dict(zip(executable.outputs, results))
+        torch.testing.assert_close(results[0], expected.detach(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(got["x"], gradient, rtol=1e-4, atol=1e-5)

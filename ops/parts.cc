@@ -1,0 +1,255 @@
+// One operand, no curve: fractions, signs, tests for infinity, degrees, replaced NaNs, rounding to
+// decimals, and what conjugates and real parts are of tensors that are real.
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "ops/elementary.h"
+#include "ops/families.h"
+#include "ops/formula.h"
+
+namespace tandem::ops {
+namespace {
+
+constexpr std::string_view kBool = "the result is not differentiable (bool)";
+constexpr std::string_view kStep = "piecewise constant: the gradient is zero";
+constexpr double kDegree = std::numbers::pi / 180;
+
+const Samples kSamples = {"$[3, 4]",       "$[]",           "$[0, 3]",
+                          "$[4, 3]{1, 4}", "$[67]:special", "$[2, 3, 5]"};
+
+Tensor self_of(Builder& b, const Call& c) { return {b, c.value("self")}; }
+
+// --- tests
+// ----------------------------------------------------------------------------------------
+
+template <auto F>
+OpDef test(std::string_view schema, bool out) {
+  return {.schema = schema,
+          .types = unary_bool,
+          .lower = unary<F>,
+          .no_grad = kBool,
+          .samples = kSamples,
+          .sample_dtypes = DTypes::all,
+          .pointwise = true,
+          .out = out};
+}
+Element always(Element x) { return {x.pool(), x.pool().integer(DType::boolean, 1)}; }
+Element never(Element x) { return {x.pool(), x.pool().integer(DType::boolean, 0)}; }
+constexpr auto kIsfinite = [](Element x) {
+  return is_float(x.dtype()) ? abs(x) < HUGE_VAL : always(x);
+};
+template <int sign>
+constexpr auto kIsInfinity =
+    [](Element x) { return is_float(x.dtype()) ? equal(x, x.number(sign * HUGE_VAL)) : never(x); };
+constexpr auto kSignbit = [](Element x) {
+  return x.dtype() == DType::boolean ? never(x) : signbit(x);
+};
+
+const OpDef kTests[] = {
+    test<kIsfinite>("aten::isfinite(Tensor self) -> Tensor", false),
+    test<kIsInfinity<1>>("aten::isposinf(Tensor self) -> Tensor", true),
+    test<kIsInfinity<-1>>("aten::isneginf(Tensor self) -> Tensor", true),
+    test<always>("aten::isreal(Tensor self) -> Tensor", false),
+    test<kSignbit>("aten::signbit(Tensor self) -> Tensor", true),
+};
+
+// --- aliases of real tensors
+// ----------------------------------------------------------------------
+
+Gradients same_vjp(Builder&, const Call&, Grads g) { return {{"self", g[0]}}; }
+Definition same_lower(Lowering& lowering, const Call& c) {
+  return map_definition(c, [&lowering, c](size_t, const Index& index) {
+    return lowering.load(c.value("self"), index);
+  });
+}
+OpDef alias(std::string_view schema, ir::TypeRule types = unary_same) {
+  return {.schema = schema,
+          .types = types,
+          .lower = same_lower,
+          .vjp = same_vjp,
+          .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
+          .samples = {"$[3, 4]", "$[0]", "$[4, 3]{1, 4}"},
+          .sample_dtypes = DTypes::all,
+          .pointwise = true};
+}
+OpDef copy(std::string_view schema, bool inplace) {
+  return {.schema = schema,
+          .types = unary_same,
+          .lower = same_lower,
+          .vjp = same_vjp,
+          .samples = kSamples,
+          .sample_dtypes = DTypes::all,
+          .pointwise = true,
+          .inplace = inplace,
+          .out = true};
+}
+const OpDef kSame[] = {
+    alias("aten::positive(Tensor(a) self) -> Tensor(a)", unary_number),
+    alias("aten::real(Tensor(a) self) -> Tensor(a)"),
+    alias("aten::conj(Tensor(a) self) -> Tensor(a)"),
+    alias("aten::resolve_conj(Tensor(a) self) -> Tensor(a)"),
+    alias("aten::resolve_neg(Tensor(a) self) -> Tensor(a)"),
+    copy("aten::conj_physical(Tensor self) -> Tensor", true),
+    copy("aten::_conj_physical(Tensor self) -> Tensor", false),
+};
+
+// --- numbers
+// --------------------------------------------------------------------------------------
+
+const OpDef kFrac{.schema = "aten::frac(Tensor self) -> Tensor",
+                  .types = float_same,
+                  .lower = unary<[](Element x) { return x - x.apply(Opcode::trunc); }>,
+                  .vjp = same_vjp,
+                  .samples = kSamples,
+                  .sample_dtypes = DTypes::numbers,
+                  .pointwise = true,
+                  .inplace = true,
+                  .out = true};
+const OpDef kSgn{
+    .schema = "aten::sgn(Tensor self) -> Tensor",
+    .types = unary_same,
+    .decompose = [](Builder& b, const Call& c) -> Tensors { return {sign(self_of(b, c))}; },
+    .no_grad = kStep,
+    .samples = kSamples,
+    .sample_dtypes = DTypes::numbers,
+    .inplace = true,
+    .out = true};
+const OpDef kSquare{.schema = "aten::square(Tensor self) -> Tensor",
+                    .types = [](const Call& c) -> Types {
+                      Types types = unary_same(c);
+                      if (types[0].dtype == DType::boolean) types[0].dtype = DType::i64;
+                      return types;
+                    },
+                    .decompose = [](Builder& b, const Call& c) -> Tensors {
+                      return {call(b, "aten.pow.Tensor_Scalar", {self_of(b, c), 2})};
+                    },
+                    .samples = kSamples,
+                    .sample_dtypes = DTypes::all,
+                    .inplace = true,
+                    .out = true};
+
+template <auto Factor>
+OpDef scaled(std::string_view schema) {
+  return {
+      .schema = schema,
+      .types = unary_float,
+      .lower = unary<[](Element x) { return x * Factor(); }>,
+      .vjp = slope_vjp<[](Tensor x, Tensor) { return full(x.builder(), {}, Factor(), x.dtype()); }>,
+      .samples = kSamples,
+      .sample_dtypes = DTypes::all,
+      .pointwise = true,
+      .inplace = true,
+      .out = true};
+}
+const OpDef kScaled[] = {
+    scaled<[] { return kDegree; }>("aten::deg2rad(Tensor self) -> Tensor"),
+    scaled<[] { return 1 / kDegree; }>("aten::rad2deg(Tensor self) -> Tensor"),
+};
+
+/// Largest finite number of a dtype.
+double largest(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return std::numeric_limits<double>::max();
+    case DType::bf16: return 0x1.fep127;
+    case DType::f16: return 65504;
+    default: return std::numeric_limits<float>::max();
+  }
+}
+const OpDef kNanToNum{
+    .schema =
+        "aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? "
+        "neginf=None) -> Tensor",
+    .types = unary_same,
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          DType dtype = c.result()->type.dtype;
+          return map_definition(c, [&lowering, c, dtype](size_t, const Index& index) {
+            Element x = operand(lowering, c, "self", index, compute_type(dtype));
+            if (!is_float(dtype)) return x.value();
+            auto value = [&](std::string_view name, double otherwise) {
+              return x.number(c.has(name) ? c.floating(name) : otherwise);
+            };
+            Element infinity = x.number(HUGE_VAL);
+            Element y = choose(equal(x, infinity), value("posinf", largest(dtype)), x);
+            y = choose(equal(x, -infinity), value("neginf", -largest(dtype)), y);
+            return choose(not_equal(x, x), value("nan", 0), y).value();
+          });
+        },
+    // dx where x is finite
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor finite = call(b, "aten.isfinite", {c.arg("self")});
+      return {{"self", g[0] * to(finite, g[0].dtype())}};
+    },
+    .samples = {"$[3, 4]", "$[67]:special", "$[67]:special, 1, 2, -3", "$[67]:special, 0.5",
+                "$[67]:special, none, 7.5", "$[0]", "$[]", "$[4, 3]{1, 4}"},
+    .sample_dtypes = DTypes::all,
+    .pointwise = true,
+    .inplace = true,
+    .out = true};
+
+const OpDef kAngle{.schema = "aten::angle(Tensor self) -> Tensor",
+                   .types = unary_float,
+                   .lower = unary<[](Element x) {
+                     Element angle = choose(x < 0, x.number(std::numbers::pi), x.number(0));
+                     return choose(not_equal(x, x), x, angle);
+                   }>,
+                   .no_grad = kStep,
+                   .samples = kSamples,
+                   .sample_dtypes = DTypes::all,
+                   .pointwise = true,
+                   .out = true};
+
+/// round(x 10^decimals) / 10^decimals; negative decimals divide first.
+Element round_decimals(Element x, int64_t decimals) {
+  double power = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+  if (decimals == 0) return x.apply(Opcode::round);
+  if (decimals < 0) return (x / power).apply(Opcode::round) * power;
+  return (x * power).apply(Opcode::round) / power;
+}
+OpDef round_to(std::string_view schema, bool inplace, std::string_view out_as) {
+  return {.schema = schema,
+          .types =
+              [](const Call& c) {
+                bool whole = !is_float(c.type("self").dtype) && c.constant("decimals") == 0;
+                return whole ? unary_number(c) : float_same(c);
+              },
+          .lower =
+              [](Lowering& lowering, const Call& c) {
+                DType compute = compute_type(c.result()->type.dtype);
+                int64_t decimals = c.constant("decimals");
+                return map_definition(
+                    c, [&lowering, c, compute, decimals](size_t, const Index& index) {
+                      Element x = operand(lowering, c, "self", index, compute);
+                      return round_decimals(x, decimals).value();
+                    });
+              },
+          .no_grad = kStep,
+          .samples = {"$[3, 4], decimals=0", "$[5], decimals=2", "$[33]:special, decimals=-1",
+                      "$[0], decimals=1", "$[4, 3]{1, 4}, decimals=3"},
+          .sample_dtypes = DTypes::numbers,
+          .pointwise = true,
+          .inplace = inplace,
+          .out = true,
+          .out_as = out_as};
+}
+const OpDef kRounds[] = {
+    round_to("aten::round.decimals(Tensor self, *, int decimals) -> Tensor", true, "decimals_out"),
+    round_to("aten::special_round(Tensor self, *, int decimals=0) -> Tensor", false, ""),
+};
+
+}  // namespace
+
+Family parts_family() {
+  static const std::vector<const OpDef*> kOps = [] {
+    std::vector<const OpDef*> ops{&kFrac, &kSgn, &kSquare, &kNanToNum, &kAngle};
+    for (std::span<const OpDef> table :
+         {std::span<const OpDef>(kTests), std::span<const OpDef>(kSame),
+          std::span<const OpDef>(kScaled), std::span<const OpDef>(kRounds)})
+      for (const OpDef& def : table) ops.push_back(&def);
+    return ops;
+  }();
+  return kOps;
+}
+
+}  // namespace tandem::ops
