@@ -333,7 +333,7 @@ Tensors whole_median(Builder& b, const Call& c) {
       return {ir::Type::tensor(c.type("self").dtype, {})};                                      \
     },                                                                                          \
     .decompose = whole_median, .vjp = whole_median_vjp,                                         \
-    .samples = {"$[3, 5]", "$[2, 2]", "$[40]", "$[]", "$[0]", "$[40]:special", "$[6]:special"}, \
+    .samples = {"$[3, 5]", "$[2, 2]", "$[40]", "$[]", "f32[0]", "$[40]:special", "$[6]:special"}, \
     .sample_dtypes = DTypes::numbers                                                            \
   }
 TANDEM_MEDIAN(kMedian, "median");
