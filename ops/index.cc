@@ -239,8 +239,8 @@ loop::Combiner scatter_combiner(const std::string& name) {
   if (name == "amax") return loop::Combiner::max;
   return name == "amin" ? loop::Combiner::min : loop::Combiner::sum;
 }
-/// self with src stored, or combined, at index along dim. A 1-d index serves all elements of a slice
-/// of src.
+/// self with src stored, or combined, at index along dim. A 1-d index serves all elements of a
+/// slice of src.
 const OpDef kScatter{
     .schema =
         "tandem::scatter(Tensor self, int dim, Tensor index, Tensor src, bool accumulate, str op, "

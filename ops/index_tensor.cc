@@ -212,10 +212,10 @@ Sizes masked_values_sizes(const Call& c, const Mask& mask) {
   int64_t at = static_cast<int64_t>(sizes.size()) - (self.rank() - mask.first - rank) - 1;
   if (at < 0) return sizes;
   if (sizes[at] != Expr(1))
-    throw Unsupported(fmt::format(
-        "[{}] a value for each element that the mask chooses: not implemented (ops); "
-        "aten.masked_scatter and values that are the same for all are accepted",
-        c.op().schema.full_name()));
+    throw Unsupported(
+        fmt::format("[{}] a value for each element that the mask chooses: not implemented (ops); "
+                    "aten.masked_scatter and values that are the same for all are accepted",
+                    c.op().schema.full_name()));
   sizes[at] = 1;
   sizes.insert(sizes.begin() + at, static_cast<size_t>(rank), Expr(1));
   sizes.erase(sizes.begin() + at);
@@ -285,8 +285,9 @@ const OpDef kUnsafeIndex{
     .samples = {"$[5, 4], [i64[3]:index(5)]", "$[5, 4], [none, i64[2, 3]:index(4)]"},
     .can_fail = true};
 const OpDef kUnsafeIndexPut{
-    .schema = "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool "
-              "accumulate=False) -> Tensor",
+    .schema =
+        "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool "
+        "accumulate=False) -> Tensor",
     .types = kIndexPut.types,
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       return {call(b, "aten.index_put",
@@ -303,14 +304,14 @@ ir::Arg clamped_indices(Builder& b, const Call& c) {
   for (ir::Value* index : c.values("indices")) {
     Expr last = c.type("self").sizes[dim++] - 1;
     clamped.push_back(
-        index == nullptr ? nullptr
-                         : call(b, "aten.clamp", {Tensor{b, index}, 0, last}).value());
+        index == nullptr ? nullptr : call(b, "aten.clamp", {Tensor{b, index}, 0, last}).value());
   }
   return clamped;
 }
 const OpDef kUnsafeMaskedIndex{
-    .schema = "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar "
-              "fill) -> Tensor",
+    .schema =
+        "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar "
+        "fill) -> Tensor",
     .types = [](const Call& c) -> Types {
       if (c.type("mask").dtype != DType::boolean) c.fail(c.describe("mask") + " must be bool");
       return {ir::Type::tensor(c.type("self").dtype, result_sizes(c, plan_of(c)))};
@@ -324,8 +325,9 @@ const OpDef kUnsafeMaskedIndex{
                 "$[5, 4], bool[3], [i64[3]:index(7), i64[3]:index(6)], 0"},
     .can_fail = true};
 const OpDef kUnsafeMaskedPut{
-    .schema = "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] "
-              "indices, Tensor values) -> Tensor",
+    .schema =
+        "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] "
+        "indices, Tensor values) -> Tensor",
     .types = [](const Call& c) -> Types {
       plan_of(c);
       need_same_dtype(c, {"self", "values"});

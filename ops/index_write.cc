@@ -50,14 +50,13 @@ Tensors index_fill(Builder& b, const Call& c) {
   Tensor src = c.op().schema.overload == "int_Tensor"
                    ? expand(to(tensor(b, c, "value"), self.dtype()), part)
                    : call(b, "aten.full", {part, c.arg("value"), self.dtype()});
-  Tensor filled =
-      call(b, "tandem.scatter", {rows, dim, index, src, false, name_of_op(c).c_str()});
+  Tensor filled = call(b, "tandem.scatter", {rows, dim, index, src, false, name_of_op(c).c_str()});
   return {reshape(filled, sizes)};
 }
 // What was overwritten has no gradient; the value has that of all its copies.
 Gradients index_fill_vjp(Builder& b, const Call& c, Grads g) {
-  Gradients grads{{"self", call(b, "aten.index_fill.int_Scalar",
-                                {g[0], self_dim(c), c.arg("index"), 0})}};
+  Gradients grads{
+      {"self", call(b, "aten.index_fill.int_Scalar", {g[0], self_dim(c), c.arg("index"), 0})}};
   if (c.op().schema.overload == "int_Tensor") {
     Tensor index = tensor(b, c, "index");
     Tensor rows = g[0].rank() == 0 ? reshape(g[0], {1}) : g[0];
@@ -74,8 +73,8 @@ const OpDef kIndexFillScalar{
     .decompose = index_fill,
     .vjp = index_fill_vjp,
     .samples = {"$[3, 4], 0, i64[2]:index(3), 2", "$[3, 4], -1, i64[2]:index(4), 0",
-                "$[5], 0, i64[0], 1", "$[], 0, i64[1]:index(1), 3", "$[3, 40], 1, i64[]:index(5), 1",
-                "$[3], 0, i32[1], 1", "$[2, 2], 0, i64[1, 1], 1"},
+                "$[5], 0, i64[0], 1", "$[], 0, i64[1]:index(1), 3",
+                "$[3, 40], 1, i64[]:index(5), 1", "$[3], 0, i32[1], 1", "$[2, 2], 0, i64[1, 1], 1"},
     .sample_dtypes = DTypes::all,
     .inplace = true,
     .can_fail = true};
@@ -108,8 +107,7 @@ Types slices_types(const Call& c) {
   return unary_same(c);
 }
 const OpDef kIndexCopy{
-    .schema =
-        "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
+    .schema = "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
     .types =
         [](const Call& c) {
           need_index(c, "index");
@@ -122,27 +120,28 @@ const OpDef kIndexCopy{
       Sizes part = rows.sizes();
       part[self_dim(c)] = index.size(0);
       Tensor source = reshape(tensor(b, c, "source"), part);
-      Tensor copied = call(
-          b, "tandem.scatter", {rows, self_dim(c), index, source, false, name_of_op(c).c_str()});
+      Tensor copied = call(b, "tandem.scatter",
+                           {rows, self_dim(c), index, source, false, name_of_op(c).c_str()});
       return {reshape(copied, self.sizes())};
     },
     .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
-      Tensor rest =
-          call(b, "aten.index_fill.int_Scalar", {g[0], self_dim(c), c.arg("index"), 0});
+      Tensor rest = call(b, "aten.index_fill.int_Scalar", {g[0], self_dim(c), c.arg("index"), 0});
       Tensor read = call(b, "aten.index_select", {g[0], self_dim(c), c.arg("index")});
       return {{"self", rest}, {"source", reshape(read, c.type("source").sizes)}};
     },
     .samples = {"$[3, 4], 0, i64[1]:index(3), $[1, 4]", "$[3, 4], 1, i64[1]:index(4), $[3, 1]",
-                "$[5], 0, i64[0], $[0]", "$[9], 0, i64[]:index(5), $[]", "$[], 0, i64[1]:index(1), $[]",
-                "$[3, 4], 0, i64[2]:index(3), $[2, 5]", "$[3], 0, i32[1]:index(3), $[1]"},
+                "$[5], 0, i64[0], $[0]", "$[9], 0, i64[]:index(5), $[]",
+                "$[], 0, i64[1]:index(1), $[]", "$[3, 4], 0, i64[2]:index(3), $[2, 5]",
+                "$[3], 0, i32[1]:index(3), $[1]"},
     .sample_dtypes = DTypes::all,
     .inplace = true,
     .out = true,
     .can_fail = true};
 
 const OpDef kIndexReduce{
-    .schema = "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, "
-              "*, bool include_self=True) -> Tensor",
+    .schema =
+        "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, "
+        "*, bool include_self=True) -> Tensor",
     .types =
         [](const Call& c) {
           std::string reduce = c.string("reduce");
@@ -162,8 +161,8 @@ const OpDef kIndexReduce{
         source = reshape(source, part);
         index = expand(reshape(index, row), part);
       }
-      return {call(b, "aten.scatter_reduce.two", {self, self_dim(c), index, source,
-                                                  c.arg("reduce"), c.arg("include_self")})};
+      return {call(b, "aten.scatter_reduce.two",
+                   {self, self_dim(c), index, source, c.arg("reduce"), c.arg("include_self")})};
     },
     .samples = {"$[3, 4], 0, i64[5]:index(3), $[5, 4], \"prod\"",
                 "$[3, 4], 1, i64[3]:index(4), $[3, 3], \"mean\", include_self=false",
@@ -190,8 +189,8 @@ Types scatter_reduce_types(const Call& c) {
   if (two) names = {"sum", "prod", "mean", "amax", "amin", "max", "min"};
   if (std::find(names.begin(), names.end(), reduce) == names.end())
     c.fail(fmt::format("reduce \"{}\" is not known", reduce));
-  const ir::Op& plain = *op_table().find(c.op().schema.find("src") < 0 ? "aten.scatter.value"
-                                                                        : "aten.scatter.src");
+  const ir::Op& plain =
+      *op_table().find(c.op().schema.find("src") < 0 ? "aten.scatter.value" : "aten.scatter.src");
   return plain.types(Call(plain, {c.args().begin(), c.args().begin() + 4}));
 }
 
@@ -306,15 +305,15 @@ Gradients scatter_reduce_vjp(Builder& b, const Call& c, Grads g) {
     if (shares.src.size(i) == whole[i]) continue;
     Sizes wider = shares.src.sizes();
     wider[i] = whole[i];
-    shares.src =
-        call(b, "aten.slice_backward", {shares.src, wider, i, 0, shares.src.size(i), 1});
+    shares.src = call(b, "aten.slice_backward", {shares.src, wider, i, 0, shares.src.size(i), 1});
   }
   return {{"self", reshape(to(shares.self, c.type("self").dtype), c.type("self").sizes)},
           {"src", reshape(to(shares.src, src.dtype), src.sizes)}};
 }
 const OpDef kScatterReduce{
-    .schema = "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str "
-              "reduce, *, bool include_self=True) -> Tensor",
+    .schema =
+        "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str "
+        "reduce, *, bool include_self=True) -> Tensor",
     .types = scatter_reduce_types,
     .decompose = scatter_reduce,
     .vjp = scatter_reduce_vjp,
@@ -336,8 +335,9 @@ const OpDef kScatterReduce{
     .can_fail = true};
 constexpr std::string_view kNoReduceGradient = "PyTorch defines none; scatter_reduce has one";
 const OpDef kScatterSrcReduce{
-    .schema = "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str "
-              "reduce) -> Tensor",
+    .schema =
+        "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str "
+        "reduce) -> Tensor",
     .types = scatter_reduce_types,
     .decompose = scatter_reduce,
     .no_grad = kNoReduceGradient,
@@ -347,8 +347,9 @@ const OpDef kScatterSrcReduce{
     .inplace = true,
     .can_fail = true};
 const OpDef kScatterValueReduce{
-    .schema = "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str "
-              "reduce) -> Tensor",
+    .schema =
+        "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str "
+        "reduce) -> Tensor",
     .types = scatter_reduce_types,
     .decompose = scatter_reduce,
     .no_grad = kNoReduceGradient,
@@ -432,8 +433,7 @@ const OpDef kTakeAlongDim{
         Tensor x = tensor(b, c, name);
         return along ? expand(x, along_sizes(c, name)) : flat(x);
       };
-      return {call(b, "aten.gather",
-                   {spread("self"), along ? self_dim(c) : 0, spread("indices")})};
+      return {call(b, "aten.gather", {spread("self"), along ? self_dim(c) : 0, spread("indices")})};
     },
     .samples = {"$[3, 4], i64[3, 2]:index(4), 1", "$[3, 4], i64[1, 4]:index(3), 0",
                 "$[1, 4], i64[5, 2]:index(4), 1", "$[3, 4], i64[2, 3]:index(12)",
@@ -468,10 +468,10 @@ const OpDef kMaskedScatter{
     .out = true,
     .can_fail = true};
 
-const OpDef* const kOps[] = {&kIndexFillScalar, &kIndexFillTensor, &kIndexCopy,
-                             &kIndexReduce,     &kScatterReduce,   &kScatterSrcReduce,
-                             &kScatterValueReduce, &kTake,         &kPut,
-                             &kTakeAlongDim,    &kMaskedScatter};
+const OpDef* const kOps[] = {
+    &kIndexFillScalar,  &kIndexFillTensor,    &kIndexCopy, &kIndexReduce, &kScatterReduce,
+    &kScatterSrcReduce, &kScatterValueReduce, &kTake,      &kPut,         &kTakeAlongDim,
+    &kMaskedScatter};
 
 }  // namespace
 

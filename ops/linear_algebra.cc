@@ -1,6 +1,6 @@
-// Products by other names: of vectors, of outer and inner dimensions, chains and powers of matrices.
-// A product with a vector is a sum over rows, which no library does faster; other products go to mm
-// and bmm. Sums of 16-bit floats are wide until the end.
+// Products by other names: of vectors, of outer and inner dimensions, chains and powers of
+// matrices. A product with a vector is a sum over rows, which no library does faster; other
+// products go to mm and bmm. Sums of 16-bit floats are wide until the end.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -100,8 +100,9 @@ Types added_types(const Call& c, const ir::Type& product) {
   return {product};
 }
 const OpDef kAddmv{
-    .schema = "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) "
-              "-> Tensor",
+    .schema =
+        "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) "
+        "-> Tensor",
     .types =
         [](const Call& c) {
           need_same_dtype(c, {"self", "mat"});
@@ -113,7 +114,8 @@ const OpDef kAddmv{
       return {scaled_sum(b, c, product)};
     },
     .samples = {"$[3], $[3, 4], $[4]", "$[], $[3, 4], $[4], beta=0.5, alpha=2.0",
-                "$[1], $[3, 4], $[4], beta=0", "$[3], $[3, 0], $[0], beta=2", "$[4], $[3, 4], $[4]"},
+                "$[1], $[3, 4], $[4], beta=0", "$[3], $[3, 0], $[0], beta=2",
+                "$[4], $[3, 4], $[4]"},
     .inplace = true,
     .out = true};
 
@@ -139,32 +141,33 @@ const OpDef kGer{.schema = "aten::ger(Tensor self, Tensor vec2) -> Tensor",
                  .samples = kOuterSamples,
                  .sample_dtypes = DTypes::all,
                  .out = true};
-const OpDef kAddr{
-    .schema = "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar "
-              "alpha=1) -> Tensor",
-    .types = [](const Call& c) -> Types {
-      need_factor(c, "vec1", 1);
-      need_factor(c, "vec2", 1);
-      need_number(c, "self");
-      DType dtype = common_dtype(c, {"self", "vec1", "vec2"});
-      return added_types(
-          c, ir::Type::tensor(dtype, {c.type("vec1").sizes[0], c.type("vec2").sizes[0]}));
-    },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      DType wide = compute_type(c.result()->type.dtype);
-      Tensor left = to(unsqueeze(tensor(b, c, "vec1"), 1), wide);
-      return {scaled_sum(b, c, left * to(tensor(b, c, "vec2"), wide))};
-    },
-    .samples = {"$[3, 4], $[3], $[4]", "$[4], $[3], $[4], beta=2, alpha=3",
-                "$[3, 1], $[3], $[4], beta=0", "$[3, 4], $[4], $[3]"},
-    .sample_dtypes = DTypes::numbers,
-    .inplace = true,
-    .out = true};
+const OpDef kAddr{.schema =
+                      "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar "
+                      "alpha=1) -> Tensor",
+                  .types = [](const Call& c) -> Types {
+                    need_factor(c, "vec1", 1);
+                    need_factor(c, "vec2", 1);
+                    need_number(c, "self");
+                    DType dtype = common_dtype(c, {"self", "vec1", "vec2"});
+                    return added_types(c, ir::Type::tensor(dtype, {c.type("vec1").sizes[0],
+                                                                   c.type("vec2").sizes[0]}));
+                  },
+                  .decompose = [](Builder& b, const Call& c) -> Tensors {
+                    DType wide = compute_type(c.result()->type.dtype);
+                    Tensor left = to(unsqueeze(tensor(b, c, "vec1"), 1), wide);
+                    return {scaled_sum(b, c, left * to(tensor(b, c, "vec2"), wide))};
+                  },
+                  .samples = {"$[3, 4], $[3], $[4]", "$[4], $[3], $[4], beta=2, alpha=3",
+                              "$[3, 1], $[3], $[4], beta=0", "$[3, 4], $[4], $[3]"},
+                  .sample_dtypes = DTypes::numbers,
+                  .inplace = true,
+                  .out = true};
 
 // sum over the batch is a longer sum: [n, b m] times [b m, p]
 const OpDef kAddbmm{
-    .schema = "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar "
-              "alpha=1) -> Tensor",
+    .schema =
+        "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar "
+        "alpha=1) -> Tensor",
     .types = [](const Call& c) -> Types {
       std::vector<ir::Arg> factors{c.arg("batch1"), c.arg("batch2")};
       ir::Type product = types_of("aten.bmm", factors)[0];
@@ -179,28 +182,28 @@ const OpDef kAddbmm{
       right = reshape(right, {length, right.size(2)});
       return {call(b, "aten.addmm", {c.arg("self"), left, right, c.arg("beta"), c.arg("alpha")})};
     },
-    .samples = {"$[3, 5], $[2, 3, 4], $[2, 4, 5]", "$[5], $[2, 3, 4], $[2, 4, 5], beta=0.5, alpha=2.0",
+    .samples = {"$[3, 5], $[2, 3, 4], $[2, 4, 5]",
+                "$[3, 5], $[2, 3, 4], $[2, 4, 5], beta=0.5, alpha=2.0",
                 "$[3, 5], $[0, 3, 4], $[0, 4, 5]", "$[3, 5], $[2, 3, 4], $[3, 4, 5]"},
     .inplace = true,
     .out = true};
 
-const OpDef kVecdot{
-    .schema = "aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor",
-    .types = [](const Call& c) -> Types {
-      need_same_dtype(c, {"x", "y"});
-      need_number(c, "x");
-      Sizes sizes = broadcast(c, c.type("x").sizes, c.type("y").sizes);
-      if (sizes.empty()) c.fail("needs a dimension");
-      sizes.erase(sizes.begin() + c.dim("dim", static_cast<int64_t>(sizes.size())));
-      return {ir::Type::tensor(c.type("x").dtype, sizes)};
-    },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor terms = widened(tensor(b, c, "x")) * widened(tensor(b, c, "y"));
-      return {to(sum(terms, {c.dim("dim", terms.rank())}), c.result()->type.dtype)};
-    },
-    .samples = {"f32[3, 4], f32[3, 4]", "f64[2, 3, 4], f64[3, 4], dim=1", "bf16[5], bf16[5]",
-                "f64[0], f64[0]", "f64[3, 4], f64[4]"},
-    .out = true};
+const OpDef kVecdot{.schema = "aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor",
+                    .types = [](const Call& c) -> Types {
+                      need_same_dtype(c, {"x", "y"});
+                      need_number(c, "x");
+                      Sizes sizes = broadcast(c, c.type("x").sizes, c.type("y").sizes);
+                      if (sizes.empty()) c.fail("needs a dimension");
+                      sizes.erase(sizes.begin() + c.dim("dim", static_cast<int64_t>(sizes.size())));
+                      return {ir::Type::tensor(c.type("x").dtype, sizes)};
+                    },
+                    .decompose = [](Builder& b, const Call& c) -> Tensors {
+                      Tensor terms = widened(tensor(b, c, "x")) * widened(tensor(b, c, "y"));
+                      return {to(sum(terms, {c.dim("dim", terms.rank())}), c.result()->type.dtype)};
+                    },
+                    .samples = {"f32[3, 4], f32[3, 4]", "f64[2, 3, 4], f64[3, 4], dim=1",
+                                "bf16[5], bf16[5]", "f64[0], f64[0]", "f64[3, 4], f64[4]"},
+                    .out = true};
 
 // --- any dimensions
 // -------------------------------------------------------------------------------
@@ -278,8 +281,9 @@ Tensors contract(Builder& b, const Call& c) {
   return {reshape(mm(left, right), c.result()->type.sizes)};
 }
 const OpDef kTensordot{
-    .schema = "aten::tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> "
-              "Tensor",
+    .schema =
+        "aten::tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> "
+        "Tensor",
     .types = contracted_types,
     .decompose = contract,
     .samples = {"$[2, 3, 4], $[4, 3, 5], [1, 2], [1, 0]", "$[3, 4], $[5], [], []",
@@ -299,14 +303,15 @@ const OpDef kInner{.schema = "aten::inner(Tensor self, Tensor other) -> Tensor",
                      if (scales) return {self_of(b, c) * tensor(b, c, "other")};
                      return contract(b, c);
                    },
-                   .samples = {"$[5], $[5]", "$[2, 3, 4], $[5, 4]", "$[], $[2, 3]", "$[3, 0], $[2, 0]",
-                               "$[3, 4], $[4, 3]"},
+                   .samples = {"$[5], $[5]", "$[2, 3, 4], $[5, 4]", "$[], $[2, 3]",
+                               "$[3, 0], $[2, 0]", "$[3, 4], $[4, 3]"},
                    .out = true};
 
 /// y[.., o] = x1[.., i] w[o, i, j] x2[.., j] + bias[o]
 const OpDef kBilinear{
-    .schema = "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> "
-              "Tensor",
+    .schema =
+        "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> "
+        "Tensor",
     .types = [](const Call& c) -> Types {
       need_rank(c, "weight", 3, 3);
       need_same_dtype(c, {"input1", "input2", "weight"});
@@ -320,7 +325,8 @@ const OpDef kBilinear{
       need_equal(c, left.back(), w[1]);
       need_equal(c, right.back(), w[2]);
       left.back() = w[0];
-      if (c.has("bias") && (c.type("bias").rank() != 1 || !equal_sizes(c.type("bias").sizes[0], w[0])))
+      if (c.has("bias") &&
+          (c.type("bias").rank() != 1 || !equal_sizes(c.type("bias").sizes[0], w[0])))
         c.fail(c.describe("bias") + " does not fit weight");
       return {ir::Type::tensor(c.type("input1").dtype, left)};
     },
@@ -480,30 +486,29 @@ Sizes padded(const Sizes& sizes, size_t rank) {
   result.insert(result.end(), sizes.begin(), sizes.end());
   return result;
 }
-const OpDef kKron{.schema = "aten::kron(Tensor self, Tensor other) -> Tensor",
-                  .types = [](const Call& c) -> Types {
-                    size_t rank = std::max(c.type("self").sizes.size(), c.type("other").sizes.size());
-                    Sizes sizes = padded(c.type("self").sizes, rank);
-                    Sizes right = padded(c.type("other").sizes, rank);
-                    for (size_t i = 0; i < rank; ++i) sizes[i] = sizes[i] * right[i];
-                    return {ir::Type::tensor(common_dtype(c, {"self", "other"}), sizes)};
-                  },
-                  .decompose = [](Builder& b, const Call& c) -> Tensors {
-                    size_t rank = c.result()->type.sizes.size();
-                    Sizes left;
-                    Sizes right;
-                    for (Expr size : padded(c.type("self").sizes, rank))
-                      left.insert(left.end(), {size, Expr(1)});
-                    for (Expr size : padded(c.type("other").sizes, rank))
-                      right.insert(right.end(), {Expr(1), size});
-                    Tensor product =
-                        reshape(self_of(b, c), left) * reshape(tensor(b, c, "other"), right);
-                    return {reshape(product, c.result()->type.sizes)};
-                  },
-                  .samples = {"$[2, 3], $[3, 2]", "$[2], $[3, 2]", "$[2, 3, 2], $[2]", "$[], $[3]",
-                              "$[0, 2], $[3]", "$[2, 2], f32[2, 2]"},
-                  .sample_dtypes = DTypes::numbers,
-                  .out = true};
+const OpDef kKron{
+    .schema = "aten::kron(Tensor self, Tensor other) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      size_t rank = std::max(c.type("self").sizes.size(), c.type("other").sizes.size());
+      Sizes sizes = padded(c.type("self").sizes, rank);
+      Sizes right = padded(c.type("other").sizes, rank);
+      for (size_t i = 0; i < rank; ++i) sizes[i] = sizes[i] * right[i];
+      return {ir::Type::tensor(common_dtype(c, {"self", "other"}), sizes)};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      size_t rank = c.result()->type.sizes.size();
+      Sizes left;
+      Sizes right;
+      for (Expr size : padded(c.type("self").sizes, rank)) left.insert(left.end(), {size, Expr(1)});
+      for (Expr size : padded(c.type("other").sizes, rank))
+        right.insert(right.end(), {Expr(1), size});
+      Tensor product = reshape(self_of(b, c), left) * reshape(tensor(b, c, "other"), right);
+      return {reshape(product, c.result()->type.sizes)};
+    },
+    .samples = {"$[2, 3], $[3, 2]", "$[2], $[3, 2]", "$[2, 3, 2], $[2]", "$[], $[3]",
+                "$[0, 2], $[3]", "$[2, 2], f32[2, 2]"},
+    .sample_dtypes = DTypes::numbers,
+    .out = true};
 
 // --- cross
 // ----------------------------------------------------------------------------------------
@@ -561,11 +566,26 @@ const OpDef kLinalgCross{
     .sample_dtypes = DTypes::numbers,
     .out = true};
 
-const OpDef* const kOps[] = {
-    &kDot,          &kVdot,     &kMv,          &kAddmv,     &kOuter,       &kGer,
-    &kAddr,         &kAddbmm,   &kVecdot,      &kLinalgMatmul, &kTensordot, &kInner,
-    &kBilinear,     &kChainMatmul, &kMultiDot, &kMatrixPower, &kLinalgMatrixPower,
-    &kKron,         &kCross,    &kLinalgCross};
+const OpDef* const kOps[] = {&kDot,
+                             &kVdot,
+                             &kMv,
+                             &kAddmv,
+                             &kOuter,
+                             &kGer,
+                             &kAddr,
+                             &kAddbmm,
+                             &kVecdot,
+                             &kLinalgMatmul,
+                             &kTensordot,
+                             &kInner,
+                             &kBilinear,
+                             &kChainMatmul,
+                             &kMultiDot,
+                             &kMatrixPower,
+                             &kLinalgMatrixPower,
+                             &kKron,
+                             &kCross,
+                             &kLinalgCross};
 
 }  // namespace
 

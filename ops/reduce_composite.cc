@@ -29,20 +29,26 @@ Tensor nan_sum(Builder& b, const Call& c) {
   if (is_float(x.dtype())) x = where(is_number(x), x, 0.0);
   return call(b, "aten.sum.dim_IntList", {x, c.arg("dim"), c.arg("keepdim"), c.arg("dtype")});
 }
-const Samples kNanSamples = {"$[3, 4]", "$[3, 4], [1]", "$[2, 3, 4], [0, 2], true",
-                             "$[5, 33]:special, [1]", "$[0]", "$[3, 4], [0], dtype=f64",
+const Samples kNanSamples = {"$[3, 4]",
+                             "$[3, 4], [1]",
+                             "$[2, 3, 4], [0, 2], true",
+                             "$[5, 33]:special, [1]",
+                             "$[0]",
+                             "$[3, 4], [0], dtype=f64",
                              "$[3, 4], [2]"};
-const OpDef kNansum{.schema = "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, "
-                              "ScalarType? dtype=None) -> Tensor",
-                    .types =
-                        [](const Call& c) { return types_of("aten.sum.dim_IntList", sum_args(c)); },
-                    .decompose = [](Builder& b, const Call& c) -> Tensors { return {nan_sum(b, c)}; },
-                    .samples = kNanSamples,
-                    .sample_dtypes = DTypes::numbers,
-                    .out = true};
+const OpDef kNansum{
+    .schema =
+        "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, "
+        "ScalarType? dtype=None) -> Tensor",
+    .types = [](const Call& c) { return types_of("aten.sum.dim_IntList", sum_args(c)); },
+    .decompose = [](Builder& b, const Call& c) -> Tensors { return {nan_sum(b, c)}; },
+    .samples = kNanSamples,
+    .sample_dtypes = DTypes::numbers,
+    .out = true};
 const OpDef kNanmean{
-    .schema = "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? "
-              "dtype=None) -> Tensor",
+    .schema =
+        "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? "
+        "dtype=None) -> Tensor",
     .types =
         [](const Call& c) {
           need_float(c, "self");
@@ -85,8 +91,9 @@ std::vector<ir::Arg> extremum_args(const Call& c) {
           c.arg("keepdim")};
 }
 const OpDef kAminmax{
-    .schema = "aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, "
-              "Tensor max)",
+    .schema =
+        "aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, "
+        "Tensor max)",
     .types = [](const Call& c) -> Types {
       ir::Type type = types_of("aten.amax", extremum_args(c))[0];
       return {type, type};
@@ -120,17 +127,15 @@ Tensors as_norm(Builder& b, const Call& c) {
   std::vector<ir::Arg> args = norm_args(c);
   return {call(b, "aten.linalg_vector_norm", {args.begin(), args.end()})};
 }
-#define TANDEM_NORM(Name, text, ...)                                             \
-  const OpDef Name {                                                             \
-    .schema = "aten::" text " -> Tensor", .types = norm_types, .decompose = as_norm, \
-    .samples = {                                                                 \
-      __VA_ARGS__                                                                \
-    }                                                                            \
+#define TANDEM_NORM(Name, text, ...)                                                              \
+  const OpDef Name {                                                                              \
+    .schema = "aten::" text " -> Tensor", .types = norm_types, .decompose = as_norm, .samples = { \
+      __VA_ARGS__                                                                                 \
+    }                                                                                             \
   }
 TANDEM_NORM(kNorm, "norm.Scalar(Tensor self, Scalar p=2)", "$[3, 4]", "$[3, 4], 1", "$[3, 4], 3",
             "$[5], inf", "$[]", "$[0]");
-TANDEM_NORM(kNormDim,
-            "norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False)",
+TANDEM_NORM(kNormDim, "norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False)",
             "$[3, 4], 2, [1]", "$[3, 4], none, [0], true", "$[3, 4], 1, [0, 1]", "$[3, 4], 2, []");
 TANDEM_NORM(kNormDtype, "norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype)",
             "f32[3, 4], 2, dtype=f64", "$[3, 4], none, dtype=f64");
@@ -181,11 +186,10 @@ NormPlan matrix_norm_plan(const Call& c) {
 NormPlan norm_plan(const Call& c) {
   if (c.op().schema.name == "aten::linalg_matrix_norm") return matrix_norm_plan(c);
   size_t dims = c.has("dim") ? c.ints("dim").size() : self_sizes(c).size();
-  bool named = c.op().schema.overload == "ord_str" || (c.op().functional != nullptr &&
-               c.op().functional->schema.overload == "ord_str");
+  bool named = c.op().schema.overload == "ord_str" ||
+               (c.op().functional != nullptr && c.op().functional->schema.overload == "ord_str");
   if (!c.has("ord") || (dims == 1 && !named)) return {NormKind::vector};
-  if (dims > 2 || dims == 0)
-    c.fail(fmt::format("an order over {} dimensions is no norm", dims));
+  if (dims > 2 || dims == 0) c.fail(fmt::format("an order over {} dimensions is no norm", dims));
   return matrix_norm_plan(c);
 }
 DType norm_dtype(const Call& c) { return c.dtype("dtype", c.type("self").dtype); }
@@ -193,16 +197,19 @@ std::vector<ir::Arg> vector_args(const Call& c) {
   ir::Arg order = c.has("ord") ? c.arg("ord") : ir::Arg(2.0);
   return {c.arg("self"), order, c.arg("dim"), c.arg("keepdim"), c.arg("dtype")};
 }
+/// The largest of no sums is 0.
+bool compares_none(const Call& c, const NormPlan& plan) {
+  return self_sizes(c)[matrix_dims(c)[plan.kind == NormKind::columns]] == Expr(0);
+}
 Types any_norm_types(const Call& c) {
   need_float(c, "self");
   NormPlan plan = norm_plan(c);
   if (plan.kind == NormKind::vector) return types_of("aten.linalg_vector_norm", vector_args(c));
   std::vector<int64_t> dims = matrix_dims(c);
-  bool least_over_nothing = plan.kind != NormKind::frobenius &&
-                            self_sizes(c)[dims[plan.kind == NormKind::columns]] == Expr(0);
-  if (least_over_nothing) c.fail("a reduction without an identity over an empty dimension");
-  return {ir::Type::tensor(norm_dtype(c),
-                           reduced_sizes(self_sizes(c), dims, c.boolean("keepdim")))};
+  if (plan.least && compares_none(c, plan))
+    c.fail("a reduction without an identity over an empty dimension");
+  return {
+      ir::Type::tensor(norm_dtype(c), reduced_sizes(self_sizes(c), dims, c.boolean("keepdim")))};
 }
 // columns: the largest sum of |x| over rows; rows: over columns.
 Tensors any_norm(Builder& b, const Call& c) {
@@ -214,29 +221,31 @@ Tensors any_norm(Builder& b, const Call& c) {
   bool keep = c.boolean("keepdim");
   if (plan.kind == NormKind::frobenius)
     return {call(b, "aten.linalg_vector_norm", {args[0], 2.0, dims, keep, args[4]})};
+  const ir::Type& result = c.result()->type;
+  if (compares_none(c, plan)) return {full(b, result.sizes, 0, result.dtype)};
   int64_t summed = dims[plan.kind == NormKind::rows];
   int64_t compared = dims[plan.kind == NormKind::columns];
   Tensor sums = sum(widened(abs(to(self_of(b, c), norm_dtype(c)))), {summed}, true);
-  Tensor norm = call(b, plan.least ? "aten.amin" : "aten.amax",
-                     {sums, std::vector<int64_t>{compared}, true});
-  return {to(reshape(norm, c.result()->type.sizes), c.result()->type.dtype)};
+  Tensor norm =
+      call(b, plan.least ? "aten.amin" : "aten.amax", {sums, std::vector<int64_t>{compared}, true});
+  return {to(reshape(norm, result.sizes), result.dtype)};
 }
-#define TANDEM_LINALG_NORM(Name, text, has_out, ...)                                             \
-  const OpDef Name {                                                                             \
-    .schema = "aten::" text ", bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",        \
-    .types = any_norm_types, .decompose = any_norm, .samples = {__VA_ARGS__}, .out = has_out     \
+#define TANDEM_LINALG_NORM(Name, text, has_out, ...)                                         \
+  const OpDef Name {                                                                         \
+    .schema = "aten::" text ", bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",    \
+    .types = any_norm_types, .decompose = any_norm, .samples = {__VA_ARGS__}, .out = has_out \
   }
-TANDEM_LINALG_NORM(kLinalgNorm, "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None",
-                   true, "$[3, 4]", "$[2, 3, 4]", "$[5], 1", "$[3, 4], 1", "$[3, 4], inf",
+TANDEM_LINALG_NORM(kLinalgNorm, "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None", true,
+                   "$[3, 4]", "$[2, 3, 4]", "$[5], 1", "$[3, 4], 1", "$[3, 4], inf",
                    "$[3, 4], -1, [0, 1], true", "$[2, 3, 4], 3, [1]", "$[2, 3, 4], -inf, [2, 0]",
                    "$[2, 3, 4], 1", "f32[3], none, none, false, dtype=f64");
 TANDEM_LINALG_NORM(kLinalgNormName, "linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None",
                    false, "$[3, 4], \"fro\"", "$[2, 3, 4], \"fro\", [0, 2], true",
                    "$[3, 4], \"no\"");
-TANDEM_LINALG_NORM(kMatrixNorm,
-                   "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1]", true,
-                   "$[3, 4], 1", "$[2, 3, 4], inf, [0, 1], true", "$[3, 4], -1", "$[3, 4], 3",
-                   "$[3], 1", "$[3, 4], 1, [0, 0]", "$[2, 0, 3], 1", "$[0, 3], inf");
+TANDEM_LINALG_NORM(kMatrixNorm, "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1]",
+                   true, "$[3, 4], 1", "$[2, 3, 4], inf, [0, 1], true", "$[3, 4], -1", "$[3, 4], 3",
+                   "$[3], 1", "$[3, 4], 1, [0, 0]", "$[2, 0, 3], 1", "$[0, 3], inf",
+                   "$[0, 3], -inf", "$[3, 0], 1");
 TANDEM_LINALG_NORM(kMatrixNormName,
                    "linalg_matrix_norm.str_ord(Tensor self, str ord=\"fro\", int[] dim=[-2, -1]",
                    false, "$[3, 4]", "$[2, 3, 4], \"fro\", [0, 1], true");
@@ -301,50 +310,50 @@ Neighbours neighbours(Tensor x, int64_t dim) {
   return {part(x, dim, 1, n), part(x, dim, 0, sym::max(n - 1, 0))};
 }
 
-const OpDef kDiff{
-    .schema = "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? "
-              "append=None) -> Tensor",
-    .types = [](const Call& c) -> Types {
-      int64_t dim = dim_of(c, "self");
-      if (c.constant("n") < 0) c.fail(c.describe("n") + " must not be negative");
-      Sizes sizes = self_sizes(c);
-      Promotion promotion;
-      promotion.add(c.type("self"));
-      if (c.constant("n") == 0) return {ir::Type::tensor(promotion.result(), sizes)};
-      for (std::string_view name : {"prepend", "append"}) {
-        if (!c.has(name)) continue;
-        Sizes own = c.type(name).sizes;
-        if (own.size() != sizes.size())
-          c.fail(c.describe(name) + " must have as many dimensions as self");
-        sizes[dim] = sizes[dim] + own[dim];
-        own[dim] = sizes[dim];
-        if (!same_sizes(own, sizes))
-          c.fail(c.describe(name) + " must have self's sizes but for dimension dim");
-        promotion.add(c.type(name));
-      }
-      sizes[dim] = sym::max(sizes[dim] - c.constant("n"), 0);
-      return {ir::Type::tensor(promotion.result(), sizes)};
-    },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      int64_t dim = dim_of(c, "self");
-      if (c.constant("n") == 0) return {call(b, "aten.clone", {self_of(b, c)})};
-      Tensors parts;
-      if (c.has("prepend")) parts.push_back({b, c.value("prepend")});
-      parts.push_back(self_of(b, c));
-      if (c.has("append")) parts.push_back({b, c.value("append")});
-      Tensor x = parts.size() > 1 ? cat(parts, dim) : parts[0];
-      for (int64_t i = 0; i < c.constant("n"); ++i) {
-        Neighbours pair = neighbours(x, dim);
-        bool is_bool = x.dtype() == DType::boolean;
-        x = is_bool ? compare("ne", pair.right, pair.left) : pair.right - pair.left;
-      }
-      return {reshape(x, c.result()->type.sizes)};
-    },
-    .samples = {"$[5]", "$[3, 4]", "$[3, 5], 2", "$[3, 4], 1, 0", "$[3, 4], 0", "$[3, 4], 9",
-                "$[3, 4], 1, 1, $[3, 1], $[3, 2]", "$[3, 4], 1, 0, none, $[1, 4]", "$[]",
-                "$[3], -1", "$[0]"},
-    .sample_dtypes = DTypes::all,
-    .out = true};
+const OpDef kDiff{.schema =
+                      "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? "
+                      "append=None) -> Tensor",
+                  .types = [](const Call& c) -> Types {
+                    int64_t dim = dim_of(c, "self");
+                    if (c.constant("n") < 0) c.fail(c.describe("n") + " must not be negative");
+                    Sizes sizes = self_sizes(c);
+                    Promotion promotion;
+                    promotion.add(c.type("self"));
+                    if (c.constant("n") == 0) return {ir::Type::tensor(promotion.result(), sizes)};
+                    for (std::string_view name : {"prepend", "append"}) {
+                      if (!c.has(name)) continue;
+                      Sizes own = c.type(name).sizes;
+                      if (own.size() != sizes.size())
+                        c.fail(c.describe(name) + " must have as many dimensions as self");
+                      sizes[dim] = sizes[dim] + own[dim];
+                      own[dim] = sizes[dim];
+                      if (!same_sizes(own, sizes))
+                        c.fail(c.describe(name) + " must have self's sizes but for dimension dim");
+                      promotion.add(c.type(name));
+                    }
+                    sizes[dim] = sym::max(sizes[dim] - c.constant("n"), 0);
+                    return {ir::Type::tensor(promotion.result(), sizes)};
+                  },
+                  .decompose = [](Builder& b, const Call& c) -> Tensors {
+                    int64_t dim = dim_of(c, "self");
+                    if (c.constant("n") == 0) return {call(b, "aten.clone", {self_of(b, c)})};
+                    Tensors parts;
+                    if (c.has("prepend")) parts.push_back({b, c.value("prepend")});
+                    parts.push_back(self_of(b, c));
+                    if (c.has("append")) parts.push_back({b, c.value("append")});
+                    Tensor x = parts.size() > 1 ? cat(parts, dim) : parts[0];
+                    for (int64_t i = 0; i < c.constant("n"); ++i) {
+                      Neighbours pair = neighbours(x, dim);
+                      bool is_bool = x.dtype() == DType::boolean;
+                      x = is_bool ? compare("ne", pair.right, pair.left) : pair.right - pair.left;
+                    }
+                    return {reshape(x, c.result()->type.sizes)};
+                  },
+                  .samples = {"$[5]", "$[3, 4]", "$[3, 5], 2", "$[3, 4], 1, 0", "$[3, 4], 0",
+                              "$[3, 4], 9", "$[3, 4], 1, 1, $[3, 1], $[3, 2]",
+                              "$[3, 4], 1, 0, none, $[1, 4]", "$[]", "$[3], -1", "$[0]"},
+                  .sample_dtypes = DTypes::all,
+                  .out = true};
 
 /// dx for each pair of neighbours, to be multiplied with values along dim.
 Tensor spacing(Builder& b, const Call& c, int64_t dim) {
@@ -381,8 +390,8 @@ Types area_types(const Call& c, bool cumulative) {
     const ir::Type& x = c.type("x");
     if (x.dtype == DType::boolean) c.fail(c.describe("x") + " must not be bool");
     promotion.add(x);
-    bool fits = x.rank() >= 1 && x.rank() <= y.rank() &&
-                (x.rank() == 1 ? x.sizes[0] == sizes[dim] : true);
+    bool fits =
+        x.rank() >= 1 && x.rank() <= y.rank() && (x.rank() == 1 ? x.sizes[0] == sizes[dim] : true);
     if (!fits) c.fail(fmt::format("{} does not fit {}", c.describe("x"), c.describe("y")));
     if (x.rank() > 1) sizes = broadcast(c, sizes, x.sizes);
   } else {
@@ -408,12 +417,12 @@ Tensors integral(Builder& b, const Call& c) {
   Tensor total = cumulative ? call(b, "aten.cumsum", {doubled, dim}) : sum(doubled, {dim});
   return {to(total / 2.0, result.dtype)};
 }
-#define TANDEM_INTEGRAL(Name, text, cumulative, ...)                                            \
-  const OpDef Name {                                                                            \
-    .schema = "aten::" text ", int dim=-1) -> Tensor", .types = integral_types<cumulative>,     \
-    .decompose = integral<cumulative>, .samples = {                                             \
-      __VA_ARGS__                                                                               \
-    }                                                                                           \
+#define TANDEM_INTEGRAL(Name, text, cumulative, ...)                                        \
+  const OpDef Name {                                                                        \
+    .schema = "aten::" text ", int dim=-1) -> Tensor", .types = integral_types<cumulative>, \
+    .decompose = integral<cumulative>, .samples = {                                         \
+      __VA_ARGS__                                                                           \
+    }                                                                                       \
   }
 TANDEM_INTEGRAL(kTrapezoidX, "trapezoid.x(Tensor y, Tensor x, *", false, "$[5], $[5]",
                 "$[3, 5], $[5]", "$[5, 3], $[5], dim=0", "$[3, 5], $[3, 5]", "$[3, 5], $[4]");
@@ -433,12 +442,30 @@ const OpDef kSpecialLogsumexp{
     .decompose = other_call<"aten.logsumexp">,
     .samples = {"$[3, 4], [1]", "$[3, 4], [0], true"}};
 
-const OpDef* const kOps[] = {
-    &kNansum,     &kNanmean,        &kCountNonzero, &kCountNonzeroDims,     &kAminmax,
-    &kNorm,       &kNormDim,        &kNormDtype,    &kNormDimDtype,         &kFrobeniusDim,
-    &kLinalgNorm, &kLinalgNormName, &kMatrixNorm,   &kMatrixNormName,       &kDist,
-    &kRenorm,     &kDiff,           &kTrapezoidX,   &kTrapezoid,            &kTrapzX,
-    &kTrapz,      &kCumulativeTrapezoidX,           &kCumulativeTrapezoid,  &kSpecialLogsumexp};
+const OpDef* const kOps[] = {&kNansum,
+                             &kNanmean,
+                             &kCountNonzero,
+                             &kCountNonzeroDims,
+                             &kAminmax,
+                             &kNorm,
+                             &kNormDim,
+                             &kNormDtype,
+                             &kNormDimDtype,
+                             &kFrobeniusDim,
+                             &kLinalgNorm,
+                             &kLinalgNormName,
+                             &kMatrixNorm,
+                             &kMatrixNormName,
+                             &kDist,
+                             &kRenorm,
+                             &kDiff,
+                             &kTrapezoidX,
+                             &kTrapezoid,
+                             &kTrapzX,
+                             &kTrapz,
+                             &kCumulativeTrapezoidX,
+                             &kCumulativeTrapezoid,
+                             &kSpecialLogsumexp};
 
 }  // namespace
 

@@ -512,10 +512,12 @@ const OpDef kVectorNorm{
                 "$[3, 4], 3, [1]", "$[3, 4], 0", "$[0]", "$[300]"}};
 
 const OpDef* const kOps[] = {
-    &kProd,   &kProdDim, &kMax,           &kMin,     &kMaxOther,  &kMinOther,      &kMaxDim,
-    &kMinDim, &kArgmax,  &kArgmin,        &kAny,     &kAnyDim,    &kAnyDims,       &kAll,
-    &kAllDim, &kAllDims, &kCumsum,        &kVar,     &kVarDim,    &kVarCorrection, &kVarMean, &kVarMeanAll, &kVarMeanDim,
-    &kStd,    &kStdDim,  &kStdCorrection, &kStdMean, &kStdMeanAll, &kStdMeanDim, &kLogsumexp, &kVectorNorm};
+    &kProd,      &kProdDim,       &kMax,     &kMin,        &kMaxOther,   &kMinOther,
+    &kMaxDim,    &kMinDim,        &kArgmax,  &kArgmin,     &kAny,        &kAnyDim,
+    &kAnyDims,   &kAll,           &kAllDim,  &kAllDims,    &kCumsum,     &kVar,
+    &kVarDim,    &kVarCorrection, &kVarMean, &kVarMeanAll, &kVarMeanDim, &kStd,
+    &kStdDim,    &kStdCorrection, &kStdMean, &kStdMeanAll, &kStdMeanDim, &kLogsumexp,
+    &kVectorNorm};
 
 }  // namespace
 
