@@ -52,13 +52,14 @@ Tensors dropped(Builder& b, const Call& c) {
   return {mix(x, kept(x, features, p), p)};
 }
 
-#define TANDEM_DROPOUT(Name, text, features, mix)                                               \
-  const OpDef Name {                                                                            \
-    .schema = "aten::" text "(Tensor input, float p, bool train) -> Tensor",                    \
-    .types = dropout_types<features>, .decompose = dropped<features, mix>,                      \
-    .samples = {"$[3, 4], 0.5, false", "$[3, 4], 0.0, true", "$[3, 4, 2], 0.5, true",           \
-                "$[3, 4], 1.0, true", "$[3], 0.5, false", "$[3, 4], 1.5, true", "$[0, 3], 0.5, true"}, \
-    .inplace = true                                                                             \
+#define TANDEM_DROPOUT(Name, text, features, mix)                                     \
+  const OpDef Name {                                                                  \
+    .schema = "aten::" text "(Tensor input, float p, bool train) -> Tensor",          \
+    .types = dropout_types<features>, .decompose = dropped<features, mix>,            \
+    .samples = {"$[3, 4], 0.5, false", "$[3, 4], 0.0, true", "$[3, 4, 2], 0.5, true", \
+                "$[3, 4], 1.0, true",  "$[3], 0.5, false",   "$[3, 4], 1.5, true",    \
+                "$[0, 3], 0.5, true"},                                                \
+    .inplace = true                                                                   \
   }
 TANDEM_DROPOUT(kFeatureDropout, "feature_dropout", true, plain);
 TANDEM_DROPOUT(kAlphaDropout, "alpha_dropout", false, saturating);

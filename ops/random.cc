@@ -85,8 +85,9 @@ loop::Val scaled_bits(Lowering& lowering, const Call& c, const Index& index, loo
   return pool.binary(Opcode::sub, bits, pool.binary(Opcode::mul, times, extent));
 }
 const OpDef kInteger{
-    .schema = "tandem::random_integer(SymInt[] size, SymInt low, SymInt high, *, int stream=0, "
-              "Scalar? seed=None) -> Tensor",
+    .schema =
+        "tandem::random_integer(SymInt[] size, SymInt low, SymInt high, *, int stream=0, "
+        "Scalar? seed=None) -> Tensor",
     .types = [](const Call& c) -> Types {
       if (sym::known_le(c.integer("high"), c.integer("low")))
         c.fail(fmt::format("low {} must be below high {}", sym::to_string(c.integer("low")),
@@ -252,9 +253,10 @@ const OpDef kWithHistory{
     .samples = {"$[3], $[3]"},
     .pointwise = true};
 
-const OpDef* const kOps[] = {&kUniform,     &kNormal, &kInteger,   &kRand,          &kRandn,
-                             &kRandLike,    &kRandnLike, &kNativeDropout, &kNativeDropoutBackward,
-                             &kMaskedScale, &kDropout,   &kWithHistory};
+const OpDef* const kOps[] = {&kUniform,     &kNormal,        &kInteger,
+                             &kRand,        &kRandn,         &kRandLike,
+                             &kRandnLike,   &kNativeDropout, &kNativeDropoutBackward,
+                             &kMaskedScale, &kDropout,       &kWithHistory};
 
 }  // namespace
 

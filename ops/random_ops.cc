@@ -13,9 +13,7 @@
 namespace tandem::ops {
 namespace {
 
-Tensor uniform(Builder& b, const Sizes& sizes) {
-  return call(b, "tandem.random_uniform", {sizes});
-}
+Tensor uniform(Builder& b, const Sizes& sizes) { return call(b, "tandem.random_uniform", {sizes}); }
 Tensor normal(Builder& b, const Sizes& sizes) { return call(b, "tandem.random_normal", {sizes}); }
 /// In (0, 1].
 Tensor positive_uniform(Builder& b, const Sizes& sizes) { return 1.0 - uniform(b, sizes); }
@@ -50,8 +48,9 @@ Tensors draw_normal(Builder& b, const Call& c) {
   return {to(drawn, c.type("self").dtype)};
 }
 const OpDef kUniform{
-    .schema = "aten::uniform(Tensor self, float from=0., float to=1., *, Generator? "
-              "generator=None) -> Tensor",
+    .schema =
+        "aten::uniform(Tensor self, float from=0., float to=1., *, Generator? "
+        "generator=None) -> Tensor",
     .types = uniform_types,
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       double from = c.floating("from");
@@ -60,8 +59,9 @@ const OpDef kUniform{
     .samples = {"$[3, 4]", "$[3, 4], -2.0, 5.0", "$[0]", "$[3], 2.0, 1.0", "i64[3]"},
     .inplace = true};
 const OpDef kNormalFunctional{
-    .schema = "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? "
-              "generator=None) -> Tensor",
+    .schema =
+        "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? "
+        "generator=None) -> Tensor",
     .types = normal_types,
     .decompose = draw_normal,
     .samples = {"$[3, 4]", "$[3, 4], 2.0, 0.5", "$[3], 0.0, -1.0"}};
@@ -72,8 +72,9 @@ Tensors overwrite(Builder& b, const Call& c) {
   return {value, value};
 }
 const OpDef kNormalInplace{
-    .schema = "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? "
-              "generator=None) -> Tensor(a!)",
+    .schema =
+        "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? "
+        "generator=None) -> Tensor(a!)",
     .types = normal_types,
     .functional = overwrite<draw_normal>};
 const OpDef kExponential{
@@ -92,8 +93,9 @@ const OpDef kExponential{
     .samples = {"$[3, 4]", "$[3, 4], 2.5", "$[3], 0.0"},
     .inplace = true};
 const OpDef kLogNormal{
-    .schema = "aten::log_normal(Tensor self, float mean=1., float std=2., *, Generator? "
-              "generator=None) -> Tensor",
+    .schema =
+        "aten::log_normal(Tensor self, float mean=1., float std=2., *, Generator? "
+        "generator=None) -> Tensor",
     .types =
         [](const Call& c) {
           need_float(c, "self");
@@ -101,8 +103,8 @@ const OpDef kLogNormal{
           return unary_same(c);
         },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
-      return {as_result(
-          c, exp(normal(b, result_sizes(c)) * c.floating("std") + c.floating("mean")))};
+      return {
+          as_result(c, exp(normal(b, result_sizes(c)) * c.floating("std") + c.floating("mean")))};
     },
     .samples = {"$[3, 4]", "$[3, 4], 0.0, 0.5", "$[3], 0.0, 0.0"},
     .inplace = true};
@@ -124,22 +126,22 @@ const OpDef kGeometric{
     .sample_dtypes = DTypes::numbers,
     .inplace = true};
 // median + sigma tan(pi (u - 1/2))
-const OpDef kCauchy{
-    .schema = "aten::cauchy(Tensor self, float median=0., float sigma=1., *, Generator? "
-              "generator=None) -> Tensor",
-    .types =
-        [](const Call& c) {
-          need_float(c, "self");
-          need(c, c.floating("sigma") > 0, "sigma", "positive");
-          return unary_same(c);
-        },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor angle = (uniform(b, result_sizes(c)) - 0.5) * std::numbers::pi;
-      Tensor tangent = sin(angle) / cos(angle);
-      return {as_result(c, tangent * c.floating("sigma") + c.floating("median"))};
-    },
-    .samples = {"$[3, 4]", "$[3, 4], 2.0, 0.5", "$[3], 0.0, 0.0"},
-    .inplace = true};
+const OpDef kCauchy{.schema =
+                        "aten::cauchy(Tensor self, float median=0., float sigma=1., *, Generator? "
+                        "generator=None) -> Tensor",
+                    .types =
+                        [](const Call& c) {
+                          need_float(c, "self");
+                          need(c, c.floating("sigma") > 0, "sigma", "positive");
+                          return unary_same(c);
+                        },
+                    .decompose = [](Builder& b, const Call& c) -> Tensors {
+                      Tensor angle = (uniform(b, result_sizes(c)) - 0.5) * std::numbers::pi;
+                      Tensor tangent = sin(angle) / cos(angle);
+                      return {as_result(c, tangent * c.floating("sigma") + c.floating("median"))};
+                    },
+                    .samples = {"$[3, 4]", "$[3, 4], 2.0, 0.5", "$[3], 0.0, 0.0"},
+                    .inplace = true};
 
 // --- normal of tensors
 // ----------------------------------------------------------------------------
@@ -168,23 +170,26 @@ Tensors normal_of(Builder& b, const Call& c) {
   drawn = std_is_tensor ? drawn * tensor("std") : drawn * c.floating("std");
   return {as_result(c, mean_is_tensor ? drawn + tensor("mean") : drawn + c.floating("mean"))};
 }
-#define TANDEM_NORMAL(Name, text, ...)                                                         \
-  const OpDef Name {                                                                           \
-    .schema = "aten::normal." text ", *, Generator? generator=None) -> Tensor",                \
-    .types = normal_of_types, .decompose = normal_of, .samples = {__VA_ARGS__} \
+#define TANDEM_NORMAL(Name, text, ...)                                          \
+  const OpDef Name {                                                            \
+    .schema = "aten::normal." text ", *, Generator? generator=None) -> Tensor", \
+    .types = normal_of_types, .decompose = normal_of, .samples = {              \
+      __VA_ARGS__                                                               \
+    }                                                                           \
   }
 TANDEM_NORMAL(kNormalTensorFloat, "Tensor_float(Tensor mean, float std=1.", "$[3, 4]",
               "$[3, 4], 0.0", "$[3], -1.0");
 TANDEM_NORMAL(kNormalFloatTensor, "float_Tensor(float mean, Tensor std", "2.0, $[3, 4]:positive");
-TANDEM_NORMAL(kNormalTensors, "Tensor_Tensor(Tensor mean, Tensor std",
-              "$[3, 4], $[3, 4]:positive", "$[3, 4], $[4]:positive");
+TANDEM_NORMAL(kNormalTensors, "Tensor_Tensor(Tensor mean, Tensor std", "$[3, 4], $[3, 4]:positive",
+              "$[3, 4], $[4]:positive");
 #undef TANDEM_NORMAL
 
 #define TANDEM_FACTORY_OPTIONS \
   "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 const OpDef kNormalFloats{
-    .schema = "aten::normal.float_float(float mean, float std, SymInt[] size, *, Generator? "
-              "generator=None, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
+    .schema =
+        "aten::normal.float_float(float mean, float std, SymInt[] size, *, Generator? "
+        "generator=None, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
     .types = [](const Call& c) -> Types {
       need(c, c.floating("std") >= 0, "std", "at least 0");
       DType dtype = c.dtype("dtype", DType::f32);
@@ -234,24 +239,24 @@ const OpDef kBernoulliP{
     .samples = {"$[30, 4], 0.25", "$[3, 4], 0.0", "$[3, 4], 1.0", "$[3], 1.5"},
     .sample_dtypes = DTypes::all};
 const OpDef kBernoulliTensor{
-    .schema = "aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> "
-              "Tensor",
+    .schema =
+        "aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> "
+        "Tensor",
     .types = bernoulli_types,
     .decompose = draw_bernoulli,
     .samples = {"$[30, 4], f32[30, 4]:unit", "$[30, 4], f32[4]:unit"},
     .inplace = true};
 const OpDef kBernoulliInplace{
-    .schema = "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) "
-              "-> Tensor(a!)",
+    .schema =
+        "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) "
+        "-> Tensor(a!)",
     .types = bernoulli_types,
     .functional = overwrite<draw_bernoulli>};
 
 // --- integers
 // -------------------------------------------------------------------------------------
 
-Expr lowest(const Call& c) {
-  return c.op().schema.find("low") < 0 ? Expr(0) : c.integer("low");
-}
+Expr lowest(const Call& c) { return c.op().schema.find("low") < 0 ? Expr(0) : c.integer("low"); }
 Types integer_types(const Call& c, const Sizes& sizes, DType otherwise) {
   DType dtype = c.dtype("dtype", otherwise);
   if (sym::known_le(c.integer("high"), lowest(c)))
@@ -266,11 +271,10 @@ Types randint_like_types(const Call& c) {
 Tensors randint(Builder& b, const Call& c) {
   return {as_result(c, integers(b, result_sizes(c), lowest(c), c.integer("high")))};
 }
-#define TANDEM_INT_OPTIONS                                                                     \
+#define TANDEM_INT_OPTIONS                                                                       \
   "*, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> " \
   "Tensor"
-const OpDef kRandint{.schema =
-                         "aten::randint(SymInt high, SymInt[] size, " TANDEM_INT_OPTIONS,
+const OpDef kRandint{.schema = "aten::randint(SymInt high, SymInt[] size, " TANDEM_INT_OPTIONS,
                      .types = randint_types,
                      .decompose = randint,
                      .samples = {"7, [3, 4]", "1, [5]", "7, [0]", "5, [9], dtype=f32", "0, [2]"}};
@@ -287,13 +291,14 @@ const OpDef kRandintLike{
     .decompose = randint,
     .samples = {"$[3, 4], 7", "$[3, 4], 1", "$[2], 5, dtype=i64"},
     .sample_dtypes = DTypes::numbers};
-const OpDef kRandintLikeLow{
-    .schema = "aten::randint_like.low_dtype(Tensor self, SymInt low, SymInt high, *, "
-              TANDEM_FACTORY_OPTIONS ", MemoryFormat? memory_format=None) -> Tensor",
-    .types = randint_like_types,
-    .decompose = randint,
-    .samples = {"$[3, 4], 2, 7", "$[3, 4], 4, 5"},
-    .sample_dtypes = DTypes::numbers};
+const OpDef kRandintLikeLow{.schema =
+                                "aten::randint_like.low_dtype(Tensor self, SymInt low, SymInt "
+                                "high, *, " TANDEM_FACTORY_OPTIONS
+                                ", MemoryFormat? memory_format=None) -> Tensor",
+                            .types = randint_like_types,
+                            .decompose = randint,
+                            .samples = {"$[3, 4], 2, 7", "$[3, 4], 4, 5"},
+                            .sample_dtypes = DTypes::numbers};
 
 /// Largest integer that a random_ without bounds gives: floats hold all integers up to it.
 int64_t largest(DType dtype) {
@@ -330,13 +335,12 @@ Tensors random_between(Builder& b, const Call& c) {
   Bounds bounds = bounds_of(c);
   return {as_result(c, integers(b, result_sizes(c), bounds.low, bounds.high))};
 }
-const OpDef kRandom_{
-    .schema = "aten::random(Tensor self, *, Generator? generator=None) -> Tensor",
-    .types = random_types,
-    .decompose = random_between,
-    .samples = {"$[30, 4]", "$[0]"},
-    .sample_dtypes = DTypes::all,
-    .inplace = true};
+const OpDef kRandom_{.schema = "aten::random(Tensor self, *, Generator? generator=None) -> Tensor",
+                     .types = random_types,
+                     .decompose = random_between,
+                     .samples = {"$[30, 4]", "$[0]"},
+                     .sample_dtypes = DTypes::all,
+                     .inplace = true};
 const OpDef kRandomTo{
     .schema = "aten::random.to(Tensor self, int to, *, Generator? generator=None) -> Tensor",
     .types = random_types,
@@ -345,8 +349,9 @@ const OpDef kRandomTo{
     .sample_dtypes = DTypes::numbers,
     .inplace = true};
 const OpDef kRandomFrom{
-    .schema = "aten::random.from(Tensor self, int from, int? to, *, Generator? generator=None) -> "
-              "Tensor",
+    .schema =
+        "aten::random.from(Tensor self, int from, int? to, *, Generator? generator=None) -> "
+        "Tensor",
     .types = random_types,
     .decompose = random_between,
     .samples = {"$[3, 4], 2, 7", "$[3], 4, none", "$[3], 4, 4"},
@@ -357,17 +362,17 @@ const OpDef kRandomFrom{
 // -----------------------------------------------------------------------
 
 /// The order of random keys, of 62 bits, so that equal ones do not count.
-const OpDef kRandperm{
-    .schema = "aten::randperm(SymInt n, " TANDEM_INT_OPTIONS,
-    .types = [](const Call& c) -> Types {
-      if (c.integer("n").range().hi < 0) c.fail(c.describe("n") + " must not be negative");
-      return {ir::Type::tensor(c.dtype("dtype", DType::i64), {c.integer("n")})};
-    },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor keys = integers(b, result_sizes(c), 0, int64_t{1} << 62);
-      return {as_result(c, call(b, "aten.argsort", {keys, 0}))};
-    },
-    .samples = {"9", "0", "1", "40, dtype=i32", "-1"}};
+const OpDef kRandperm{.schema = "aten::randperm(SymInt n, " TANDEM_INT_OPTIONS,
+                      .types = [](const Call& c) -> Types {
+                        if (c.integer("n").range().hi < 0)
+                          c.fail(c.describe("n") + " must not be negative");
+                        return {ir::Type::tensor(c.dtype("dtype", DType::i64), {c.integer("n")})};
+                      },
+                      .decompose = [](Builder& b, const Call& c) -> Tensors {
+                        Tensor keys = integers(b, result_sizes(c), 0, int64_t{1} << 62);
+                        return {as_result(c, call(b, "aten.argsort", {keys, 0}))};
+                      },
+                      .samples = {"9", "0", "1", "40, dtype=i32", "-1"}};
 
 Types multinomial_types(const Call& c) {
   const ir::Type& self = c.type("self");
@@ -384,8 +389,9 @@ Types multinomial_types(const Call& c) {
 // With replacement: the inverse of the running sum. Without: the category whose exponential time,
 // at a rate of its weight, comes first; then the next.
 const OpDef kMultinomial{
-    .schema = "aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, "
-              "Generator? generator=None) -> Tensor",
+    .schema =
+        "aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, "
+        "Generator? generator=None) -> Tensor",
     .types = multinomial_types,
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor weights = to(Tensor{b, c.value("self")}, compute_type(c.type("self").dtype));
@@ -405,11 +411,12 @@ const OpDef kMultinomial{
 #undef TANDEM_FACTORY_OPTIONS
 
 const OpDef* const kOps[] = {
-    &kUniform,       &kNormalFunctional,  &kNormalInplace, &kExponential,      &kLogNormal,
-    &kGeometric,     &kCauchy,            &kNormalTensorFloat, &kNormalFloatTensor, &kNormalTensors,
-    &kNormalFloats,  &kBernoulli,         &kBernoulliP,    &kBernoulliTensor,  &kBernoulliInplace,
-    &kRandint,       &kRandintLow,        &kRandintLike,   &kRandintLikeLow,   &kRandom_,
-    &kRandomTo,      &kRandomFrom,        &kRandperm,      &kMultinomial};
+    &kUniform,           &kNormalFunctional, &kNormalInplace,    &kExponential,
+    &kLogNormal,         &kGeometric,        &kCauchy,           &kNormalTensorFloat,
+    &kNormalFloatTensor, &kNormalTensors,    &kNormalFloats,     &kBernoulli,
+    &kBernoulliP,        &kBernoulliTensor,  &kBernoulliInplace, &kRandint,
+    &kRandintLow,        &kRandintLike,      &kRandintLikeLow,   &kRandom_,
+    &kRandomTo,          &kRandomFrom,       &kRandperm,         &kMultinomial};
 
 }  // namespace
 

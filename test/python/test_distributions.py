@@ -1,5 +1,5 @@
-"""ATen's distributions have the moments that they should, in functional and in-place form. Seeds are
-fixed; a mean lies within five standard deviations of what is expected."""
+"""ATen's distributions have the moments that they should, in functional and in-place form. Seeds
+are fixed; a mean lies within five standard deviations of what is expected."""
 
 import math
 
