@@ -60,6 +60,12 @@ const OpDef kNarrow{
 // --- permutations under other names
 // ---------------------------------------------------------------
 
+/// mT and its conjugates, which are the same for real numbers.
+bool turns_matrices(const Call& c) {
+  const std::string& name = c.op().schema.name;
+  return name == "aten::mT" || name == "aten::mH" || name == "aten::adjoint" ||
+         name == "aten::matrix_H";
+}
 /// Dimension of self that each result dimension shows.
 std::vector<int64_t> order_of(const Call& c) {
   int64_t rank = c.type("self").rank();
@@ -67,9 +73,11 @@ std::vector<int64_t> order_of(const Call& c) {
   for (int64_t i = 0; i < rank; ++i) order[i] = i;
   if (c.op().schema.name == "aten::numpy_T") {
     std::reverse(order.begin(), order.end());
-  } else if (c.op().schema.name == "aten::mT") {
-    if (rank < 2) c.fail(c.describe("self") + " must have at least 2 dimensions");
-    std::swap(order[rank - 1], order[rank - 2]);
+  } else if (turns_matrices(c)) {
+    if (rank == 1) c.fail(c.describe("self") + " must have at least 2 dimensions");
+    if (rank > 2 && c.op().schema.name == "aten::matrix_H")
+      c.fail(c.describe("self") + " must have 2 dimensions");
+    if (rank > 0) std::swap(order[rank - 1], order[rank - 2]);
   } else if (rank > 0) {
     bool dims = c.op().schema.find("dim0") >= 0;
     std::swap(order[c.dim(dims ? "dim0" : "axis0", rank)],
@@ -140,6 +148,12 @@ TANDEM_PERMUTATION(kSwapdims, "aten::swapdims(Tensor(a) self, int dim0, int dim1
 TANDEM_PERMUTATION(kNumpyT, "aten::numpy_T(Tensor(a) self) -> Tensor(a)", order_of, "$[2, 3]",
                    "$[2, 3, 4]");
 TANDEM_PERMUTATION(kMT, "aten::mT(Tensor(a) self) -> Tensor(a)", order_of, "$[2, 3]", "$[2, 3, 4]");
+TANDEM_PERMUTATION(kMH, "aten::mH(Tensor(a) self) -> Tensor(a)", order_of, "$[]", "$[3]", "$[2, 3]",
+                   "$[2, 3, 4]");
+TANDEM_PERMUTATION(kAdjoint, "aten::adjoint(Tensor(a) self) -> Tensor(a)", order_of, "$[]", "$[3]",
+                   "$[2, 3]", "$[2, 3, 4]");
+TANDEM_PERMUTATION(kMatrixH, "aten::matrix_H(Tensor(a) self) -> Tensor(a)", order_of, "$[]", "$[3]",
+                   "$[2, 3]", "$[2, 3, 4]");
 #undef TANDEM_PERMUTATION
 
 // --- as another tensor
@@ -192,6 +206,17 @@ const OpDef kReshapeAs{.schema = "aten::reshape_as(Tensor(a) self, Tensor other)
                        .decompose = as_reshape,
                        .scatter = reshape_back,
                        .samples = {"$[3, 4], $[6, 2]"}};
+// Unlike the views above it copies where the strides ask for it, so its index map must be known.
+const OpDef kRavel{.schema = "aten::ravel(Tensor(a) self) -> Tensor(a)",
+                   .types = [](const Call& c) { return self_with(c, {c.type("self").numel()}); },
+                   .lower = reindex<[](const Call& c, size_t, const Index& index) {
+                     return reshape_index(self_sizes(c), c.result()->type.sizes, index);
+                   }>,
+                   .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
+                     return {{"self", reshape(g[0], self_sizes(c))}};
+                   },
+                   .scatter = reshape_back,
+                   .samples = {"$[3, 4]", "$[]", "$[4, 3]{1, 4}", "$[0, 2]"}};
 const OpDef kUnflatten{
     .schema = "aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)",
     .types =
@@ -366,10 +391,16 @@ const OpDef kStridedScatter{
     .no_grad = "made by as_strided, which has a gradient",
     .samples = {"f32[12], f32[6], [3, 2], [4, 1], 0, false"}};
 
-const OpDef* const kOps[] = {&kNarrow,        &kMovedim,          &kMovedims,  &kMoveaxis,
-                             &kSwapaxes,      &kSwapdims,         &kNumpyT,    &kMT,
-                             &kExpandAs,      &kViewAs,           &kReshapeAs, &kUnflatten,
-                             &kTypeAs,        &kMaskedFillTensor, &kAsStrided, &kAsStridedScatter,
+const OpDef* const kOps[] = {&kNarrow,        &kMovedim,
+                             &kMovedims,      &kMoveaxis,
+                             &kSwapaxes,      &kSwapdims,
+                             &kNumpyT,        &kMT,
+                             &kExpandAs,      &kViewAs,
+                             &kReshapeAs,     &kUnflatten,
+                             &kRavel,         &kMH,
+                             &kAdjoint,       &kMatrixH,
+                             &kTypeAs,        &kMaskedFillTensor,
+                             &kAsStrided,     &kAsStridedScatter,
                              &kStridedScatter};
 
 }  // namespace

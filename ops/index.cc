@@ -234,12 +234,17 @@ const OpDef kIndexSelect{
 // --- scatter
 // --------------------------------------------------------------------------------------
 
-/// self with src stored, or added, at index along dim. A 1-d index serves all elements of a slice
-/// of src.
+loop::Combiner scatter_combiner(const std::string& name) {
+  if (name == "prod") return loop::Combiner::prod;
+  if (name == "amax") return loop::Combiner::max;
+  return name == "amin" ? loop::Combiner::min : loop::Combiner::sum;
+}
+/// self with src stored, or combined, at index along dim. A 1-d index serves all elements of a
+/// slice of src.
 const OpDef kScatter{
     .schema =
-        "tandem::scatter(Tensor self, int dim, Tensor index, Tensor src, bool accumulate, str op) "
-        "-> Tensor",
+        "tandem::scatter(Tensor self, int dim, Tensor index, Tensor src, bool accumulate, str op, "
+        "str combine=\"sum\") -> Tensor",
     .types = unary_same,
     .lower =
         [](Lowering& lowering, const Call& c) {
@@ -263,10 +268,13 @@ const OpDef kScatter{
             return lowering.load(c.value("src"), source);
           };
           definition.accumulate = c.boolean("accumulate");
+          definition.combiner = scatter_combiner(c.string("combine"));
           return definition;
         },
     .no_grad = kPrimitive,
-    .samples = {"$[5, 4], 0, i64[3]:index(5), $[3, 4], false, \"tandem::scatter\""},
+    .samples = {"$[5, 4], 0, i64[3]:index(5), $[3, 4], false, \"tandem::scatter\"",
+                "$[5, 40], 0, i64[9]:index(5), $[9, 40], true, \"tandem::scatter\", \"prod\"",
+                "$[5], 0, i64[9]:index(5), $[9]:special, true, \"tandem::scatter\", \"amax\""},
     .sample_dtypes = DTypes::f32_only,
     .can_fail = true};
 

@@ -179,11 +179,75 @@ Tensors put(Builder& b, const Call& c) {
   return {permute(reshape(written, front.sizes()), inverse)};
 }
 
+// --- masks
+// ---------------------------------------------------------------------------------------
+
+/// The only index, when it is a mask; how many of its elements hold is then of no account to a
+/// write of values that are the same for all of them.
+struct Mask {
+  ir::Value* value = nullptr;
+  int64_t first = 0;  // the dimension of self that it starts at
+};
+Mask mask_of(const Call& c) {
+  Mask mask;
+  const ir::Values& indices = c.values("indices");
+  for (size_t i = 0; i < indices.size(); ++i) {
+    if (indices[i] == nullptr) continue;
+    if (mask.value != nullptr || indices[i]->type.dtype != DType::boolean) return {};
+    mask = {indices[i], static_cast<int64_t>(i)};
+  }
+  return mask;
+}
+/// Sizes of `values` with the dimension of the chosen elements, which has size 1 or is not there,
+/// replaced by those of the mask.
+Sizes masked_values_sizes(const Call& c, const Mask& mask) {
+  const ir::Type& self = c.type("self");
+  int64_t rank = mask.value->type.rank();
+  for (int64_t i = 0; i < rank; ++i)
+    if (mask.first + i >= self.rank() ||
+        !sym::known_eq(self.sizes[mask.first + i], mask.value->type.sizes[i]))
+      c.fail(fmt::format("the mask {} does not fit {}", to_string(mask.value->type),
+                         c.describe("self")));
+  Sizes sizes = c.type("values").sizes;
+  int64_t at = static_cast<int64_t>(sizes.size()) - (self.rank() - mask.first - rank) - 1;
+  if (at < 0) return sizes;
+  if (sizes[at] != Expr(1))
+    throw Unsupported(
+        fmt::format("[{}] a value for each element that the mask chooses: not implemented (ops); "
+                    "aten.masked_scatter and values that are the same for all are accepted",
+                    c.op().schema.full_name()));
+  sizes[at] = 1;
+  sizes.insert(sizes.begin() + at, static_cast<size_t>(rank), Expr(1));
+  sizes.erase(sizes.begin() + at);
+  return sizes;
+}
+Tensors put_masked(Builder& b, const Call& c, const Mask& mask) {
+  Tensor self{b, c.value("self")};
+  Tensor values = reshape(Tensor{b, c.value("values")}, masked_values_sizes(c, mask));
+  Sizes aligned = mask.value->type.sizes;
+  while (static_cast<int64_t>(aligned.size()) < self.rank() - mask.first) aligned.emplace_back(1);
+  Tensor chosen = reshape(Tensor{b, mask.value}, aligned);
+  return {where(chosen, c.boolean("accumulate") ? self + values : values, self)};
+}
+
+Tensors put_any(Builder& b, const Call& c) {
+  Mask mask = mask_of(c);
+  return mask.value == nullptr ? put(b, c) : put_masked(b, c, mask);
+}
+
 const OpDef kIndexPut{
     .schema =
         "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> "
         "Tensor",
     .types = [](const Call& c) -> Types {
+      Mask mask = mask_of(c);
+      if (mask.value != nullptr) {
+        const Sizes& self = c.type("self").sizes;
+        need_same_dtype(c, {"self", "values"});
+        if (broadcast(c, masked_values_sizes(c, mask), self) != self)
+          c.fail(c.describe("values") + " does not broadcast to what the mask chooses");
+        return unary_same(c);
+      }
       Sizes sizes = result_sizes(c, plan_of(c));
       if (c.type("values").dtype != c.type("self").dtype)
         c.fail(fmt::format("{} and {} must have the same dtype", c.describe("self"),
@@ -193,18 +257,92 @@ const OpDef kIndexPut{
             fmt::format("{} does not broadcast to {}", c.describe("values"), ir::to_string(sizes)));
       return unary_same(c);
     },
-    .decompose = put,
+    .decompose = put_any,
     .samples = {"$[5, 4], [i64[3]:index(5)], $[3, 4], true",
                 "$[5, 4], [i64[3]:index(5), i64[3]:index(4)], $[3], true",
                 "$[5, 4], [none, i64[2, 3]:index(4)], $[5, 2, 3], true",
                 "$[5, 4, 3], [i64[2]:index(5), none, i64[2]:index(3)], $[2, 4], true",
                 "$[5, 4], [i64[1]:index(5)], $[4], false",
-                "$[5, 4], [i64[1]:index(5), i64[1]:index(4)], $[], false"},
+                "$[5, 4], [i64[1]:index(5), i64[1]:index(4)], $[], false",
+                "$[5, 4], [bool[5, 4]], $[], false", "$[5, 4], [bool[5, 4]], $[1], true",
+                "$[5, 4], [bool[5]], $[4], false", "$[2, 5, 4], [none, bool[5]], $[4], true",
+                "$[2, 5, 4], [none, bool[5]], $[2, 1, 4], false",
+                "$[5, 4], [bool[5]], $[1, 4], false", "$[5, 4], [bool[4]], $[], false"},
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
     .can_fail = true};
 
-const OpDef* const kOps[] = {&kIndex, &kWrapped, &kIndexPut};
+// --- without checks
+// ------------------------------------------------------------------------------ The caller vouches
+// for the indices; we check them all the same, it costs little.
+
+const OpDef kUnsafeIndex{
+    .schema = "aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor",
+    .types = kIndex.types,
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      return {call(b, "aten.index.Tensor", {c.arg("self"), c.arg("indices")})};
+    },
+    .samples = {"$[5, 4], [i64[3]:index(5)]", "$[5, 4], [none, i64[2, 3]:index(4)]"},
+    .can_fail = true};
+const OpDef kUnsafeIndexPut{
+    .schema =
+        "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool "
+        "accumulate=False) -> Tensor",
+    .types = kIndexPut.types,
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      return {call(b, "aten.index_put",
+                   {c.arg("self"), c.arg("indices"), c.arg("values"), c.arg("accumulate")})};
+    },
+    .samples = {"$[5, 4], [i64[3]:index(5)], $[3, 4], true",
+                "$[5, 4], [i64[1]:index(5)], $[4], false"},
+    .can_fail = true};
+
+/// Indices brought into range: what is out of it is masked.
+ir::Arg clamped_indices(Builder& b, const Call& c) {
+  ir::Values clamped;
+  int64_t dim = 0;
+  for (ir::Value* index : c.values("indices")) {
+    Expr last = c.type("self").sizes[dim++] - 1;
+    clamped.push_back(
+        index == nullptr ? nullptr : call(b, "aten.clamp", {Tensor{b, index}, 0, last}).value());
+  }
+  return clamped;
+}
+const OpDef kUnsafeMaskedIndex{
+    .schema =
+        "aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar "
+        "fill) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      if (c.type("mask").dtype != DType::boolean) c.fail(c.describe("mask") + " must be bool");
+      return {ir::Type::tensor(c.type("self").dtype, result_sizes(c, plan_of(c)))};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor hidden = logical_not(Tensor{b, c.value("mask")});
+      Tensor read = call(b, "aten.index.Tensor", {c.arg("self"), clamped_indices(b, c)});
+      return {call(b, "aten.masked_fill.Scalar", {read, hidden, c.arg("fill")})};
+    },
+    .samples = {"$[5, 4], bool[3, 1], [i64[3]:index(9)], 0.5",
+                "$[5, 4], bool[3], [i64[3]:index(7), i64[3]:index(6)], 0"},
+    .can_fail = true};
+const OpDef kUnsafeMaskedPut{
+    .schema =
+        "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] "
+        "indices, Tensor values) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      plan_of(c);
+      need_same_dtype(c, {"self", "values"});
+      return unary_same(c);
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor hidden = logical_not(Tensor{b, c.value("mask")});
+      Tensor values = call(b, "aten.masked_fill.Scalar", {c.arg("values"), hidden, 0});
+      return {call(b, "aten.index_put", {c.arg("self"), clamped_indices(b, c), values, true})};
+    },
+    .samples = {"$[5, 4], bool[3, 1], [i64[3]:index(9)], $[3, 4]"},
+    .can_fail = true};
+
+const OpDef* const kOps[] = {&kIndex,          &kWrapped,           &kIndexPut,       &kUnsafeIndex,
+                             &kUnsafeIndexPut, &kUnsafeMaskedIndex, &kUnsafeMaskedPut};
 
 }  // namespace
 

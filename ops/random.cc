@@ -65,6 +65,49 @@ const OpDef kNormal{
     .samples = {"[3, 4]"},
     .random = true};
 
+/// An integer in [0, extent) from random bits: 32 of them times the extent where that fits into 64,
+/// else 63 of them modulo the extent. Some values are more likely than others, by extent / 2^32 or
+/// extent / 2^63 of their share, as in eager.
+loop::Val scaled_bits(Lowering& lowering, const Call& c, const Index& index, loop::Val extent) {
+  loop::ScalarPool& pool = lowering.scalars();
+  auto wide = [&](int64_t offset, int64_t mask) {
+    loop::Val bits = pool.cast(draw(lowering, c, index, offset).value(), DType::i64);
+    return pool.binary(Opcode::bit_and, bits, pool.integer(DType::i64, mask));
+  };
+  loop::Val low = wide(0, 0xFFFFFFFF);
+  loop::Val shift = pool.integer(DType::i64, 32);
+  Expr span = c.integer("high") - c.integer("low");
+  if (sym::known_lt(span, int64_t{1} << 31))
+    return pool.binary(Opcode::shift_right, pool.binary(Opcode::mul, low, extent), shift);
+  loop::Val high = pool.binary(Opcode::shift_left, wide(1, 0x7FFFFFFF), shift);
+  loop::Val bits = pool.binary(Opcode::bit_or, high, low);
+  loop::Val times = pool.binary(Opcode::floor_div, bits, extent);
+  return pool.binary(Opcode::sub, bits, pool.binary(Opcode::mul, times, extent));
+}
+const OpDef kInteger{
+    .schema =
+        "tandem::random_integer(SymInt[] size, SymInt low, SymInt high, *, int stream=0, "
+        "Scalar? seed=None) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      if (sym::known_le(c.integer("high"), c.integer("low")))
+        c.fail(fmt::format("low {} must be below high {}", sym::to_string(c.integer("low")),
+                           sym::to_string(c.integer("high"))));
+      return {ir::Type::tensor(DType::i64, c.ints("size"))};
+    },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            loop::ScalarPool& pool = lowering.scalars();
+            loop::Val low = lowering.scalar(c.arg("low"), DType::i64);
+            loop::Val extent =
+                pool.binary(Opcode::sub, lowering.scalar(c.arg("high"), DType::i64), low);
+            return pool.binary(Opcode::add, low, scaled_bits(lowering, c, index, extent));
+          });
+        },
+    .no_grad = kRandom,
+    .samples = {"[3, 40], -3, 9", "[50], 0, 4000000000000000000"},
+    .random = true};
+
 #define TANDEM_FACTORY_OPTIONS \
   "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 
@@ -193,7 +236,8 @@ const OpDef kDropout{.schema = "aten::dropout(Tensor input, float p, bool train)
                        return {call_many(b, "aten.native_dropout", {x, c.floating("p"), true})[0]};
                      },
                      .samples = kDropoutSamples,
-                     .sample_dtypes = DTypes::all};
+                     .sample_dtypes = DTypes::all,
+                     .inplace = true};
 
 const OpDef kWithHistory{
     .schema = "tandem::with_history(Tensor old, Tensor updated) -> Tensor",
@@ -209,9 +253,10 @@ const OpDef kWithHistory{
     .samples = {"$[3], $[3]"},
     .pointwise = true};
 
-const OpDef* const kOps[] = {&kUniform,     &kNormal,    &kRand,          &kRandn,
-                             &kRandLike,    &kRandnLike, &kNativeDropout, &kNativeDropoutBackward,
-                             &kMaskedScale, &kDropout,   &kWithHistory};
+const OpDef* const kOps[] = {&kUniform,     &kNormal,        &kInteger,
+                             &kRand,        &kRandn,         &kRandLike,
+                             &kRandnLike,   &kNativeDropout, &kNativeDropoutBackward,
+                             &kMaskedScale, &kDropout,       &kWithHistory};
 
 }  // namespace
 

@@ -397,6 +397,20 @@ const Samples kAllSamples = {"$[3, 4]", "$[3, 4], false", "$[20]"};
       .decompose = spread<root, false>,                                                           \
       .vjp = spread_vjp<root>,                                                                    \
       .samples = kCorrectionSamples};                                                             \
+  const OpDef Name##MeanAll{                                                                      \
+      .schema = "aten::" text "_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)",       \
+      .types = with_mean,                                                                         \
+      .decompose = spread<root, true>,                                                            \
+      .vjp = spread_vjp<root>,                                                                    \
+      .samples = kAllSamples};                                                                    \
+  const OpDef Name##MeanDim{                                                                      \
+      .schema = "aten::" text                                                                     \
+                "_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> " \
+                "(Tensor, Tensor)",                                                               \
+      .types = with_mean,                                                                         \
+      .decompose = spread<root, true>,                                                            \
+      .vjp = spread_vjp<root>,                                                                    \
+      .samples = kUnbiasedSamples};                                                               \
   const OpDef Name##Mean {                                                                        \
     .schema = "aten::" text                                                                       \
               "_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool " \
@@ -498,10 +512,12 @@ const OpDef kVectorNorm{
                 "$[3, 4], 3, [1]", "$[3, 4], 0", "$[0]", "$[300]"}};
 
 const OpDef* const kOps[] = {
-    &kProd,   &kProdDim, &kMax,           &kMin,     &kMaxOther,  &kMinOther,      &kMaxDim,
-    &kMinDim, &kArgmax,  &kArgmin,        &kAny,     &kAnyDim,    &kAnyDims,       &kAll,
-    &kAllDim, &kAllDims, &kCumsum,        &kVar,     &kVarDim,    &kVarCorrection, &kVarMean,
-    &kStd,    &kStdDim,  &kStdCorrection, &kStdMean, &kLogsumexp, &kVectorNorm};
+    &kProd,      &kProdDim,       &kMax,     &kMin,        &kMaxOther,   &kMinOther,
+    &kMaxDim,    &kMinDim,        &kArgmax,  &kArgmin,     &kAny,        &kAnyDim,
+    &kAnyDims,   &kAll,           &kAllDim,  &kAllDims,    &kCumsum,     &kVar,
+    &kVarDim,    &kVarCorrection, &kVarMean, &kVarMeanAll, &kVarMeanDim, &kStd,
+    &kStdDim,    &kStdCorrection, &kStdMean, &kStdMeanAll, &kStdMeanDim, &kLogsumexp,
+    &kVectorNorm};
 
 }  // namespace
 

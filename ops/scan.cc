@@ -1,6 +1,8 @@
 // Running products and extrema. A scan combines along one dimension and every prefix is a result.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ops/elements.h"
 #include "ops/families.h"
 
@@ -133,7 +135,60 @@ TANDEM_RUNNING_EXTREMUM(kCummax, "cummax", Combiner::argmax);
 TANDEM_RUNNING_EXTREMUM(kCummin, "cummin", Combiner::argmin);
 #undef TANDEM_RUNNING_EXTREMUM
 
-const OpDef* const kOps[] = {&kCumprod, &kCummax, &kCummin};
+// --- logcumsumexp
+// ---------------------------------------------------------------------------------
+// y_i = m_i + log(sum over j <= i of exp(x_j - m_i)), m the running maximum, or 0 where that is
+// infinite: exact wherever the terms lie, in time quadratic in the dimension, as no combiner of the
+// loops adds exponentials.
+
+/// x with dim last; of places (i, j) whether j <= i.
+Tensor dim_last(Tensor x, int64_t dim) { return transpose(x, dim, x.rank() - 1); }
+Tensor up_to(Builder& b, Expr length) {
+  Tensor place = arange(b, length, DType::i64);
+  return compare("le", place, unsqueeze(place, 1));
+}
+Tensors logcumsumexp(Builder& b, const Call& c) {
+  if (self_sizes(c).empty() || c.type("self").numel() == Expr(0))
+    return {call(b, "aten.clone", {self_of(b, c)})};
+  Tensor x = dim_last(widened(self_of(b, c)), self_dim(c));
+  Tensor top = call_many(b, "aten.cummax", {x, -1})[0];
+  top = where(compare("eq", abs(top), HUGE_VAL), 0.0, top);
+  Tensor terms = exp(unsqueeze(x, -2) - unsqueeze(top, -1));
+  Tensor total = sum(where(up_to(b, x.size(-1)), terms, 0.0), {-1});
+  return {to(dim_last(log(total) + top, self_dim(c)), c.type("self").dtype)};
+}
+// dx_j = sum over i >= j of g_i exp(x_j - y_i); x_j = -inf has no share in anything.
+Gradients logcumsumexp_vjp(Builder& b, const Call& c, Grads g) {
+  if (self_sizes(c).empty() || c.type("self").numel() == Expr(0)) return {{"self", g[0]}};
+  int64_t dim = self_dim(c);
+  Tensor x = unsqueeze(dim_last(widened(self_of(b, c)), dim), -2);
+  Tensor y = unsqueeze(dim_last(widened(Tensor{b, c.result()}), dim), -1);
+  Tensor grad = unsqueeze(dim_last(widened(g[0]), dim), -1);
+  Tensor share = where(compare("eq", x, -HUGE_VAL), 0.0, grad * exp(x - y));
+  Tensor result = sum(where(up_to(b, x.size(-1)), share, 0.0), {-2});
+  return {{"self", to(dim_last(result, dim), c.type("self").dtype)}};
+}
+const Samples kLogSamples = {"$[3, 4], 1", "$[3, 4], 0", "$[2, 3, 5], -2",   "$[], 0",
+                             "$[0, 3], 1", "$[70], 0",   "$[4, 3]{1, 4}, 0", "$[3], 1"};
+Types log_types(const Call& c) {
+  need_float(c, "self");
+  self_dim(c);
+  return unary_same(c);
+}
+const OpDef kLogcumsumexp{.schema = "aten::logcumsumexp(Tensor self, int dim) -> Tensor",
+                          .types = log_types,
+                          .decompose = logcumsumexp,
+                          .vjp = logcumsumexp_vjp,
+                          .samples = kLogSamples,
+                          .out = true};
+const OpDef kPrivateLogcumsumexp{.schema = "aten::_logcumsumexp(Tensor self, int dim) -> Tensor",
+                                 .types = log_types,
+                                 .decompose = logcumsumexp,
+                                 .vjp = logcumsumexp_vjp,
+                                 .samples = kLogSamples,
+                                 .out = true};
+
+const OpDef* const kOps[] = {&kCumprod, &kCummax, &kCummin, &kLogcumsumexp, &kPrivateLogcumsumexp};
 
 }  // namespace
 

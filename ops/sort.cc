@@ -316,25 +316,25 @@ Tensors whole_median(Builder& b, const Call& c) {
   std::string op = std::string(ignores_nan(c) ? "aten.nanmedian" : "aten.median") + ".dim";
   return {call_many(b, op, {reshape(x, {x.type().numel()}), 0})[0]};
 }
-#define TANDEM_MEDIAN(Name, text)                                                               \
-  const OpDef Name##Dim{                                                                        \
-      .schema = "aten::" text                                                                   \
-                ".dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor "     \
-                "indices)",                                                                     \
-      .types = median_types,                                                                    \
-      .decompose = median,                                                                      \
-      .vjp = picked_vjp,                                                                        \
-      .samples = {"$[3, 5], 1", "$[3, 4], 0, true", "$[2, 31], -1", "$[30], 0", "$[], 0",       \
-                  "$[0, 3], 0", "$[2, 21, 3], 1"}};                                             \
-  const OpDef Name {                                                                            \
-    .schema = "aten::" text "(Tensor self) -> Tensor",                                          \
-    .types = [](const Call& c) -> Types {                                                       \
-      need_number(c, "self");                                                                   \
-      return {ir::Type::tensor(c.type("self").dtype, {})};                                      \
-    },                                                                                          \
-    .decompose = whole_median, .vjp = whole_median_vjp,                                         \
-    .samples = {"$[3, 5]", "$[2, 2]", "$[40]", "$[]", "$[0]", "$[40]:special", "$[6]:special"}, \
-    .sample_dtypes = DTypes::numbers                                                            \
+#define TANDEM_MEDIAN(Name, text)                                                                 \
+  const OpDef Name##Dim{                                                                          \
+      .schema = "aten::" text                                                                     \
+                ".dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor "       \
+                "indices)",                                                                       \
+      .types = median_types,                                                                      \
+      .decompose = median,                                                                        \
+      .vjp = picked_vjp,                                                                          \
+      .samples = {"$[3, 5], 1", "$[3, 4], 0, true", "$[2, 31], -1", "$[30], 0", "$[], 0",         \
+                  "$[0, 3], 0", "$[2, 21, 3], 1"}};                                               \
+  const OpDef Name {                                                                              \
+    .schema = "aten::" text "(Tensor self) -> Tensor",                                            \
+    .types = [](const Call& c) -> Types {                                                         \
+      need_number(c, "self");                                                                     \
+      return {ir::Type::tensor(c.type("self").dtype, {})};                                        \
+    },                                                                                            \
+    .decompose = whole_median, .vjp = whole_median_vjp,                                           \
+    .samples = {"$[3, 5]", "$[2, 2]", "$[40]", "$[]", "f32[0]", "$[40]:special", "$[6]:special"}, \
+    .sample_dtypes = DTypes::numbers                                                              \
   }
 TANDEM_MEDIAN(kMedian, "median");
 TANDEM_MEDIAN(kNanmedian, "nanmedian");

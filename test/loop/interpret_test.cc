@@ -280,6 +280,42 @@ TEST(Interpret, ScatterAccumulatesInSourceOrder) {
   EXPECT_EQ(sums, expected);
 }
 
+TEST(Interpret, ScatterCombines) {
+  std::vector<float> source = ramp(20, 1.7f);
+  std::vector<int64_t> ids(20);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i * 7 % 4);
+  std::vector<float> products(4, 0.5f);
+  std::vector<float> least(4, 0.5f);
+  std::vector<float> most(4, 0.5f);
+  std::vector<std::vector<float>> expected(3, products);
+  run(R"(kernel ordered {
+    buffer b0: f32 read
+    buffer b1: i64 read
+    buffer b2: f32 read_write
+    buffer b3: f32 read_write
+    buffer b4: f32 read_write
+    outer x0 < 20 task
+    stage {
+      %0: i64 = load b1[x0]
+      t0 < 4 = %0
+      %1: f32 = load b0[x0]
+      b2[t0] *= %1
+      b3[t0] min= %1
+      b4[t0] max= %1
+    }
+  })",
+      {source.data(), ids.data(), products.data(), least.data(), most.data()}, {}, 20);
+  for (size_t i = 0; i < 20; ++i) {
+    size_t at = static_cast<size_t>(ids[i]);
+    expected[0][at] *= source[i];
+    expected[1][at] = std::min(expected[1][at], source[i]);
+    expected[2][at] = std::max(expected[2][at], source[i]);
+  }
+  EXPECT_EQ(products, expected[0]);
+  EXPECT_EQ(least, expected[1]);
+  EXPECT_EQ(most, expected[2]);
+}
+
 TEST(Interpret, Bf16RoundsAtEveryStep) {
   std::vector<float> wide = ramp(16);
   std::vector<uint16_t> x(16);

@@ -49,6 +49,9 @@ constexpr std::string_view kEverything = R"(kernel "all \"quoted\"" target "+avx
     %5: bool = ne %4, f32(nan)
     %6: f32 = select %5, %4, f32(-inf)
     b3[r1] = %6
+    b3[0] *= %6
+    b3[1] min= %6
+    b3[2] max= %6
   }
 }
 )";
