@@ -27,6 +27,8 @@ Family clamp_family();
 Family reduce_more_family();
 Family softmax_family();
 Family loss_family();
+Family loss_more_family();
+Family norm_more_family();
 Family norm_family();
 Family batch_norm_family();
 Family index_family();
@@ -41,6 +43,8 @@ Family resample_family();
 Family upsample_family();
 Family edge_pad_family();
 Family attention_family();
+Family embedding_bag_family();
+Family recurrent_family();
 Family shape_family();
 Family composite_view_family();
 
