@@ -28,6 +28,7 @@ std::vector<Family> all_families() {
       attention_family(),
       embedding_bag_family(),
       recurrent_family(),
+      encoder_layer_family(),
       index_tensor_family(),
       pool_family(),
       adaptive_pool_family(),

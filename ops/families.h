@@ -45,6 +45,7 @@ Family edge_pad_family();
 Family attention_family();
 Family embedding_bag_family();
 Family recurrent_family();
+Family encoder_layer_family();
 Family shape_family();
 Family composite_view_family();
 

@@ -181,7 +181,11 @@ def test_attention_gradients(name):
     for batch, length in [(2, 5), (1, 17)]:
         q = torch.randn(batch, 4, length, 8, requires_grad=True)
         k, v = (torch.randn(batch, heads, length, 8, requires_grad=True) for _ in range(2))
-        check(executable, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options), [q, k, v])
+
+        def eager(q, k, v):
+            return F.scaled_dot_product_attention(q, k, v, **options)
+
+        check(executable, eager, [q, k, v])
 
 
 @pytest.mark.parametrize("dtype", ["bool", "f32"])
