@@ -72,7 +72,8 @@ Attended attended(Builder& b, const Call& c, const Tensors& operands, int64_t he
     Tensor apart = transpose(reshape(x, {sizes[0], sizes[1], heads, width}), 1, 2);
     return to(reshape(apart, {sizes[0] * heads, sizes[1], width}), compute_type(dtype));
   };
-  double scale = 1 / std::sqrt(static_cast<double>(c.constant("embed_dim") / heads));
+  int64_t width_of_head = c.constant("embed_dim") / heads;
+  double scale = 1 / std::sqrt(static_cast<double>(width_of_head));
   Tensor scores = bmm(by_head(parts[0]) * scale, transpose(by_head(parts[1]), 1, 2));
   scores = reshape(scores, {sizes[0], heads, sizes[1], sizes[1]});
   if (c.has("mask")) scores = where(hidden_keys(b, c), -HUGE_VAL, scores);

@@ -147,6 +147,8 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
     if (def.types == nullptr) problems.push_back(op.name() + " has no type rule");
     if (def.lower == nullptr && def.decompose == nullptr && !is_effect)
       problems.push_back(op.name() + " has neither a lowering nor a decomposition");
+    if (def.composite != nullptr && def.decompose == nullptr)
+      problems.push_back(op.name() + " has composite calls without a decomposition");
     bool differentiable = has_tensor_param(op.schema) && def.no_grad.empty() && !is_effect;
     if (differentiable && def.vjp == nullptr && def.decompose == nullptr)
       problems.push_back(op.name() + " has no gradient and gives no reason");

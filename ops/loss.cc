@@ -153,7 +153,10 @@ const OpDef kBceWithLogits{
       return {reduced(c, weighted(b, c, (1.0 - y) * x - log_probability))};
     },
     .samples = {"$[3, 4], $[3, 4]:unit", "$[3, 4], $[3, 4]:unit, $[4]:positive, $[4]:positive, 0",
-                "$[3, 4], $[3, 4]:unit, none, $[4]:positive, 2"}};
+                "$[3, 4], $[3, 4]:unit, none, $[4]:positive, 2",
+                "$[3, 4], $[3, 4]:unit, $[3, 1], none, 0",
+                "$[64]:special, $[64]:unit, none, none, 0",
+                "$[2, 3, 4], $[2, 3, 4]:unit, none, $[3, 1]:positive"}};
 
 /// x where it is a probability; anything else fails.
 const OpDef kProbability{
@@ -486,13 +489,18 @@ const OpDef kCrossEntropy{
       return {ir::Type::tensor(c.type("self").dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
     },
     .decompose = cross_entropy_parts,
-    .samples = {"$[5, 4], i64[5]:index(4)", "$[5, 4], i64[5]:index(4), $[4]:positive, 1, 2",
-                "$[5, 4], i64[5]:index(4), none, 0, 1, 0.1",
-                "$[5, 4], i64[5]:index(4), $[4]:positive, 1, 2, 0.1",
-                "$[5, 4], i64[5]:index(4), none, 2, -100, 0.2", "$[5, 4], $[5, 4]:unit",
-                "$[5, 4], $[5, 4]:unit, $[4]:positive, 1, -100, 0.1",
-                "$[2, 4, 3], i64[2, 3]:index(4)", "$[4], i64[]:index(4)",
-                "f32[7, 300], i64[7]:index(300)"}};
+    .samples = {
+        "$[5, 4], i64[5]:index(4)", "$[5, 4], i64[5]:index(4), $[4]:positive, 1, 2",
+        "$[5, 4], i64[5]:index(4), none, 0, 1, 0.1",
+        "$[5, 4], i64[5]:index(4), $[4]:positive, 1, 2, 0.1",
+        "$[5, 4], i64[5]:index(4), none, 2, -100, 0.2", "$[5, 4], $[5, 4]:unit",
+        "$[5, 4], $[5, 4]:unit, $[4]:positive, 1, -100, 0.1", "$[2, 4, 3], i64[2, 3]:index(4)",
+        "$[4], i64[]:index(4)", "f32[7, 300], i64[7]:index(300)",
+        "$[2, 4, 3], $[2, 4, 3]:unit, $[4]:positive, 0, -100, 0.1", "$[4], $[4]:unit, none, 2",
+        "$[2, 4, 3, 2], i64[2, 3, 2]:index(4), $[4]:positive, "
+        "0, 1, 0.2",
+        "$[5, 4], i64[5]:index(1), none, 1, 0", "$[5, 4], i64[5]:index(1), none, 2, 0, 0.1",
+        "$[5, 4], i64[4]:index(4)", "$[0, 4], i64[0], none, 2"}};
 
 const OpDef* const kOps[] = {&kMse,
                              &kL1,

@@ -180,11 +180,12 @@ struct Run {
 /// One direction of one layer over x, [time, batch, width].
 Run run(const Kind& kind, Tensor x, State state, const Weights& w, bool backwards) {
   auto steps = *x.size(0).constant();
-  Tensor projected = linear(x, w.w_ih, w.b_ih);
+  // Unbound at once: the gradient joins the steps' instead of adding up one padded one each.
+  Tensors projected = call_many(x.builder(), "aten.unbind.int", {linear(x, w.w_ih, w.b_ih), 0});
   Run result{Tensors(static_cast<size_t>(steps)), {}};
   for (int64_t step = 0; step < steps; ++step) {
     int64_t at = backwards ? steps - 1 - step : step;
-    state = kind.step(select(projected, 0, at), state, w);
+    state = kind.step(projected[static_cast<size_t>(at)], state, w);
     result.outputs[static_cast<size_t>(at)] = state[0];
   }
   result.last = state;

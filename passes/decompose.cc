@@ -46,7 +46,10 @@ void decompose_composite(ir::Graph& graph, PassCtx&) {
 }
 
 void decompose_core(ir::Graph& graph, PassCtx&) {
-  decompose_where(graph, [](const Node& node) { return ops::def_of(node).lower == nullptr; });
+  decompose_where(graph, [](const Node& node) {
+    const ops::OpDef& def = ops::def_of(node);
+    return def.lower == nullptr || (def.composite != nullptr && def.composite(node.call()));
+  });
 }
 
 }  // namespace tandem::passes

@@ -217,28 +217,40 @@ def test_labels_up_to_the_first_minus_one():
     check(executable, F.multilabel_margin_loss, [x, y])
 
 
-@pytest.mark.parametrize("module", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
-def test_recurrent_layers_at_any_batch(module):
-    layer = module(3, 5, num_layers=2, bidirectional=True, batch_first=True)
+RECURRENT = {
+    "lstm": (torch.nn.LSTM, {}),
+    "projected": (torch.nn.LSTM, {"proj_size": 4}),
+    "gru": (torch.nn.GRU, {"bias": False}),
+    "rnn_tanh": (torch.nn.RNN, {}),
+    "rnn_relu": (torch.nn.RNN, {"nonlinearity": "relu"}),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_at_any_batch(name):
+    module, options = RECURRENT[name]
+    layer = module(3, 5, num_layers=2, bidirectional=True, batch_first=True, **options)
     lstm = module is torch.nn.LSTM
-    op = {torch.nn.LSTM: "lstm", torch.nn.GRU: "gru", torch.nn.RNN: "rnn_tanh"}[module]
+    op = "lstm" if lstm else name
+    width = options.get("proj_size", 5)
+    biases = "true" if layer.bias else "false"
     names = [f"%p{i}" for i in range(len(layer._flat_weights))]
     params = [
         f"{name}: f32{list(weight.shape)} {{input grad}}"
         for name, weight in zip(names, layer._flat_weights)
     ]
-    states = "%h: f32[4, s0, 5]" + (", %c: f32[4, s0, 5]" if lstm else "")
+    states = f"%h: f32[4, s0, {width}]" + (", %c: f32[4, s0, 5]" if lstm else "")
     results = "%r, %hn, %cn" if lstm else "%r, %hn"
     executable = build(
         f"%x: f32[s0, 6, 3] {{input grad}}, {states}, {', '.join(params)}",
         f"{results} = aten.{op}.input(%x, {'[%h, %c]' if lstm else '%h'}, [{', '.join(names)}],"
-        " true, 2, 0.0, false, true, true)",
+        f" {biases}, 2, 0.0, false, true, true)",
         where="s0 in [1, 16]",
         gradients="tangents",
     )
     for batch in [2, 7]:
         x = torch.randn(batch, 6, 3, requires_grad=True)
-        hx = [torch.randn(4, batch, 5) for _ in range(1 + lstm)]
+        hx = [torch.randn(4, batch, size) for size in [width, 5][: 1 + lstm]]
 
         def eager(x, *_):
             return layer(x, tuple(hx) if lstm else hx[0])[0]
