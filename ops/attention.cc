@@ -57,8 +57,8 @@ Types attention_types(const Call& c) {
   if (c.has("attn_mask") && c.type("attn_mask").dtype != DType::boolean) need_float(c, "attn_mask");
   check_equal(c, "query", -1, "key", -1);
   check_equal(c, "key", -2, "value", -2);
-  if (c.has("attn_mask") && c.boolean("is_causal"))
-    c.fail("attn_mask and is_causal exclude each other");
+  if (c.has("attn_mask") && c.type("attn_mask").rank() < 2)
+    c.fail(c.describe("attn_mask") + " needs a dimension of rows and one of columns");
   Sizes sizes = common_batch(c);
   Sizes scores = sizes;
   scores.insert(scores.end(),
@@ -95,7 +95,7 @@ Tensor causal(Builder& b, Expr rows, Expr columns) {
 Tensor masked_scores(Builder& b, const Call& c, Tensor scores) {
   constexpr double kNever = -HUGE_VAL;
   if (c.boolean("is_causal"))
-    return where(causal(b, scores.size(-2), scores.size(-1)), scores, kNever);
+    scores = where(causal(b, scores.size(-2), scores.size(-1)), scores, kNever);
   if (!c.has("attn_mask")) return scores;
   Tensor mask{b, c.value("attn_mask")};
   return mask.dtype() == DType::boolean ? where(mask, scores, kNever)
@@ -112,15 +112,20 @@ Tensor row_softmax(Builder& b, const Call& c, Tensor scores) {
   return where(blind, 0.0, weights);
 }
 
+/// `scale`, or 1 / sqrt(width of a query).
+double scale_of(const Call& c) {
+  if (c.has("scale")) return c.floating("scale");
+  auto width = static_cast<double>(c.type("query").sizes.back().constant().value_or(0));
+  if (width == 0) c.fail(c.describe("query") + ": the last size must be known to derive the scale");
+  return 1 / std::sqrt(width);
+}
+
 Tensors attend(Builder& b, const Call& c) {
   Tensor query{b, c.value("query")};
   Tensor key = repeated_heads(c, "key", {b, c.value("key")});
   Tensor value = repeated_heads(c, "value", {b, c.value("value")});
   Sizes batch = common_batch(c);
-  double width = static_cast<double>(query.size(-1).constant().value_or(0));
-  if (!c.has("scale") && width == 0)
-    c.fail(c.describe("query") + ": the last size must be known to derive the scale");
-  double scale = c.has("scale") ? c.floating("scale") : 1 / std::sqrt(width);
+  double scale = scale_of(c);
   Tensor scores = bmm(flattened(query, batch), transpose(flattened(key, batch), -2, -1)) * scale;
   Sizes sizes = batch;
   sizes.insert(sizes.end(), {query.size(-2), key.size(-2)});
@@ -144,10 +149,164 @@ const OpDef kAttention{
                 "$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8], $[2, 1, 5, 7], scale=0.5",
                 "$[3, 4, 8], $[3, 6, 8], $[3, 6, 8], is_causal=true", "$[5, 8], $[7, 8], $[7, 8]",
                 "$[2, 4, 5, 8], $[2, 2, 7, 8], $[2, 2, 7, 8], enable_gqa=true",
+                "$[2, 4, 5, 8], $[2, 1, 5, 8], $[2, 1, 5, 8], none, 0.0, true, scale=0.25, "
+                "enable_gqa=true",
+                "$[2, 5, 5, 8], $[2, 2, 7, 8], $[2, 2, 7, 8], enable_gqa=true",
+                "$[2, 4, 5, 8], $[2, 2, 7, 8], $[2, 2, 7, 8]",
+                "$[4, 5, 8], $[2, 7, 8], $[2, 7, 8], bool[4, 5, 7], enable_gqa=true",
+                "$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8], bool[5, 7], 0.0, true",
+                "$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8], none, 0.5",
+                "$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8], none, 0.0, true",
+                "$[2, 3, 7, 8], $[2, 3, 5, 8], $[2, 3, 5, 8], none, 0.0, true",
+                "$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8], bool[2, 3, 5, 1]",
+                "$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8], $[7]",
                 "$[2, 3, 5, 8]{120, 8, 24, 1}, $[2, 3, 5, 8]{120, 8, 24, 1}, $[2, 3, 5, 8]{120, 8, "
                 "24, 1}, is_causal=true"}};
 
-const OpDef* const kOps[] = {&kAttention};
+// --- the CPU kernel of eager as an op
+// -------------------------------------------------------------
+// Its second result is each row's logsumexp of the scores, from which the gradient op has the
+// weights again. A row that sees nothing has the result 0 and the logsumexp 0.
+
+Sizes flash_sizes(const Call& c) {
+  const ir::Type& query = c.type("query");
+  need_float(c, "query");
+  need_same_dtype(c, {"query", "key", "value", "out", "grad_out"});
+  for (std::string_view name : {"query", "key", "value"}) need_rank(c, name, 4, 4);
+  check_equal(c, "query", -1, "key", -1);
+  check_equal(c, "query", -1, "value", -1);
+  check_equal(c, "key", -2, "value", -2);
+  for (int64_t dim : {-3, -4}) {
+    check_equal(c, "query", dim, "key", dim);
+    check_equal(c, "query", dim, "value", dim);
+  }
+  if (c.floating("dropout_p") != 0) c.fail(c.describe("dropout_p") + " must be 0");
+  Sizes scores(query.sizes.begin(), query.sizes.end() - 1);
+  scores.push_back(c.type("key").sizes[2]);
+  if (!c.has("attn_mask")) return scores;
+  const ir::Type& mask = c.type("attn_mask");
+  if (mask.dtype != query.dtype && mask.dtype != DType::f32)
+    c.fail(c.describe("attn_mask") + " must have the dtype of " + c.describe("query"));
+  if (mask.rank() != 2 && mask.rank() != 4)
+    c.fail(c.describe("attn_mask") + " must have 2 or 4 dimensions");
+  broadcast(c, mask.sizes, scores);
+  return scores;
+}
+
+/// The operands of a call with the batch flattened, in the compute type.
+struct Flash {
+  Builder& b;
+  const Call& c;
+  Sizes batch;
+  DType dtype;
+  double scale;
+  Flash(Builder& builder, const Call& call)
+      : b(builder),
+        c(call),
+        batch(batch_of(c.type("query"))),
+        dtype(compute_type(c.type("query").dtype)),
+        scale(scale_of(c)) {}
+  Tensor flat(std::string_view name) const {
+    return flattened(to(Tensor{b, c.value(name)}, dtype), batch);
+  }
+  /// One number a row; [count, rows, 1].
+  Tensor flat_rows(Tensor x) const {
+    return reshape(to(x, dtype), {sym::product(batch), x.size(-1), 1});
+  }
+  /// [count, rows, columns], masked.
+  Tensor scores() const {
+    Tensor flat_scores = bmm(flat("query"), transpose(flat("key"), -2, -1)) * scale;
+    Sizes sizes = batch;
+    sizes.insert(sizes.end(), {flat_scores.size(-2), flat_scores.size(-1)});
+    Tensor x = reshape(flat_scores, sizes);
+    if (c.has("attn_mask")) x = x + to(Tensor{b, c.value("attn_mask")}, dtype);
+    if (c.boolean("is_causal")) x = where(causal(b, x.size(-2), x.size(-1)), x, -HUGE_VAL);
+    return reshape(x, flat_scores.sizes());
+  }
+  /// A result of [batch, rows, ..] from its flattened form.
+  Tensor result(Tensor x, size_t i) const {
+    return to(reshape(x, c.result(i)->type.sizes), c.result(i)->type.dtype);
+  }
+};
+Tensors flash_forward(Builder& b, const Call& c) {
+  Flash f(b, c);
+  Tensor scores = f.scores();
+  Tensor blind = compare("eq", amax(scores, {2}, true), -HUGE_VAL);
+  Tensor seen = where(blind, 0.0, scores);
+  Tensor weights = where(blind, 0.0, call(b, "aten._softmax", {seen, 2, false}));
+  Tensor sums = call(b, "aten.logsumexp", {seen, std::vector<int64_t>{2}, true});
+  return {f.result(bmm(weights, f.flat("value")), 0), f.result(where(blind, 0.0, sums), 1)};
+}
+// P = exp(S - lse), dV = P^T dO, dS = P (dO V^T - rowsum(dO O)), dQ = scale dS K, dK = scale dS^T Q
+Tensors flash_backward(Builder& b, const Call& c) {
+  Flash f(b, c);
+  Tensor scores = f.scores();
+  Tensor hidden = compare("eq", scores, -HUGE_VAL);
+  Tensor lse = f.flat_rows({b, c.value("logsumexp")});
+  Tensor weights = where(hidden, 0.0, exp(where(hidden, 0.0, scores) - lse));
+  Tensor grad = f.flat("grad_out");
+  Tensor rows = sum(grad * f.flat("out"), {2}, true);
+  Tensor of_scores = weights * (bmm(grad, transpose(f.flat("value"), -2, -1)) - rows) * f.scale;
+  return {f.result(bmm(of_scores, f.flat("key")), 0),
+          f.result(bmm(transpose(of_scores, -2, -1), f.flat("query")), 1),
+          f.result(bmm(transpose(weights, -2, -1), grad), 2)};
+}
+const OpDef kFlash{
+    .schema =
+        "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor "
+        "value, float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? "
+        "scale=None) -> (Tensor output, Tensor logsumexp)",
+    .types = [](const Call& c) -> Types {
+      Sizes rows = flash_sizes(c);
+      rows.pop_back();
+      const ir::Type& query = c.type("query");
+      return {ir::Type::tensor(query.dtype, query.sizes),
+              ir::Type::tensor(compute_type(query.dtype), rows)};
+    },
+    .decompose = flash_forward,
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      if (!g[0]) return {};
+      Tensors grads = call_many(b, "aten._scaled_dot_product_flash_attention_for_cpu_backward",
+                                {g[0], c.arg("query"), c.arg("key"), c.arg("value"),
+                                 Tensor{b, c.result(0)}, Tensor{b, c.result(1)}, c.arg("dropout_p"),
+                                 c.arg("is_causal"), c.arg("attn_mask"), c.arg("scale")});
+      return {{"query", grads[0]}, {"key", grads[1]}, {"value", grads[2]}};
+    },
+    .samples = {"$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8]",
+                "$[2, 3, 5, 8], $[2, 3, 5, 8], $[2, 3, 5, 8], 0.0, true",
+                "$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8], attn_mask=$[5, 7], scale=0.5",
+                "$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8], attn_mask=f32[2, 1, 5, 7]",
+                "$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8], 0.1",
+                "$[3, 5, 8], $[3, 7, 8], $[3, 7, 8]"}};
+const OpDef kFlashBackward{
+    .schema =
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor "
+        "query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, float dropout_p, "
+        "bool is_causal, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor "
+        "grad_query, Tensor grad_key, Tensor grad_value)",
+    .types = [](const Call& c) -> Types {
+      Sizes rows = flash_sizes(c);
+      rows.pop_back();
+      for (std::string_view name : {"out", "grad_out"})
+        if (!same_sizes(c.type(name).sizes, c.type("query").sizes))
+          c.fail(c.describe(name) + " must have the sizes of " + c.describe("query"));
+      if (!same_sizes(c.type("logsumexp").sizes, rows))
+        c.fail(c.describe("logsumexp") + " must have one element for each row of " +
+               c.describe("query"));
+      Types types;
+      for (std::string_view name : {"query", "key", "value"})
+        types.push_back(ir::Type::tensor(c.type(name).dtype, c.type(name).sizes));
+      return types;
+    },
+    .decompose = flash_backward,
+    .no_grad = "eager gives none: a gradient of the gradient goes through the plain op",
+    .samples = {"f32[2, 3, 5, 8], f32[2, 3, 5, 8], f32[2, 3, 7, 8], f32[2, 3, 7, 8], f32[2, 3, 5, "
+                "8], f32[2, 3, 5], 0.0, false",
+                "f32[2, 3, 5, 8], f32[2, 3, 5, 8], f32[2, 3, 5, 8], f32[2, 3, 5, 8], f32[2, 3, 5, "
+                "8], f32[2, 3, 5], 0.0, true, attn_mask=f32[5, 5], scale=0.3"},
+    .sample_dtypes = DTypes::f32_only};
+
+const OpDef* const kOps[] = {&kAttention, &kFlash, &kFlashBackward};
 
 }  // namespace
 

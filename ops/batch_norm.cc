@@ -275,8 +275,61 @@ const OpDef kBatchNorm{
     },
     .mutates = {"running_mean", "running_var"}};
 
+// --- instance norm
+// --------------------------------------------------------------------------------
+// The statistics of one image: a batch norm whose channels are all channels of all images. The
+// running values follow the mean over the batch.
+
+/// One copy of a channel's parameter for each image.
+Operand for_images(Builder& b, const Call& c, std::string_view name, Expr images) {
+  if (!has(c, name)) return ir::Arg(ir::None{});
+  return call(b, "aten.repeat", {Tensor{b, c.value(name)}, ir::Ints{images}});
+}
+Tensors instance_norm_parts(Builder& b, const Call& c) {
+  const Sizes& sizes = c.type("input").sizes;
+  Sizes flat = sizes;
+  flat[0] = 1;
+  flat[1] = sizes[0] * sizes[1];
+  Tensor x = reshape(Tensor{b, c.value("input")}, flat);
+  bool runs = has(c, "running_mean");
+  std::vector<Operand> args{x, for_images(b, c, "weight", sizes[0]),
+                            for_images(b, c, "bias", sizes[0])};
+  if (runs)
+    for (std::string_view name : {"running_mean", "running_var"})
+      args.push_back(for_images(b, c, name, sizes[0]));
+  bool trains = c.boolean("use_input_stats");
+  if (trains) args.push_back(true);
+  args.insert(args.end(), {c.arg("momentum"), c.arg("eps")});
+  const char* op = !trains ? "aten._native_batch_norm_legit_no_training"
+                   : runs  ? "aten._native_batch_norm_legit_functional"
+                           : "aten._native_batch_norm_legit.no_stats";
+  Tensors parts = call_many(b, op, args);
+  Tensors results{reshape(parts[0], sizes), Tensor(), Tensor()};
+  if (trains && runs)
+    for (size_t i = 0; i < 2; ++i) {
+      Tensor each = reshape(call(b, "aten.detach", {parts[3 + i]}), {sizes[0], sizes[1]});
+      results[1 + i] = mean(each, {0});
+    }
+  return results;
+}
+const OpDef kInstanceNorm{
+    .schema =
+        "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? "
+        "running_mean, Tensor? running_var, bool use_input_stats, float momentum, float eps, "
+        "bool cudnn_enabled) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      check_input(c);
+      if (has(c, "running_mean") != has(c, "running_var"))
+        c.fail("running_mean and running_var must be given together");
+      if (!c.boolean("use_input_stats") && !has(c, "running_mean"))
+        c.fail("running_mean must be given where the input's own statistics are not used");
+      return {ir::Type::tensor(c.type("input").dtype, c.type("input").sizes)};
+    },
+    .functional = instance_norm_parts,
+    .mutates = {"running_mean", "running_var"}};
+
 const OpDef* const kOps[] = {&kFunctional, &kNoStats, &kNoTraining, &kBackward,
-                             &kLegit,      &kNative,  &kBatchNorm};
+                             &kLegit,      &kNative,  &kBatchNorm,  &kInstanceNorm};
 
 }  // namespace
 

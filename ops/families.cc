@@ -23,9 +23,14 @@ std::vector<Family> all_families() {
       reduce_more_family(),
       softmax_family(),
       loss_family(),
+      loss_more_family(),
+      norm_more_family(),
       norm_family(),
       batch_norm_family(),
       attention_family(),
+      embedding_bag_family(),
+      recurrent_family(),
+      encoder_layer_family(),
       index_tensor_family(),
       pool_family(),
       adaptive_pool_family(),
@@ -189,6 +194,8 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
     if (def.types == nullptr) problems.push_back(op.name() + " has no type rule");
     if (def.lower == nullptr && def.decompose == nullptr && !is_effect)
       problems.push_back(op.name() + " has neither a lowering nor a decomposition");
+    if (def.composite != nullptr && def.decompose == nullptr)
+      problems.push_back(op.name() + " has composite calls without a decomposition");
     bool differentiable = has_tensor_param(op.schema) && def.no_grad.empty() && !is_effect;
     if (differentiable && def.vjp == nullptr && def.decompose == nullptr)
       problems.push_back(op.name() + " has no gradient and gives no reason");

@@ -71,42 +71,62 @@ struct Sampling {
   std::vector<Axis> axes;
   int64_t dims() const { return static_cast<int64_t>(axes.size()); }
 };
-/// Places of a whole number along one axis, as floats; the weight goes with them.
+/// Places of a whole number along one axis, as floats; the weight that goes with them, and its
+/// slope by the position (both absent where the nearest element is all).
 struct Neighbour {
-  Tensor place, weight;
+  Tensor place, weight, slope;
 };
 
-/// image at places[axis] (each [n, out..]), 0 outside: [n, c, out..], times the weights.
-Tensor gathered(const Sampling& s, const std::vector<Neighbour>& at) {
-  Builder& b = s.image.builder();
-  Tensor inside;
-  Tensor linear;
-  Tensor weight;
+/// One neighbour an axis: where it is in a plane of the image, [n, out..].
+struct Spot {
+  Tensor index, inside;
+  std::vector<Neighbour> at;
+  /// Product of the weights; of axis `but` the slope instead.
+  Tensor weight(int64_t but = -1) const {
+    Tensor product;
+    for (int64_t i = 0; i < static_cast<int64_t>(at.size()); ++i) {
+      Tensor factor = i == but ? at[i].slope : at[i].weight;
+      if (factor) product = product ? product * factor : factor;
+    }
+    return product;
+  }
+};
+Spot spot_of(const Sampling& s, const std::vector<Neighbour>& at) {
+  Spot spot{{}, {}, at};
   for (int64_t i = 0; i < s.dims(); ++i) {
     Tensor place = at[i].place;
     Tensor last = number_of(place, s.axes[i].size - 1);
     Tensor fits = both(compare("ge", place, 0), compare("le", place, last));
     Tensor index = to(where(fits, place, 0.0), DType::i64);
-    inside = inside ? both(inside, fits) : fits;
-    linear = linear ? times(linear, s.axes[i].size) + index : index;
-    if (at[i].weight) weight = weight ? weight * at[i].weight : at[i].weight;
+    spot.inside = spot.inside ? both(spot.inside, fits) : fits;
+    spot.index = spot.index ? times(spot.index, s.axes[i].size) + index : index;
   }
-  const Sizes& sizes = s.image.sizes();
-  Sizes planes{sizes[0], sizes[1], sym::product(std::span(sizes).subspan(2))};
-  Expr count = sym::product(std::span(linear.sizes()).subspan(1));
-  Tensor read = expand(reshape(linear, {sizes[0], 1, count}), {sizes[0], sizes[1], count});
-  Tensor x = call(b, "aten.gather", {reshape(s.image, planes), 2, read});
-  Sizes result{sizes[0], sizes[1]};
-  result.insert(result.end(), linear.sizes().begin() + 1, linear.sizes().end());
-  x = where(unsqueeze(inside, 1), reshape(x, result), 0.0);
-  return weight ? x * unsqueeze(weight, 1) : x;
+  return spot;
 }
 
-/// Sum over all choices of one neighbour an axis.
-Tensor summed(const Sampling& s, const std::vector<std::vector<Neighbour>>& neighbours) {
+Expr plane_size(const Sampling& s) { return sym::product(std::span(s.image.sizes()).subspan(2)); }
+/// The spot's numbers for every channel, [n, c, count].
+Tensor for_channels(const Sampling& s, Tensor index) {
+  const Sizes& sizes = s.image.sizes();
+  Expr count = sym::product(std::span(index.sizes()).subspan(1));
+  return expand(reshape(index, {sizes[0], 1, count}), {sizes[0], sizes[1], count});
+}
+/// The image at a spot, 0 outside: [n, c, out..].
+Tensor read(const Sampling& s, const Spot& spot) {
+  const Sizes& sizes = s.image.sizes();
+  Tensor planes = reshape(s.image, {sizes[0], sizes[1], plane_size(s)});
+  Tensor x = call(s.image.builder(), "aten.gather", {planes, 2, for_channels(s, spot.index)});
+  Sizes result{sizes[0], sizes[1]};
+  result.insert(result.end(), spot.index.sizes().begin() + 1, spot.index.sizes().end());
+  return where(unsqueeze(spot.inside, 1), reshape(x, result), 0.0);
+}
+
+/// All choices of one neighbour an axis.
+std::vector<Spot> spots_of(const Sampling& s,
+                           const std::vector<std::vector<Neighbour>>& neighbours) {
   size_t choices = 1;
   for (const std::vector<Neighbour>& axis : neighbours) choices *= axis.size();
-  Tensor total;
+  std::vector<Spot> spots;
   for (size_t choice = 0; choice < choices; ++choice) {
     std::vector<Neighbour> at;
     size_t rest = choice;
@@ -114,15 +134,15 @@ Tensor summed(const Sampling& s, const std::vector<std::vector<Neighbour>>& neig
       at.push_back(axis[rest % axis.size()]);
       rest /= axis.size();
     }
-    Tensor x = gathered(s, at);
-    total = total ? total + x : x;
+    spots.push_back(spot_of(s, at));
   }
-  return total;
+  return spots;
 }
 
 std::vector<Neighbour> linear_neighbours(Tensor x) {
   Tensor low = floor(x);
-  return {{low, (low + 1) - x}, {low + 1, x - low}};
+  Tensor one = ones_like(x);
+  return {{low, (low + 1) - x, -one}, {low + 1, x - low, one}};
 }
 /// Keys' kernel with a = -0.75; each tap is brought in by itself.
 std::vector<Neighbour> cubic_neighbours(Tensor x, const Axis& axis) {
@@ -131,36 +151,40 @@ std::vector<Neighbour> cubic_neighbours(Tensor x, const Axis& axis) {
   auto far = [](Tensor d) { return ((kA * d - 5 * kA) * d + 8 * kA) * d - 4 * kA; };
   Tensor low = floor(x);
   Tensor t = x - low;
+  auto near_slope = [](Tensor d) { return (3 * (kA + 2) * d - 2 * (kA + 3)) * d; };
+  auto far_slope = [](Tensor d) { return (3 * kA * d - 10 * kA) * d + 8 * kA; };
   Tensors weights{far(t + 1), near(t), near(1 - t), far(2 - t)};
+  Tensors slopes{far_slope(t + 1), near_slope(t), -near_slope(1 - t), -far_slope(2 - t)};
   std::vector<Neighbour> neighbours;
   for (int i = 0; i < 4; ++i)
-    neighbours.push_back({brought_in(low + static_cast<double>(i - 1), axis), weights[i]});
+    neighbours.push_back(
+        {brought_in(low + static_cast<double>(i - 1), axis), weights[i], slopes[i]});
   return neighbours;
 }
 
-Tensor sampled(const Sampling& s, Tensor grid, int64_t interpolation) {
+/// The image of a call and all spots that its grid reads.
+struct Sampled {
+  Sampling image;
+  std::vector<Spot> spots;
+};
+Sampled sampled(const Call& c, Tensor input, Tensor grid) {
+  int64_t interpolation = c.constant("interpolation_mode");
+  Sampling s{input, {}};
+  for (int64_t i = 2; i < input.rank(); ++i)
+    s.axes.push_back({input.size(i), c.boolean("align_corners"), c.constant("padding_mode")});
   std::vector<std::vector<Neighbour>> neighbours;
   for (int64_t i = 0; i < s.dims(); ++i) {
     // The grid's last dimension is x, y, z; the image's are z, y, x.
     Tensor x = unnormalised(select(grid, grid.rank() - 1, s.dims() - 1 - i), s.axes[i]);
-    if (interpolation == kCubic) {
+    if (interpolation != kCubic) x = brought_in(x, s.axes[i]);
+    if (interpolation == kCubic)
       neighbours.push_back(cubic_neighbours(x, s.axes[i]));
-      continue;
-    }
-    x = brought_in(x, s.axes[i]);
-    if (interpolation == kLinear)
+    else if (interpolation == kLinear)
       neighbours.push_back(linear_neighbours(x));
     else
-      neighbours.push_back({{call(x.builder(), "aten.round", {x}), Tensor()}});
+      neighbours.push_back({{call(x.builder(), "aten.round", {x}), Tensor(), Tensor()}});
   }
-  return summed(s, neighbours);
-}
-
-Tensor sampled(const Call& c, Tensor input, Tensor grid) {
-  Sampling s{input, {}};
-  for (int64_t i = 2; i < input.rank(); ++i)
-    s.axes.push_back({input.size(i), c.boolean("align_corners"), c.constant("padding_mode")});
-  return sampled(s, grid, c.constant("interpolation_mode"));
+  return {s, spots_of(s, neighbours)};
 }
 
 // --- ops
@@ -204,8 +228,14 @@ Tensor wide(Builder& b, const Call& c, std::string_view name) {
   return to(x, compute_type(x.dtype()));
 }
 Tensors sample_parts(Builder& b, const Call& c) {
-  Tensor result = sampled(c, wide(b, c, "input"), wide(b, c, "grid"));
-  return {to(result, c.result()->type.dtype)};
+  Sampled s = sampled(c, wide(b, c, "input"), wide(b, c, "grid"));
+  Tensor total;
+  for (const Spot& spot : s.spots) {
+    Tensor x = read(s.image, spot);
+    if (Tensor weight = spot.weight()) x = x * unsqueeze(weight, 1);
+    total = total ? total + x : x;
+  }
+  return {to(total, c.result()->type.dtype)};
 }
 
 const Samples kPlaneSamples = {
@@ -232,6 +262,99 @@ TANDEM_GRID_SAMPLER(kGrid, "grid_sampler", kPlaneSamples);
 TANDEM_GRID_SAMPLER(kGrid2, "grid_sampler_2d", kPlaneSamples);
 TANDEM_GRID_SAMPLER(kGrid3, "grid_sampler_3d", kBoxSamples);
 #undef TANDEM_GRID_SAMPLER
+
+// --- gradient ops
+// ---------------------------------------------------------------------------------
+
+/// How the position moves with the grid: the scale, and how it was brought in (-1 where it was
+/// reflected an odd number of times, 0 where it was clipped).
+Tensor position_slope(Tensor grid_line, const Axis& axis, int64_t interpolation) {
+  Tensor scale = number_of(grid_line, axis.align ? axis.size - 1 : axis.size) / 2;
+  if (axis.outside == kZeros || interpolation == kCubic) return scale;
+  Tensor x = unnormalised(grid_line, axis);
+  if (axis.outside == kReflection) {
+    Expr low = axis.align ? Expr(0) : Expr(-1);
+    Expr high = axis.align ? (axis.size - 1) * 2 : axis.size * 2 - 1;
+    if (low == high) return zeros_like(scale);
+    Builder& b = x.builder();
+    Tensor start = call(b, "aten.div.Scalar", {number_of(x, low), 2});
+    Tensor span = call(b, "aten.div.Scalar", {number_of(x, high - low), 2});
+    Tensor flips = floor(abs(x - start) / span);
+    Tensor odd = compare("ne", flips - floor(flips * 0.5) * 2, 0);
+    Tensor away = compare("lt", x, start);
+    scale = where(call(b, "aten.logical_xor", {odd, away}), -scale, scale);
+    x = reflected(x, low, high);
+  }
+  Tensor moves = both(compare("gt", x, 0), compare("lt", x, number_of(x, axis.size - 1)));
+  return where(moves, scale, 0.0);
+}
+Tensor image_gradient(const Sampled& s, Tensor grad) {
+  const Sizes& sizes = s.image.image.sizes();
+  Builder& b = grad.builder();
+  Tensor sums = full(b, {sizes[0], sizes[1], plane_size(s.image)}, 0, grad.dtype());
+  for (const Spot& spot : s.spots) {
+    Tensor part = grad;
+    if (Tensor weight = spot.weight()) part = part * unsqueeze(weight, 1);
+    part = where(unsqueeze(spot.inside, 1), part, 0.0);
+    Tensor index = for_channels(s.image, spot.index);
+    sums = call(b, "aten.scatter_add", {sums, 2, index, reshape(part, index.sizes())});
+  }
+  return reshape(sums, sizes);
+}
+/// [n, out.., dims], x first.
+Tensor grid_gradient(const Call& c, const Sampled& s, Tensor grad, Tensor grid) {
+  int64_t interpolation = c.constant("interpolation_mode");
+  if (interpolation == kNearest) return zeros_like(grid);
+  Tensors lines(s.image.axes.size());
+  for (const Spot& spot : s.spots) {
+    Tensor dot = sum(grad * read(s.image, spot), {1});
+    for (int64_t i = 0; i < s.image.dims(); ++i) {
+      Tensor part = dot * spot.weight(i);
+      lines[i] = lines[i] ? lines[i] + part : part;
+    }
+  }
+  Tensors columns;
+  for (int64_t i = s.image.dims(); i-- > 0;) {
+    Tensor line = select(grid, grid.rank() - 1, s.image.dims() - 1 - i);
+    columns.push_back(lines[i] * position_slope(line, s.image.axes[i], interpolation));
+  }
+  return call(grad.builder(), "aten.stack", {columns, -1});
+}
+Types sample_backward_types(const Call& c) {
+  if (!same_sizes(c.type("grad_output").sizes, sampled_sizes(c)))
+    c.fail(c.describe("grad_output") + " must have the sizes of the result");
+  if (c.ints("output_mask").size() != 2) c.fail("output_mask must have 2 elements");
+  return {ir::Type::tensor(c.type("input").dtype, c.type("input").sizes),
+          ir::Type::tensor(c.type("grid").dtype, c.type("grid").sizes)};
+}
+Tensors sample_backward_parts(Builder& b, const Call& c) {
+  Tensor grid = wide(b, c, "grid");
+  Tensor grad = wide(b, c, "grad_output");
+  Sampled s = sampled(c, wide(b, c, "input"), grid);
+  return {to(image_gradient(s, grad), c.result(0)->type.dtype),
+          to(grid_gradient(c, s, grad, grid), c.result(1)->type.dtype)};
+}
+const Samples kPlaneBackward = {
+    "$[2, 3, 6, 7], $[2, 3, 4, 5], $[2, 6, 7, 2], 0, 0, false, [true, true]",
+    "$[2, 3, 6, 7], $[2, 3, 4, 5], $[2, 6, 7, 2], 0, 1, true, [true, true]",
+    "$[2, 3, 6, 7], $[2, 3, 4, 5], $[2, 6, 7, 2], 0, 2, false, [true, true]",
+    "$[2, 3, 6, 7], $[2, 3, 4, 5], $[2, 6, 7, 2], 0, 2, true, [true, true]",
+    "$[2, 3, 6, 7], $[2, 3, 4, 5], $[2, 6, 7, 2], 1, 0, false, [true, true]",
+    "$[2, 3, 6, 7], $[2, 3, 4, 5], $[2, 6, 7, 2], 2, 2, false, [true, true]"};
+const Samples kBoxBackward = {
+    "$[1, 2, 2, 3, 4], $[1, 2, 3, 4, 5], $[1, 2, 3, 4, 3], 0, 0, false, [true, true]",
+    "$[1, 2, 2, 3, 4], $[1, 2, 3, 4, 5], $[1, 2, 3, 4, 3], 0, 2, true, [true, true]",
+    "$[1, 2, 2, 3, 4], $[1, 2, 3, 4, 5], $[1, 2, 3, 4, 3], 1, 1, false, [true, true]"};
+#define TANDEM_GRID_BACKWARD(Name, text, set)                                                     \
+  const OpDef Name {                                                                              \
+    .schema = "aten::" text                                                                       \
+              "_backward(Tensor grad_output, Tensor input, Tensor grid, int interpolation_mode, " \
+              "int padding_mode, bool align_corners, bool[2] output_mask) -> (Tensor, Tensor)",   \
+    .types = sample_backward_types, .decompose = sample_backward_parts, .samples = set            \
+  }
+TANDEM_GRID_BACKWARD(kGrid2Backward, "grid_sampler_2d", kPlaneBackward);
+TANDEM_GRID_BACKWARD(kGrid3Backward, "grid_sampler_3d", kBoxBackward);
+#undef TANDEM_GRID_BACKWARD
 
 // --- affine grids
 // ---------------------------------------------------------------------------------
@@ -320,7 +443,8 @@ const OpDef kAffineGridBackward{
     },
     .samples = {"$[2, 4, 5, 2], [2, 3, 4, 5], false", "$[1, 3, 4, 5, 3], [1, 2, 3, 4, 5], true"}};
 
-const OpDef* const kOps[] = {&kGrid, &kGrid2, &kGrid3, &kAffineGrid, &kAffineGridBackward};
+const OpDef* const kOps[] = {
+    &kGrid, &kGrid2, &kGrid3, &kGrid2Backward, &kGrid3Backward, &kAffineGrid, &kAffineGridBackward};
 
 }  // namespace
 

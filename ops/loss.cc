@@ -6,39 +6,13 @@
 #include <cmath>
 
 #include "ops/elements.h"
-#include "ops/families.h"
+#include "ops/loss.h"
 
 namespace tandem::ops {
+
+using namespace loss;  // NOLINT(google-build-using-namespace): what the losses' files share
+
 namespace {
-
-enum Reduction : int64_t { kNone = 0, kMean = 1, kSum = 2 };
-
-int64_t reduction_of(const Call& c) {
-  int64_t reduction = c.constant("reduction");
-  if (reduction < kNone || reduction > kSum)
-    c.fail("reduction must be 0 (none), 1 (mean) or 2 (sum)");
-  return reduction;
-}
-Tensor tensor(Builder& b, const Call& c, std::string_view name) { return {b, c.value(name)}; }
-Tensor widened(Tensor x) { return to(x, compute_type(to_float(x.dtype()))); }
-Tensor wide(Builder& b, const Call& c, std::string_view name) {
-  return widened(tensor(b, c, name));
-}
-Tensor log1p(Tensor x) { return call(x.builder(), "aten.log1p", {x}); }
-
-/// Elements of a loss reduced as asked and rounded to the result's dtype.
-Tensor reduced(const Call& c, Tensor loss) {
-  int64_t reduction = reduction_of(c);
-  if (reduction == kMean) loss = call(loss.builder(), "aten.mean", {loss});
-  if (reduction == kSum) loss = sum_all(loss);
-  return to(loss, c.result()->type.dtype);
-}
-Types pair_types(const Call& c) {
-  DType dtype = common_dtype(c, {"self", "target"});
-  if (!is_float(dtype)) c.fail("needs a float dtype, not " + c.describe("self"));
-  Sizes sizes = broadcast(c, c.type("self").sizes, c.type("target").sizes);
-  return {ir::Type::tensor(dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
-}
 
 // --- distances
 // ------------------------------------------------------------------------------------
@@ -98,6 +72,55 @@ const OpDef kHuber{
     },
     .samples = {"$[3, 4], $[3, 4]", "$[3, 4], $[3, 4], 0, 0.5"}};
 
+// Their gradient ops: the slope of an element's distance, times what grad_output gives it.
+Types slope_types(const Call& c) {
+  need_same_dtype(c, {"grad_output", "self", "target"});
+  need_float(c, "self");
+  reduction_of(c);
+  Sizes sizes = broadcast(c, c.type("self").sizes, c.type("target").sizes);
+  return {ir::Type::tensor(c.type("self").dtype, broadcast(c, sizes, c.type("grad_output").sizes))};
+}
+Tensors sloped(Builder& b, const Call& c, Tensor slope) {
+  Tensor grad = slope * wide(b, c, "grad_output");
+  if (reduction_of(c) == kMean) grad = call(b, "aten.div.Scalar", {grad, c.type("self").numel()});
+  return {to(grad, c.result()->type.dtype)};
+}
+const Samples kSlopes = {"$[], $[3, 4], $[3, 4], 1", "$[3, 4], $[3, 4], $[3, 4], 0",
+                         "$[], $[3, 4], $[3, 4], 2", "$[0], $[0], $[0], 0",
+                         "$[64], $[64]:special, $[64], 0"};
+const OpDef kMseBackward{
+    .schema =
+        "aten::mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int "
+        "reduction) -> Tensor",
+    .types = slope_types,
+    .decompose = [](Builder& b, const Call& c) { return sloped(b, c, distance(b, c) * 2); },
+    .samples = kSlopes};
+// d / beta within beta of 0, else its sign
+const OpDef kSmoothL1Backward{
+    .schema =
+        "aten::smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int "
+        "reduction, float beta) -> Tensor",
+    .types = slope_types,
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor d = distance(b, c);
+      double beta = c.floating("beta");
+      if (beta == 0) return sloped(b, c, sign(d));
+      return sloped(b, c, where(compare("lt", abs(d), beta), d / beta, sign(d)));
+    },
+    .samples = {"$[], $[3, 4], $[3, 4], 1, 1.0", "$[3, 4], $[3, 4], $[3, 4], 0, 0.5",
+                "$[], $[5], $[5], 2, 0.0"}};
+const OpDef kHuberBackward{
+    .schema =
+        "aten::huber_loss_backward(Tensor grad_output, Tensor self, Tensor target, int "
+        "reduction, float delta) -> Tensor",
+    .types = slope_types,
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor d = distance(b, c);
+      double delta = c.floating("delta");
+      return sloped(b, c, where(compare("lt", abs(d), delta), d, sign(d) * delta));
+    },
+    .samples = {"$[], $[3, 4], $[3, 4], 1, 1.0", "$[3, 4], $[3, 4], $[3, 4], 0, 0.5"}};
+
 // --- binary cross entropy
 // -------------------------------------------------------------------------
 
@@ -130,7 +153,10 @@ const OpDef kBceWithLogits{
       return {reduced(c, weighted(b, c, (1.0 - y) * x - log_probability))};
     },
     .samples = {"$[3, 4], $[3, 4]:unit", "$[3, 4], $[3, 4]:unit, $[4]:positive, $[4]:positive, 0",
-                "$[3, 4], $[3, 4]:unit, none, $[4]:positive, 2"}};
+                "$[3, 4], $[3, 4]:unit, none, $[4]:positive, 2",
+                "$[3, 4], $[3, 4]:unit, $[3, 1], none, 0",
+                "$[64]:special, $[64]:unit, none, none, 0",
+                "$[2, 3, 4], $[2, 3, 4]:unit, none, $[3, 1]:positive"}};
 
 /// x where it is a probability; anything else fails.
 const OpDef kProbability{
@@ -463,19 +489,39 @@ const OpDef kCrossEntropy{
       return {ir::Type::tensor(c.type("self").dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
     },
     .decompose = cross_entropy_parts,
-    .samples = {"$[5, 4], i64[5]:index(4)", "$[5, 4], i64[5]:index(4), $[4]:positive, 1, 2",
-                "$[5, 4], i64[5]:index(4), none, 0, 1, 0.1",
-                "$[5, 4], i64[5]:index(4), $[4]:positive, 1, 2, 0.1",
-                "$[5, 4], i64[5]:index(4), none, 2, -100, 0.2", "$[5, 4], $[5, 4]:unit",
-                "$[5, 4], $[5, 4]:unit, $[4]:positive, 1, -100, 0.1",
-                "$[2, 4, 3], i64[2, 3]:index(4)", "$[4], i64[]:index(4)",
-                "f32[7, 300], i64[7]:index(300)"}};
+    .samples = {
+        "$[5, 4], i64[5]:index(4)", "$[5, 4], i64[5]:index(4), $[4]:positive, 1, 2",
+        "$[5, 4], i64[5]:index(4), none, 0, 1, 0.1",
+        "$[5, 4], i64[5]:index(4), $[4]:positive, 1, 2, 0.1",
+        "$[5, 4], i64[5]:index(4), none, 2, -100, 0.2", "$[5, 4], $[5, 4]:unit",
+        "$[5, 4], $[5, 4]:unit, $[4]:positive, 1, -100, 0.1", "$[2, 4, 3], i64[2, 3]:index(4)",
+        "$[4], i64[]:index(4)", "f32[7, 300], i64[7]:index(300)",
+        "$[2, 4, 3], $[2, 4, 3]:unit, $[4]:positive, 0, -100, 0.1", "$[4], $[4]:unit, none, 2",
+        "$[2, 4, 3, 2], i64[2, 3, 2]:index(4), $[4]:positive, "
+        "0, 1, 0.2",
+        "$[5, 4], i64[5]:index(1), none, 1, 0", "$[5, 4], i64[5]:index(1), none, 2, 0, 0.1",
+        "$[5, 4], i64[4]:index(4)", "$[0, 4], i64[0], none, 2"}};
 
-const OpDef* const kOps[] = {
-    &kMse,         &kL1,           &kSmoothL1,    &kHuber,         &kBceWithLogits,
-    &kProbability, &kBce,          &kBceBackward, &kPickClass,     &kNll,
-    &kNllBackward, &kNllComposite, &kNll2d,       &kNll2dBackward, &kNll2dComposite,
-    &kNllNd,       &kCrossEntropy};
+const OpDef* const kOps[] = {&kMse,
+                             &kL1,
+                             &kSmoothL1,
+                             &kHuber,
+                             &kBceWithLogits,
+                             &kProbability,
+                             &kBce,
+                             &kBceBackward,
+                             &kPickClass,
+                             &kNll,
+                             &kNllBackward,
+                             &kNllComposite,
+                             &kNll2d,
+                             &kNll2dBackward,
+                             &kNll2dComposite,
+                             &kNllNd,
+                             &kCrossEntropy,
+                             &kMseBackward,
+                             &kSmoothL1Backward,
+                             &kHuberBackward};
 
 }  // namespace
 

@@ -125,8 +125,8 @@ struct OpDef {
   ir::TypeRule types = nullptr;       // the only source of result types
   LowerRule lower = nullptr;          // loops: serves every dtype and shape …
   DecomposeRule decompose = nullptr;  // … or other ops
-  /// Calls that are decomposed first of all, though the op has loops and a gradient for the others
-  /// (a convolution that is transposed).
+  /// Calls that are always decomposed, though the op has loops and a gradient for the others (a
+  /// convolution that is transposed).
   bool (*composite)(const ir::Call&) = nullptr;
   VjpRule vjp = nullptr;                   // gradient; none: through the decomposition, or
   std::string_view no_grad{};              // the reason why there is none

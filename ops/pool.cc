@@ -80,10 +80,10 @@ Definition max_lower(Lowering& lowering, const Call& c) {
 
 Definition max_backward_lower(Lowering& lowering, const Call& c) {
   Windows windows = windows_of(c, c.type("self").sizes);
-  Definition definition = reduction(loop::Combiner::sum, kernel_of(windows));
+  Definition definition = reduction(loop::Combiner::sum, covering_counts(windows));
   definition.input = [&lowering, c, windows](const Index& out, const Index& r) {
     loop::ScalarPool& pool = lowering.scalars();
-    Read read = windows_over(pool, windows, spatial(c, out), r);
+    Read read = windows_covering(pool, windows, spatial(c, out), r);
     Index at = moved(out, read.at);
     loop::Val won = lowering.load(c.value("indices"), at, read.inside);
     Expr here = position_in(plane_of(windows), spatial(c, out));
@@ -164,7 +164,7 @@ const Samples kMax3Samples = {"$[2, 3, 4, 6, 5], [2, 2, 2]",
                               "$[1, 2, 4, 6, 5]:special, [2, 2, 2]",
                               "$[0, 2, 4, 4, 4], [2, 2, 2]",
                               "$[4, 4, 4], [2, 2, 2]",
-                              
+
                               "$[1, 2, 4, 4, 4], [2, 2, 2], [], [2, 2, 2]"};
 const Samples kMax3BackwardSamples = {
     "$[2, 3, 1, 1, 1], $[2, 3, 2, 2, 3], [2, 2, 3], [2, 2, 3], [0, 0, 0], [1, 1, 1], false, "
@@ -213,10 +213,10 @@ Definition avg_lower(Lowering& lowering, const Call& c) {
 }
 Definition avg_backward_lower(Lowering& lowering, const Call& c) {
   Windows windows = windows_of(c, c.type("self").sizes);
-  Definition definition = reduction(loop::Combiner::sum, kernel_of(windows));
+  Definition definition = reduction(loop::Combiner::sum, covering_counts(windows));
   definition.input = [&lowering, c, windows](const Index& out, const Index& r) {
     loop::ScalarPool& pool = lowering.scalars();
-    Read read = windows_over(pool, windows, spatial(c, out), r);
+    Read read = windows_covering(pool, windows, spatial(c, out), r);
     Element grad{pool, lowering.load(c.value("grad_output"), moved(out, read.at), read.inside)};
     loop::Val part = averaged(c, windows, grad, read.at).value();
     return std::vector<loop::Val>{pool.select(read.inside, part, pool.constant(part->dtype, 0))};

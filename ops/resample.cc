@@ -88,8 +88,7 @@ bool divides(const Line& line, int64_t times) {
   double middle = line.mode == Mode::exact ? 0.5 : 0;
   for (int64_t o = 0; o < *out; ++o) {
     double place = (static_cast<double>(o) + middle) * static_cast<float>(scale);
-    if (std::floor(static_cast<float>(place)) != std::floor(static_cast<double>(o / times)))
-      return false;
+    if (static_cast<int64_t>(static_cast<float>(place)) != o / times) return false;
   }
   return true;
 }

@@ -231,6 +231,21 @@ loop::Val joined_element(Lowering& lowering, const Call& c, const Index& index, 
   return result == nullptr ? pool.constant(dtype, 0) : result;
 }
 
+/// An element asks every part whether it lies there, so many parts are joined in groups first.
+constexpr size_t kPartsAtOnce = 16;
+bool has_many_parts(const Call& c) { return c.values("tensors").size() > kPartsAtOnce; }
+Tensors cat_in_groups(Builder& b, const Call& c) {
+  const ir::Values& values = c.values("tensors");
+  Tensors groups;
+  for (size_t start = 0; start < values.size(); start += kPartsAtOnce) {
+    Tensors parts;
+    for (size_t i = start; i < std::min(start + kPartsAtOnce, values.size()); ++i)
+      parts.push_back({b, values[i]});
+    groups.push_back(parts.size() == 1 ? parts[0] : call(b, "aten.cat", {parts, c.arg("dim")}));
+  }
+  return {to(call(b, "aten.cat", {groups, c.arg("dim")}), c.result()->type.dtype)};
+}
+
 Gradients cat_vjp(Builder&, const Call& c, Grads g) {
   Gradients grads;
   Expr start = 0;
@@ -256,10 +271,14 @@ const OpDef kCat{
             return joined_element(lowering, c, index, compute_type(c.result()->type.dtype));
           });
         },
+    .decompose = cat_in_groups,
+    .composite = has_many_parts,
     .vjp = cat_vjp,
     .samples = {"[$[3, 4], $[2, 4]]", "[$[3, 4], $[3, 1], $[3, 2]], 1", "[$[3, 4]], -1",
                 "[$[0, 4], $[2, 4]]", "[$[0], $[2, 4]]", "[$[3], f32[2]]",
-                "[$[65, 33], $[65, 31]], 1", "[$[0], $[0]]"},
+                "[$[65, 33], $[65, 31]], 1", "[$[0], $[0]]",
+                "[$[1], $[2], $[1], $[0], $[1], $[1], $[3], $[1], $[1], $[1], $[1], $[1], $[1], "
+                "$[1], $[1], $[1], $[1], $[2], $[1]]"},
     .sample_dtypes = DTypes::all};
 Tensors as_cat(Builder& b, const Call& c) {
   return {call(b, "aten.cat", {c.arg("tensors"), c.constant("dim")})};

@@ -54,18 +54,54 @@ Read read_windows(loop::ScalarPool& pool, const Windows& windows, std::span<cons
   return read;
 }
 
+namespace {
+
+/// Adds the result position that reads `at` by kernel position `k`.
+void add_reader(loop::ScalarPool& pool, const Window& window, Expr at, Expr k, Read& read) {
+  Expr offset = at + window.padding - k * window.dilation;
+  read.at.push_back(sym::floor_div(offset, window.stride));
+  read.inside = all_of(pool, read.inside, in_range(pool, read.at.back(), window.out));
+  if (window.stride == 1) return;
+  loop::Val rest = pool.index(sym::mod(offset, window.stride));
+  read.inside =
+      all_of(pool, read.inside, pool.binary(Opcode::eq, rest, pool.integer(DType::i64, 0)));
+}
+/// Whether the readers of a position are neighbours.
+bool reads_densely(const Window& window) { return window.dilation == 1; }
+
+/// Adds the m-th result position from the last that starts at or before `at`.
+void add_neighbour(loop::ScalarPool& pool, const Window& window, Expr at, Expr m, Read& read) {
+  Expr offset = at + window.padding;
+  Expr position = sym::floor_div(offset, window.stride) - m;
+  read.at.push_back(position);
+  read.inside = all_of(pool, read.inside, in_range(pool, position, window.out));
+  Expr k = offset - position * window.stride;  // of the kernel, which may be shorter
+  read.inside =
+      all_of(pool, read.inside, pool.binary(Opcode::lt, pool.index(k), pool.index(window.kernel)));
+}
+
+}  // namespace
+
 Read windows_over(loop::ScalarPool& pool, const Windows& windows, std::span<const Expr> at,
                   std::span<const Expr> k) {
   Read read{{}, pool.integer(DType::boolean, 1)};
-  for (size_t i = 0; i < windows.size(); ++i) {
-    Expr offset = at[i] + windows[i].padding - k[i] * windows[i].dilation;
-    read.at.push_back(sym::floor_div(offset, windows[i].stride));
-    read.inside = all_of(pool, read.inside, in_range(pool, read.at[i], windows[i].out));
-    if (windows[i].stride == 1) continue;
-    loop::Val rest = pool.index(sym::mod(offset, windows[i].stride));
-    read.inside =
-        all_of(pool, read.inside, pool.binary(Opcode::eq, rest, pool.integer(DType::i64, 0)));
-  }
+  for (size_t i = 0; i < windows.size(); ++i) add_reader(pool, windows[i], at[i], k[i], read);
+  return read;
+}
+
+ir::Sizes covering_counts(const Windows& windows) {
+  ir::Sizes counts;
+  for (const Window& window : windows)
+    counts.push_back(reads_densely(window) ? sym::ceil_div(window.kernel, window.stride)
+                                           : window.kernel);
+  return counts;
+}
+
+Read windows_covering(loop::ScalarPool& pool, const Windows& windows, std::span<const Expr> at,
+                      std::span<const Expr> m) {
+  Read read{{}, pool.integer(DType::boolean, 1)};
+  for (size_t i = 0; i < windows.size(); ++i)
+    (reads_densely(windows[i]) ? add_neighbour : add_reader)(pool, windows[i], at[i], m[i], read);
   return read;
 }
 

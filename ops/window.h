@@ -43,5 +43,10 @@ Read read_windows(loop::ScalarPool& pool, const Windows& windows, std::span<cons
 /// The inverse: result positions that read `at` by kernel position `k`, where there are any.
 Read windows_over(loop::ScalarPool& pool, const Windows& windows, std::span<const sym::Expr> at,
                   std::span<const sym::Expr> k);
+/// The same by number: at most `covering_counts` result positions read `at`; `m` numbers them.
+/// Where windows do not overlap that is one, whatever their size.
+ir::Sizes covering_counts(const Windows& windows);
+Read windows_covering(loop::ScalarPool& pool, const Windows& windows, std::span<const sym::Expr> at,
+                      std::span<const sym::Expr> m);
 
 }  // namespace tandem::ops

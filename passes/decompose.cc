@@ -46,8 +46,10 @@ void decompose_composite(ir::Graph& graph, PassCtx&) {
 }
 
 void decompose_core(ir::Graph& graph, PassCtx&) {
-  decompose_where(graph, [](const Node& node) { 
-    return ops::def_of(node).lower == nullptr && !ops::def_of(node).host;
+  decompose_where(graph, [](const Node& node) {
+    const ops::OpDef& def = ops::def_of(node);
+    if (def.host) return false;
+    return def.lower == nullptr || (def.composite != nullptr && def.composite(node.call()));
   });
 }
 

@@ -31,9 +31,13 @@ struct Reach {
 };
 
 constexpr int kMaxInlineDepth = 48;
+/// Every element of a joined value asks each part whether it lies there: no reader should do so
+/// again.
+constexpr int kMostOperands = 8;
 
 /// What computing one element of the op itself takes, operands aside.
 struct Weight {
+  int operands = 0;
   bool transcendental = false;
   bool divides = false;   // or takes a root: as dear where it is not the lanes' axis that it skips
   int full_operands = 0;  // operands with as many elements as the result
@@ -180,6 +184,7 @@ class Realizer {
     if (node.op->is_view() && lowering_.definition(&node).kind == Kind::map && !to.repeated)
       return "";
     Weight weight = weigh(node);
+    if (weight.operands > kMostOperands) return "it joins many values";
     bool dear = weight.transcendental || (weight.divides && result->type.numel() != Expr(1));
     if (to.broadcast && dear) return "it is read at many places";
     bool costly = weight.transcendental || weight.full_operands > 1;
@@ -229,6 +234,7 @@ class Realizer {
     Weight weight;
     Expr elements = node.results[0]->type.numel();
     ir::for_each_operand(node.args, [&](const Value* operand) {
+      weight.operands += operand->type.is_tensor();
       weight.full_operands += operand->type.is_tensor() && operand->type.numel() == elements;
     });
     ProbeSink sink(plan_.graph->pool());
