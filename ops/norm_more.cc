@@ -185,32 +185,8 @@ const OpDef kCosineSimilarity{
     .samples = {"$[3, 4], $[3, 4]", "$[3, 4, 5], $[4, 5], -1, 0.5", "$[3, 4], $[3, 4], 0",
                 "$[3, 1, 5], $[1, 4, 5], 2", "$[0, 4], $[0, 4]", "$[3, 4], $[3, 4], 1, 10.0"}};
 
-// |x1 - x2 + eps| over the last dimension
-const OpDef kPairwiseDistance{
-    .schema =
-        "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float "
-        "eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor",
-    .types = [](const Call& c) -> Types {
-      Sizes sizes;
-      DType dtype = similarity_types(c, sizes)[0].dtype;
-      if (sizes.empty()) c.fail(c.describe("x1") + " needs a dimension");
-      sizes.back() = 1;
-      if (!c.boolean("keepdim")) sizes.pop_back();
-      return {ir::Type::tensor(dtype, sizes)};
-    },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor d = wide(b, c, "x1") - wide(b, c, "x2") + c.floating("eps");
-      Tensor norm =
-          call(b, "aten.linalg_vector_norm",
-               {d, c.floating("p"), std::vector<int64_t>{d.rank() - 1}, c.boolean("keepdim")});
-      return {to(norm, c.result()->type.dtype)};
-    },
-    .samples = {"$[3, 4], $[3, 4]", "$[3, 4], $[4], 1.0", "$[2, 3, 4], $[2, 3, 4], 3.0, 0.1, true",
-                "$[4], $[4]", "$[3, 4], $[3, 4], inf", "$[0, 4], $[0, 4]"}};
-
 const OpDef* const kOps[] = {&kWeightNorm,      &kInterface,     &kBackward,
-                             &kDifferentiable,  &kNormExceptDim, &kCosineSimilarity,
-                             &kPairwiseDistance};
+                             &kDifferentiable,  &kNormExceptDim, &kCosineSimilarity};
 
 }  // namespace
 
