@@ -6,6 +6,7 @@
 
 #include "ops/elements.h"
 #include "ops/families.h"
+#include "ops/pad.h"
 
 namespace tandem::ops {
 namespace {
@@ -477,17 +478,7 @@ std::vector<Pad> pads_of(const Call& c) {
   for (size_t i = 0; i < pad.size() / 2; ++i) pads[rank - 1 - i] = {pad[2 * i], pad[2 * i + 1]};
   return pads;
 }
-Types pad_types(const Call& c) {
-  Sizes sizes = self_sizes(c);
-  std::vector<Pad> pads = pads_of(c);
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    Expr kept = sizes[i] + sym::min(pads[i].before, 0) + sym::min(pads[i].after, 0);
-    sizes[i] = sizes[i] + pads[i].before + pads[i].after;
-    if (sym::known_lt(kept, 0))
-      c.fail(fmt::format("pad makes dimension {} of {} negative", i, c.describe("self")));
-  }
-  return {self_with(c, sizes)};
-}
+Types pad_types(const Call& c) { return {self_with(c, padded_sizes(c))}; }
 loop::Val padded_element(Lowering& lowering, const Call& c, const Index& index) {
   loop::ScalarPool& pool = lowering.scalars();
   std::vector<Pad> pads = pads_of(c);
@@ -566,6 +557,18 @@ const OpDef* const kOps[] = {
     &kTile,   &kRepeatInterleave, &kConstantPad,    &kTril,  &kTriu};
 
 }  // namespace
+
+Sizes padded_sizes(const Call& c) {
+  Sizes sizes = self_sizes(c);
+  std::vector<Pad> pads = pads_of(c);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    Expr kept = sizes[i] + sym::min(pads[i].before, 0) + sym::min(pads[i].after, 0);
+    sizes[i] = sizes[i] + pads[i].before + pads[i].after;
+    if (sym::known_lt(kept, 0))
+      c.fail(fmt::format("pad makes dimension {} of {} negative", i, c.describe("self")));
+  }
+  return sizes;
+}
 
 Family shape_family() { return kOps; }
 
