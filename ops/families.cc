@@ -55,6 +55,7 @@ std::vector<Family> all_families() {
       compare_family(),
       copy_family(),
       host_family(),
+      custom_gradient_family(),
       factory_more_family(),
       diagonal_family(),
       join_family(),
@@ -201,7 +202,8 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
       problems.push_back(op.name() + " has no gradient and gives no reason");
     if (op.is_view() && def.scatter == nullptr && def.scatter_part == nullptr)
       problems.push_back(op.name() + " is a view without a scatter rule");
-    if (def.samples.empty() && !is_effect) problems.push_back(op.name() + " has no samples");
+    const bool has_graph = std::any_of(op.schema.params.begin(), op.schema.params.end(), [](const ir::Param& param) { return param.name == "body"; });
+    if (def.samples.empty() && !is_effect && !has_graph) problems.push_back(op.name() + " has no samples");
   }
   return problems;
 }

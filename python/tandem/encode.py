@@ -12,6 +12,8 @@ import torch
 from torch import fx
 
 from tandem._tandem import Unsupported, UserError, ops
+from tandem.capture import Captured
+from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.host import HostOp
 
 DTYPES = {
@@ -106,6 +108,7 @@ class Encoder:
     """Writes one graph. `training`: inputs that require grad are marked."""
 
     def __init__(self, captured, no_grad, known, use_host):
+        self.name = "g"
         self._module = captured.graph_module
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
@@ -124,6 +127,8 @@ class Encoder:
         self._known = known  # names of operators
         self._use_host = use_host
         self._host = []
+        self._bodies = captured.bodies
+        self._more_graphs = []
         self._ops = {}
 
     def encode(self):
@@ -164,7 +169,8 @@ class Encoder:
         where = f" where {ranges}" if ranges else ""
         results = ", ".join(self._fresh)
         body = "\n".join("  " + line for line in self._lines)
-        return f"graph @g({', '.join(self._inputs)}){where} {{\n{body}\n  return {results}\n}}\n"
+        graph = f"graph @{self.name}({', '.join(self._inputs)}){where} {{\n{body}\n"
+        return "\n".join([graph + f"  return {results}\n}}\n", *self._more_graphs])
 
     def _symbol_ranges(self):
         environment = None
@@ -243,7 +249,9 @@ class Encoder:
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             raise Unsupported(f"[{name}] gives a number")
-        if name in self._known:
+        if target is CUSTOM_GRADIENT:
+            self._custom_gradient(node)
+        elif name in self._known:
             self._line(node, name, value)
         elif self._use_host:
             self._host_op(node, name, value)
@@ -262,11 +270,37 @@ class Encoder:
         self._add_line(results, f"{name}({', '.join(arguments)})", node)
 
     def _add_line(self, results, call, node):
-        attributes = " {no_grad}" if self._no_grad else ""
+        words = ["no_grad"] if self._no_grad else []
+        words += self._region_words(node)
+        attributes = f" {{{', '.join(words)}}}" if words else ""
         left = ", ".join(results) + " = " if results else ""
         place = place_of(node)
         where = f' loc("{place}")' if place else ""
         self._lines.append(f"{left}{call}{attributes}{where}")
+
+    # --- checkpoint regions and custom functions
+
+    def _region_words(self, node):
+        number = node.meta.get("custom", {}).get("tandem_region", 0)
+        if not number:
+            return []
+        region = self._bodies.regions[number - 1]
+        return [f"region {number}", region.word(node)]
+
+    def _custom_gradient(self, node):
+        outputs, inputs, saved, number = node.args
+        body, fakes = self._bodies.backward[number]
+        name = f"{self.name}_body{number}"
+        captured = Captured(body, fakes, [False] * len(fakes), [], "pre", self._bodies)
+        inner = Encoder(captured, True, self._known, False)
+        inner.name = name
+        self._more_graphs.append(inner.encode().text)
+        tensors = [value for value in inputs if is_tensor(value)]
+        lists = ", ".join(self._argument(values) for values in (outputs, tensors, saved))
+        # One gradient of the body for each operand; those of what is no tensor are left out.
+        kept = [i for i, value in enumerate(inputs) if is_tensor(value)]
+        results = self._result_names(node, node.meta["val"])
+        self._add_line(results, f'tandem.custom_gradient({lists}, {kept}, "{name}")', node)
 
     # --- operators that run in torch
 
