@@ -147,6 +147,7 @@ const OpDef kIndexReduce{
           std::string reduce = c.string("reduce");
           if (reduce != "prod" && reduce != "mean" && reduce != "amax" && reduce != "amin")
             c.fail(fmt::format("reduce \"{}\" is none of prod, mean, amax, amin", reduce));
+          if (reduce == "mean" && !c.boolean("include_self")) need_number(c, "self");
           return slices_types(c);
         },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
@@ -401,6 +402,7 @@ const OpDef kPut{
                 "$[5], i64[0], $[0]", "$[5], i64[2]:index(5), $[3]",
                 "$[3, 4], i64[2, 3]:index(12), $[6], true"},
     .inplace = true,
+    .out = true,
     .can_fail = true};
 
 /// dim none: both flat. Else all other dimensions broadcast.
