@@ -78,7 +78,8 @@ const OpDef kMv{.schema = "aten::mv(Tensor self, Tensor vec) -> Tensor",
                 .sample_dtypes = DTypes::numbers,
                 .out = true};
 
-/// beta self + alpha product, with whole alpha and beta for integers; beta 0 ignores self, NaN included.
+/// beta self + alpha product, with whole alpha and beta for integers; beta 0 ignores self, NaN
+/// included.
 Tensor scaled_sum(Builder& b, const Call& c, Tensor product) {
   auto scaled = [&](Tensor x, std::string_view by) {
     const double* number = std::get_if<double>(&c.arg(by));
@@ -145,12 +146,12 @@ const OpDef kAddr{.schema =
                       "alpha=1) -> Tensor",
                   .types = [](const Call& c) -> Types {
                     need_rank(c, "vec1", 1, 1);
-      need_rank(c, "vec2", 1, 1);
-      DType dtype = common_dtype(c, {"self", "vec1", "vec2"});
+                    need_rank(c, "vec2", 1, 1);
+                    DType dtype = common_dtype(c, {"self", "vec1", "vec2"});
                     for (std::string_view name : {"alpha", "beta"})
-        if (!is_float(dtype) && std::holds_alternative<double>(c.arg(name)))
-          c.fail(c.describe(name) + " must be an integer for a product of integers");
-      return added_types(c, ir::Type::tensor(dtype, {c.type("vec1").sizes[0],
+                      if (!is_float(dtype) && std::holds_alternative<double>(c.arg(name)))
+                        c.fail(c.describe(name) + " must be an integer for a product of integers");
+                    return added_types(c, ir::Type::tensor(dtype, {c.type("vec1").sizes[0],
                                                                    c.type("vec2").sizes[0]}));
                   },
                   .decompose = [](Builder& b, const Call& c) -> Tensors {
@@ -406,7 +407,8 @@ Types chain_types(const Call& c, bool vectors) {
     if (type.rank() != 2 && !(vectors && end && type.rank() == 1))
       c.fail(fmt::format("tensor {} of {} must have 2 dimensions", i, to_string(type)));
     if (type.dtype != values[0]->type.dtype) c.fail("tensors must have the same dtype");
-    if (type.dtype == DType::boolean) c.fail("a product of bool tensors is not defined");
+    if (values.size() > 1 && type.dtype == DType::boolean)
+      c.fail("a product of bool tensors is not defined");
     if (i == 0) {
       sizes = type.sizes;
       continue;

@@ -40,7 +40,7 @@ def test_gradient():
 
 
 def test_refusals():
-    with pytest.raises(tandem.Unsupported, match="output_size"):
+    with pytest.raises(tandem.UserError, match="output_size"):
         build("%x: f32[3], %n: i64[3]", "%r = aten.repeat_interleave.self_Tensor(%x, %n)")
     graph = build(
         "%x: f32[3], %n: i64[3]",
