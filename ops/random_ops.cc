@@ -348,13 +348,14 @@ Tensors random_between(Builder& b, const Call& c) {
   Bounds bounds = bounds_of(c);
   return {as_result(c, integers(b, result_sizes(c), bounds.low, bounds.high))};
 }
-const OpDef kRandom_{.schema = "aten::random(Tensor self, *, Generator? generator=None) -> Tensor",
-                     .types = random_types,
-                     .decompose = random_between,
-                     .samples = {"$[30, 4]", "$[0]"},
-                     .sample_dtypes = DTypes::all,
-                     .inplace = true,
-                     .out = true};
+const OpDef kRandomAny{
+    .schema = "aten::random(Tensor self, *, Generator? generator=None) -> Tensor",
+    .types = random_types,
+    .decompose = random_between,
+    .samples = {"$[30, 4]", "$[0]"},
+    .sample_dtypes = DTypes::all,
+    .inplace = true,
+    .out = true};
 const OpDef kRandomTo{
     .schema = "aten::random.to(Tensor self, int to, *, Generator? generator=None) -> Tensor",
     .types = random_types,
@@ -431,7 +432,7 @@ const OpDef* const kOps[] = {
     &kLogNormal,         &kGeometric,        &kCauchy,           &kNormalTensorFloat,
     &kNormalFloatTensor, &kNormalTensors,    &kNormalFloats,     &kBernoulli,
     &kBernoulliP,        &kBernoulliTensor,  &kBernoulliInplace, &kRandint,
-    &kRandintLow,        &kRandintLike,      &kRandintLikeLow,   &kRandom_,
+    &kRandintLow,        &kRandintLike,      &kRandintLikeLow,   &kRandomAny,
     &kRandomTo,          &kRandomFrom,       &kRandperm,         &kMultinomial};
 
 }  // namespace
