@@ -296,7 +296,7 @@ const OpDef kCumsum{
     },
     .samples = {"$[3, 4], 1", "$[3, 4], 0", "$[2, 3, 5], 1", "$[], 0", "$[0, 3], 1",
                 "$[4, 3]{1, 4}, 0", "$[130], 0"},
-    .sample_dtypes = DTypes::all,
+    .sample_dtypes = DTypes::numbers,
     .inplace = true,
     .out = true};
 
