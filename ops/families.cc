@@ -90,6 +90,14 @@ std::string inplace_name(const std::string& name) {
                                      : name.substr(0, dunder) + "::__i" + name.substr(dunder + 4);
 }
 
+/// Types of the functional form. Its first parameter may be named otherwise (dropout's `input`);
+/// then its rules see its own call.
+std::vector<ir::Type> functional_types(const ir::Call& call) {
+  const ir::Op& functional = *call.op().functional;
+  bool same_names = functional.schema.params[0].name == call.op().schema.params[0].name;
+  return functional.types(same_names ? call : ir::Call(functional, call.args()));
+}
+
 /// `add_.Tensor(Tensor(a!) self, …) -> Tensor(a!)`: the result is self, so its dtype and sizes are
 /// self's.
 void add_inplace(ir::OpTable& table, const ir::Op& functional) {
@@ -97,13 +105,14 @@ void add_inplace(ir::OpTable& table, const ir::Op& functional) {
   op.schema.name = inplace_name(op.schema.name);
   if (std::string_view overload = functional.def->inplace_as; !overload.empty())
     op.schema.overload = overload == "default" ? "" : overload;
+  op.schema.params[0].name = "self";
   op.schema.params[0].alias = "a";
   op.schema.params[0].mutates = true;
   op.schema.results[0].alias = "a";
   op.schema.results[0].mutates = true;
   op.types = [](const ir::Call& call) -> std::vector<ir::Type> {
-    const ir::Type& self = call.type(call.op().schema.params[0].name);
-    std::vector<ir::Type> types = call.op().functional->types(call);
+    const ir::Type& self = call.type("self");
+    std::vector<ir::Type> types = functional_types(call);
     if (types[0].sizes != self.sizes)
       call.fail(fmt::format("the result {} does not fit into self {}", to_string(types[0]),
                             to_string(self)));
