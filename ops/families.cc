@@ -7,6 +7,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "ops/autocast.h"
+
 namespace tandem::ops {
 namespace {
 
@@ -150,7 +154,8 @@ void add_out(ir::OpTable& table, const ir::Op& functional) {
 }
 
 void add(ir::OpTable& table, ir::Schema schema, const OpDef& def) {
-  const ir::Op& op = table.add({std::move(schema), def.types, &def, nullptr});
+  const ir::Autocast autocast = autocast_of(schema);
+  const ir::Op& op = table.add({std::move(schema), def.types, &def, nullptr, autocast});
   if (def.inplace) add_inplace(table, op);
   if (def.out) add_out(table, op);
 }

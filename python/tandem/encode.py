@@ -56,6 +56,7 @@ class Encoded:
     lifted: list  # tensors that the graph holds itself
     symbols: dict  # sympy symbol -> function of the inputs that gives its value
     host: list  # HostOp: operators that run in torch
+    numbers: list  # numbers of inputs that are 0-d tensors, where the program takes a float
 
 
 class _Sizes:
@@ -127,6 +128,9 @@ class Encoder:
         self._known = known  # names of operators
         self._use_host = use_host
         self._host = []
+        self._placeholders = 0
+        self._numbers_in_tensors = []
+        self._autocasts = [ambient_autocast()]
         self._bodies = captured.bodies
         self._more_graphs = []
         self._ops = {}
@@ -149,6 +153,7 @@ class Encoder:
             self._lifted,
             self._symbol_readers(),
             self._host,
+            self._numbers_in_tensors,
         )
 
     def _symbol_readers(self):
@@ -187,9 +192,24 @@ class Encoder:
     # --- inputs
 
     def _placeholder(self, node):
-        number = len(self._names)
+        number = self._placeholders
+        self._placeholders += 1
         value = node.meta["val"] if "val" in node.meta else self._fakes[number]
+        if is_number_in_tensor(node, value):
+            return self._add_number(node, number)
         self._add_input(node, value, number)
+
+    def _add_number(self, node, number):
+        """A Python float that Dynamo hands over as a tensor, for `item` to read."""
+        name = f"a{number}"
+        self._names[node] = name
+        live = [user for user in node.users if user.users]
+        for user in node.users:
+            self._names[user] = name
+        if live:
+            self._inputs.append(f"%{name}: f64")
+            self._arguments.append(number)
+            self._numbers_in_tensors.append(number)
 
     def _add_input(self, node, value, number):
         name = f"a{number}"
@@ -234,12 +254,18 @@ class Encoder:
         target = node.target
         if target is torch._C._set_grad_enabled:
             self._no_grad = not node.args[0]
+        elif target is torch.amp.autocast_mode._enter_autocast:
+            self._autocasts.append(autocast_dtype(*node.args, **node.kwargs))
+        elif target is torch.amp.autocast_mode._exit_autocast:
+            self._autocasts.pop()
         elif target is operator.getitem:
             self._names[node] = self._names[node.args[0]][node.args[1]]
             self._note_memory(node)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
-        elif not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, int, bool)):
+        elif not isinstance(
+            node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
+        ):
             raise Unsupported(f"[{target}] is no ATen operator")
 
     def _op(self, node):
@@ -247,6 +273,8 @@ class Encoder:
         name = str(target).removesuffix(".default")
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
+        if node in self._names or name in _CHECKS_OF_SIZES:
+            return
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             raise Unsupported(f"[{name}] gives a number")
         if target is CUSTOM_GRADIENT:
@@ -272,6 +300,7 @@ class Encoder:
     def _add_line(self, results, call, node):
         words = ["no_grad"] if self._no_grad else []
         words += self._region_words(node)
+        words += [f"autocast {self._autocasts[-1]}"] if self._autocasts[-1] else []
         attributes = f" {{{', '.join(words)}}}" if words else ""
         left = ", ".join(results) + " = " if results else ""
         place = place_of(node)
@@ -351,6 +380,8 @@ class Encoder:
             number = value.meta.get("val")
             if isinstance(number, (torch.SymInt, int)) and not isinstance(number, bool):
                 return self._sizes.text(number)
+            if value not in self._names:
+                raise Unsupported(f"arithmetic of floats that are not known: {value.target}")
             return "%" + self._names[value]
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(self._argument(item) for item in value) + "]"
@@ -383,9 +414,10 @@ class Encoder:
         storage = storage_of(value)
         if storage not in self._storages:
             self._made.setdefault(storage, node)
-        source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+        source = node.args[0] if node.args else None
         if node.target is operator.getitem:
             source = source.args[0]
+        source = source if isinstance(source, fx.Node) else None
         from_value = source.meta.get("val") if source is not None else None
         if isinstance(from_value, torch.Tensor) and storage_of(from_value) == storage:
             self._parent[node] = source
@@ -486,6 +518,21 @@ def _size_reader(number, dim):
     return lambda inputs: inputs[number].shape[dim]
 
 
+def is_number_in_tensor(node, value):
+    is_scalar = isinstance(value, torch.Tensor) and value.dim() == 0
+    reads = all(user.target is torch.ops.aten.item.default for user in node.users)
+    return is_scalar and value.dtype == torch.float64 and bool(node.users) and reads
+
+
+# What these assert, Dynamo guards.
+_CHECKS_OF_SIZES = {
+    "aten._assert_scalar",
+    "aten.sym_constrain_range",
+    "aten.sym_constrain_range_for_size",
+    "aten._assert_tensor_metadata",
+}
+
+
 def is_tensor(node):
     return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
@@ -550,6 +597,21 @@ def place_of(node):
 def place_text(node):
     place = place_of(node)
     return f" ({place})" if place else ""
+
+
+def ambient_autocast():
+    """The 16-bit type of the region that the graph is compiled in, or None."""
+    if not torch.is_autocast_enabled("cpu"):
+        return None
+    return dtype_name(torch.get_autocast_dtype("cpu"))
+
+
+def autocast_dtype(device_type, dtype=None, enabled=True, cache_enabled=None):
+    """Of a region, as torch.amp.autocast takes its arguments."""
+    del cache_enabled
+    if device_type != "cpu" or not enabled:
+        return None
+    return dtype_name(dtype or torch.get_autocast_dtype("cpu"))
 
 
 def known_operators():
