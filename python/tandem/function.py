@@ -28,9 +28,8 @@ class Compiled:
         self._lifted = encoded.lifted
         self._sizes = encoded.symbols
         self._function = _autograd_function(self) if native.has_backward else None
-        count = encoded.arguments
         self._numbers = encoded.numbers
-        self._takes_all = not encoded.lifted and count == list(range(len(count)))
+        self._takes_all = not encoded.lifted and encoded.arguments == list(range(encoded.inputs))
         self._takes_all &= not encoded.numbers
         self.eager_calls = 0
 
