@@ -39,6 +39,8 @@ OpInfo info_of(const ir::Op& op) {
   info.random = def.random;
   info.is_view = op.is_view();
   info.mutates = op.mutates();
+  static constexpr const char* kPolicies[] = {"none", "lower", "full", "promote"};
+  info.autocast = kPolicies[static_cast<size_t>(op.autocast)];
   return info;
 }
 

@@ -23,6 +23,7 @@ struct OpInfo {
   bool random = false;
   bool is_view = false;
   bool mutates = false;
+  std::string autocast;               // none, lower, full, promote
   std::vector<std::string> variants;  // in-place and out= forms derived from it
 };
 

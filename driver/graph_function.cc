@@ -91,8 +91,9 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
   if (!options.differentiate) return;
   const ir::Graph& backward = *module->find(graph.name() + "_backward");
   find_backward(backward);
-  has_backward_ = std::count(has_gradient_.begin(), has_gradient_.end(), 1) > 0;
-  if (has_backward_) backward_ = finish(backward, compile);
+  has_backward_ = std::count(has_tangent_.begin(), has_tangent_.end(), 1) > 0;
+  if (std::count(has_gradient_.begin(), has_gradient_.end(), 1) > 0)
+    backward_ = finish(backward, compile);
   for (const Mutation& mutation : mutations_) has_backward_ |= mutation.has_tangent;
   if (backward_ != nullptr) backward_->loaded().set_host_functions(options.host_functions);
 }
@@ -164,7 +165,7 @@ std::vector<Result> GraphFunction::backward(const Saved& saved, std::span<const 
                                             std::span<const Array> tangents) {
   if (!saved.is_alive)
     throw UserError("backward ran before on this forward and freed what it saved");
-  if (backward_ == nullptr) return {};  // inputs got new values that depend on nothing
+  if (backward_ == nullptr) return {};  // results have a history, and all gradients are 0
   // Sizes come last out of forward and first into backward.
   const size_t count = saved.values.size() - saved_sizes_;
   std::vector<Argument> arguments(saved.values.begin() + static_cast<std::ptrdiff_t>(count),

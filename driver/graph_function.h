@@ -64,7 +64,7 @@ class GraphFunction {
   const std::vector<char>& has_tangent() const { return has_tangent_; }
   /// By input: backward gives a gradient.
   const std::vector<char>& has_gradient() const { return has_gradient_; }
-  /// Reverse mode has to know of a call: an input has a gradient, or lost its history.
+  /// Reverse mode has to know of a call: a result has a history, or an input lost its own.
   bool has_backward() const { return has_backward_; }
   const std::vector<SavedPlace>& saved_places() const { return saved_places_; }
 

@@ -164,8 +164,8 @@ Node* Builder::stamped(Node* node) const {
 Node* Builder::call(const Op& op, std::vector<Arg> positional, std::vector<Keyword> keywords) {
   const Op& chosen = overload_for_numbers(op, positional, graph_->ops());
   if (chosen.types == nullptr)
-    throw UserError(fmt::format("[{}] the types of its results must be written",
-                                chosen.schema.full_name()));
+    throw UserError(
+        fmt::format("[{}] the types of its results must be written", chosen.schema.full_name()));
   std::vector<Arg> args = complete_args(chosen, std::move(positional), std::move(keywords));
   return stamped(graph_->insert(chosen, std::move(args), before_));
 }

@@ -198,10 +198,13 @@ Definition fill_lower(Lowering& lowering, const Call& c) {
     return element(lowering, c, "value", index).value();
   });
 }
+/// Nothing of self is left: 0. Yet the result belongs to self's history, as in eager.
+Gradients zero_gradient(Builder&, const Call&, Grads) { return {}; }
+
 const OpDef kFillScalar{.schema = "aten::fill.Scalar(Tensor self, Scalar value) -> Tensor",
                         .types = value_types,
                         .lower = fill_lower,
-                        .no_grad = "a number has no gradient, and nothing of self is left",
+                        .vjp = zero_gradient,
                         .samples = {"$[3, 4], 2", "$[], 1", "$[0], 3", "$[4, 3]{1, 4}, true"},
                         .sample_dtypes = DTypes::all,
                         .pointwise = true,
@@ -227,7 +230,7 @@ const OpDef kZero{.schema = "aten::zero(Tensor self) -> Tensor",
                   .decompose = [](Builder& b, const Call& c) -> Tensors {
                     return {zeros_like(Tensor{b, c.value("self")})};
                   },
-                  .no_grad = "nothing of self is left",
+                  .vjp = zero_gradient,
                   .samples = {"$[3, 4]", "$[]", "$[0]"},
                   .sample_dtypes = DTypes::all,
                   .inplace = true,

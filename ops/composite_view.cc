@@ -177,25 +177,23 @@ Tensors as_reshape(Builder& b, const Call& c) {
   return {reshape(self_of(b, c), c.result()->type.sizes)};
 }
 
-const OpDef kExpandAs{
-    .schema = "aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)",
-    .types =
-        [](const Call& c) {
-          const Sizes& sizes = c.type("other").sizes;
-          if (broadcast(c, self_sizes(c), sizes) != sizes)
-            c.fail(
-                fmt::format("{} does not expand to {}", c.describe("self"), c.describe("other")));
-          return as_other(c);
-        },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      return {expand(self_of(b, c), c.type("other").sizes)};
-    },
-    .scatter = [](Builder&, const Call& c, Tensor base, Tensor value) -> Tensor {
-      if (base.sizes() != value.sizes())
-        c.fail("writing to an expanded tensor: more than one element refers to one memory place");
-      return value;
-    },
-    .samples = {"$[3, 1], $[3, 4]", "$[4], $[2, 4]"}};
+const OpDef kExpandAs{.schema = "aten::expand_as(Tensor(a) self, Tensor other) -> Tensor(a)",
+                      .types =
+                          [](const Call& c) {
+                            const Sizes& sizes = c.type("other").sizes;
+                            if (broadcast(c, self_sizes(c), sizes) != sizes)
+                              c.fail(fmt::format("{} does not expand to {}", c.describe("self"),
+                                                 c.describe("other")));
+                            return as_other(c);
+                          },
+                      .decompose = [](Builder& b, const Call& c) -> Tensors {
+                        return {expand(self_of(b, c), c.type("other").sizes)};
+                      },
+                      .scatter = [](Builder&, const Call& c, Tensor base, Tensor value) -> Tensor {
+                        if (base.sizes() != value.sizes()) refuse_expanded_write(c);
+                        return value;
+                      },
+                      .samples = {"$[3, 1], $[3, 4]", "$[4], $[2, 4]"}};
 const OpDef kViewAs{.schema = "aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)",
                     .types = as_other_reshaped,
                     .decompose = as_reshape,

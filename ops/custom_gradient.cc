@@ -25,8 +25,7 @@ ir::Values write_body(Builder& b, const ir::Graph& body, const ir::Values& argum
     for (const ir::Arg& arg : node->args)
       args.push_back(ir::map_operands(arg, [&](ir::Value* v) { return known.at(v); }));
     const ir::Node* made = b.call(*node->op, std::move(args));
-    for (size_t i = 0; i < node->results.size(); ++i)
-      known[node->results[i]] = made->results[i];
+    for (size_t i = 0; i < node->results.size(); ++i) known[node->results[i]] = made->results[i];
   }
   ir::Values results;
   for (const ir::Output& output : body.outputs())
@@ -58,8 +57,9 @@ Gradients custom_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
 }
 
 const OpDef kCustomGradient{
-    .schema = "tandem::custom_gradient(Tensor[] outputs, Tensor[] inputs, Tensor[] saved, int[] "
-              "kept, str body) -> Tensor[]",
+    .schema =
+        "tandem::custom_gradient(Tensor[] outputs, Tensor[] inputs, Tensor[] saved, int[] "
+        "kept, str body) -> Tensor[]",
     .types = [](const Call& c) -> Types {
       Types types;
       for (const ir::Value* output : c.values("outputs"))

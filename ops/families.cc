@@ -216,8 +216,10 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
       problems.push_back(op.name() + " has no gradient and gives no reason");
     if (op.is_view() && def.scatter == nullptr && def.scatter_part == nullptr)
       problems.push_back(op.name() + " is a view without a scatter rule");
-    const bool has_graph = std::any_of(op.schema.params.begin(), op.schema.params.end(), [](const ir::Param& param) { return param.name == "body"; });
-    if (def.samples.empty() && !is_effect && !has_graph) problems.push_back(op.name() + " has no samples");
+    const bool has_graph = std::any_of(op.schema.params.begin(), op.schema.params.end(),
+                                       [](const ir::Param& param) { return param.name == "body"; });
+    if (def.samples.empty() && !is_effect && !has_graph)
+      problems.push_back(op.name() + " has no samples");
   }
   return problems;
 }

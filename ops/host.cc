@@ -30,11 +30,10 @@ Gradients host_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
     if (is_float(c.result(i)->type.dtype))
       given.push_back(grads[i] ? grads[i] : zeros_like({b, c.result(i)}));
   const ir::Op& op = *b.graph().ops().find("tandem.host_backward");
-  ir::Node* node =
-      b.call_typed(op,
-                   {operands(inputs), operands(given), c.arg("sizes"), c.integer("function") + 1,
-                    c.arg("label")},
-                   float_types(inputs));
+  ir::Node* node = b.call_typed(op,
+                                {operands(inputs), operands(given), c.arg("sizes"),
+                                 c.integer("function") + 1, c.arg("label")},
+                                float_types(inputs));
   Gradients gradients;
   for (size_t i = 0, next = 0; i < inputs.size(); ++i)
     if (is_float(inputs[i].dtype()))
@@ -45,15 +44,15 @@ Gradients host_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
 std::string never(const Call&, const Target&) { return ""; }
 
 const OpDef kHost{
-    .schema =
-        "tandem::host(Tensor[] inputs, SymInt[] sizes, int function, str label) -> Tensor[]",
+    .schema = "tandem::host(Tensor[] inputs, SymInt[] sizes, int function, str label) -> Tensor[]",
     .vjp = host_vjp,
     .fast = {{RouteKind::host, never}},
     .can_fail = true,
     .host = true};
 const OpDef kHostBackward{
-    .schema = "tandem::host_backward(Tensor[] inputs, Tensor[] grads, SymInt[] sizes, int "
-              "function, str label) -> Tensor[]",
+    .schema =
+        "tandem::host_backward(Tensor[] inputs, Tensor[] grads, SymInt[] sizes, int "
+        "function, str label) -> Tensor[]",
     .no_grad = "the gradient of an operator of the host has no gradient of its own",
     .fast = {{RouteKind::host, never}},
     .can_fail = true,

@@ -390,8 +390,7 @@ const OpDef kBroadcastTo{
       return {expand(self_of(b, c), c.result()->type.sizes)};
     },
     .scatter = [](Builder&, const Call& c, Tensor base, Tensor value) -> Tensor {
-      if (base.type().numel() != value.type().numel())
-        c.fail("writing to an expanded tensor: more than one element refers to one memory place");
+      if (base.type().numel() != value.type().numel()) refuse_expanded_write(c);
       return reshape(value, base.sizes());
     },
     .samples = {"$[3, 1], [3, 4]", "$[4], [2, -1]", "$[], [3]", "$[3], [4]", "$[3], []"}};

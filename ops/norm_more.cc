@@ -184,8 +184,8 @@ const OpDef kCosineSimilarity{
     .samples = {"$[3, 4], $[3, 4]", "$[3, 4, 5], $[4, 5], -1, 0.5", "$[3, 4], $[3, 4], 0",
                 "$[3, 1, 5], $[1, 4, 5], 2", "$[0, 4], $[0, 4]", "$[3, 4], $[3, 4], 1, 10.0"}};
 
-const OpDef* const kOps[] = {&kWeightNorm,      &kInterface,     &kBackward,
-                             &kDifferentiable,  &kNormExceptDim, &kCosineSimilarity};
+const OpDef* const kOps[] = {&kWeightNorm,     &kInterface,     &kBackward,
+                             &kDifferentiable, &kNormExceptDim, &kCosineSimilarity};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/diagnostic.h"
 #include "ir/graph.h"
 
 namespace tandem::ops {
@@ -175,6 +176,13 @@ Types binary_bool(const ir::Call& call) {
   Types types = binary(call);
   types[0].dtype = DType::boolean;
   return types;
+}
+
+void refuse_expanded_write(const ir::Call& call) {
+  throw Unsupported(
+      fmt::format("[{}] writing to an expanded tensor: more than one element refers to one memory "
+                  "place; a clone of it is accepted",
+                  call.op().schema.full_name()));
 }
 
 }  // namespace tandem::ops

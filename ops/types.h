@@ -65,4 +65,8 @@ Types binary_bool(const ir::Call& call);   // as binary; result bool
 /// f32 for integers and bool, else itself.
 DType to_float(DType dtype);
 
+/// Eager refuses most writes through an expanded view, and takes those whose own elements do not
+/// overlap (one row of it). Throws Unsupported.
+[[noreturn]] void refuse_expanded_write(const ir::Call& call);
+
 }  // namespace tandem::ops

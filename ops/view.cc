@@ -212,7 +212,7 @@ const OpDef kExpand{
       for (int64_t i = 0; i < value.rank(); ++i) {
         int64_t old = i - (value.rank() - base.rank());
         if (old < 0 || (base.size(old) == Expr(1) && value.size(i) != Expr(1)))
-          c.fail("writing to an expanded tensor: more than one element refers to one memory place");
+          refuse_expanded_write(c);
       }
       return value;
     },

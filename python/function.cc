@@ -163,8 +163,8 @@ nb::dict counts_of(driver::Executable* part) {
   return counts;
 }
 
-/// `callable(arguments, sizes, results)` as a function of the runtime. The tensors share memory with
-/// the program's buffers and must not outlive the call.
+/// `callable(arguments, sizes, results)` as a function of the runtime. The tensors share memory
+/// with the program's buffers and must not outlive the call.
 runtime::HostFunction host_function(nb::object callable) {
   std::shared_ptr<nb::object> held(new nb::object(std::move(callable)), [](nb::object* object) {
     nb::gil_scoped_acquire gil;

@@ -109,6 +109,7 @@ void bind_ops(nb::module_& m) {
       .def_ro("random", &OpInfo::random)
       .def_ro("is_view", &OpInfo::is_view)
       .def_ro("mutates", &OpInfo::mutates)
+      .def_ro("autocast", &OpInfo::autocast)
       .def_ro("variants", &OpInfo::variants)
       .def("__repr__", [](const OpInfo& op) { return "<tandem op " + op.schema + ">"; });
   m.def("ops", &driver::vocabulary);

@@ -189,7 +189,8 @@ Pool* pool_of(Expr a, Expr b) { return a.is_constant() ? b.node()->pool : a.node
 /// another.
 std::optional<Expr> quotient_plus_constant(Expr dividend, Expr divisor) {
   const std::span<const Expr> terms = dividend.args();
-  if (dividend.kind() != Kind::add || terms.size() != 2 || !terms[1].constant()) return std::nullopt;
+  if (dividend.kind() != Kind::add || terms.size() != 2 || !terms[1].constant())
+    return std::nullopt;
   if (terms[0].kind() != Kind::floor_div || !terms[0].args()[1].constant()) return std::nullopt;
   const Expr inner = terms[0].args()[1];
   return floor_div(terms[0].args()[0] + inner * terms[1], inner * divisor);

@@ -9,6 +9,7 @@ __all__ = [
     "Op",
     "Unsupported",
     "UserError",
+    "backend",
     "compile_text",
     "ops",
     "report",
@@ -16,6 +17,13 @@ __all__ = [
     "set_threads",
     "threads",
 ]
+
+
+def backend(module, examples, **keywords):
+    """The backend of `torch.compile(model, backend="tandem")`; see tandem.options.Options."""
+    from tandem import dynamo
+
+    return dynamo.backend(module, examples, **keywords)
 
 
 def report():

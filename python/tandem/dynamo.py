@@ -22,19 +22,24 @@ def backend(module, examples, *, options=None, mode=None, **_):
     _connect()
     if len(examples) == 1 and isinstance(examples[0], list):
         return module.forward  # compiled autograd's own graph: torch runs it
-    if chosen.on_unsupported == "error":
-        return compile_graph(module, examples, chosen)
+    return compile_graph(module, examples, chosen)
+
+
+def compile_graph(module, examples, options):
+    """A callable for one graph of torch functions and inputs like `examples`; the graph itself
+    where Tandem cannot compile it and the options allow that."""
     try:
-        return compile_graph(module, examples, chosen)
+        return _compile_graph(module, examples, options)
     except Unsupported as error:
+        if options.on_unsupported == "error":
+            raise
         reason = str(error)
     add(EagerReport(reason))
     _warn_once(f"a whole graph runs in torch, because Tandem does not compile it: {reason}")
     return module.forward
 
 
-def compile_graph(module, examples, options):
-    """Compiles one graph of torch functions for inputs like `examples`."""
+def _compile_graph(module, examples, options):
     started = time.perf_counter()
     captured = capture(module, examples)
     times = {"capture": 1e3 * (time.perf_counter() - started)}

@@ -453,9 +453,14 @@ class Encoder:
             self._detached.add(node)
 
     def _is_detached(self, node):
+        """Of a result that is a view: without the history of what it is a view of."""
+        written = False
         while node is not None:
             if node in self._detached:
+                if written and any(self._requires_grad):
+                    raise Unsupported("a result is a detached alias with a history of its own")
                 return True
+            written = written or is_in_place(node.target)
             node = self._parent.get(node)
         return False
 

@@ -1,0 +1,63 @@
+"""Mixed precision: casts are ours, and are torch's."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tandem
+from compiled import compile_with
+
+
+def gradients(function, module, x, y):
+    module.zero_grad()
+    results = function(x, y)
+    results[1].backward()
+    return [*(r.detach() for r in results), *(p.grad.clone() for p in module.parameters())]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_regions(dtype):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.LayerNorm(32), torch.nn.Linear(32, 8)
+    )
+
+    def function(x, y):
+        with torch.autocast("cpu", dtype=dtype):
+            out = module(x)
+            loss = F.cross_entropy(out, y) + F.mse_loss(out.softmax(-1), out)
+            joined = torch.cat([out, x[:, :8]])
+            with torch.autocast("cpu", enabled=False):
+                exact = x @ x.t()
+        return out, loss, joined, exact
+
+    x, y = torch.randn(5, 16), torch.randint(0, 8, (5,))
+    ours = gradients(compile_with(function, fullgraph=True), module, x, y)
+    for actual, expected in zip(ours, gradients(function, module, x, y), strict=True):
+        assert actual.dtype == expected.dtype
+        torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_region_around_the_call():
+    conv = torch.nn.Conv2d(3, 4, 3)
+    x = torch.randn(2, 3, 8, 8)
+    compiled = compile_with(lambda a: conv(a).relu())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        actual, expected = compiled(x), conv(x).relu()
+    assert actual.dtype == torch.bfloat16
+    torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_the_table_is_torchs():
+    """Every operator of ours that torch's autocast touches is in our table, and no other."""
+    ours = {op.name for op in tandem.ops() if op.autocast != "none"}
+    torchs = set()
+    for op in tandem.ops():
+        name = op.name.replace("aten.", "aten::", 1)
+        try:
+            has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCPU")
+        except RuntimeError:  # no operator of torch's
+            continue
+        if has_kernel:
+            torchs.add(op.name)
+    assert ours == torchs

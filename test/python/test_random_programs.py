@@ -1,0 +1,59 @@
+"""Random straight-line programs against eager (random_programs.py): 2,000 through the compiled core,
+200 through torch.compile."""
+
+import pytest
+import torch
+
+from compiled import compile_with, through_core
+from random_programs import Program, difference, outcome
+
+CORE = 2000
+THROUGH_DYNAMO = 200
+CHUNKS = 20
+
+
+def programs(start, count):
+    """The next `count` programs from seed `start` on that eager runs, with what eager gives."""
+    found = 0
+    seed = start
+    while found < count:
+        seed += 1
+        try:
+            program = Program(seed)
+        except RuntimeError:  # a step that eager refuses
+            continue
+        expected = outcome(program, program)
+        if isinstance(expected, Exception):
+            continue
+        found += 1
+        yield program, expected
+
+
+def check(program, expected, function):
+    try:
+        actual = outcome(function, program)
+    except Exception as error:  # noqa: BLE001: any failure of ours is a difference
+        actual = error
+    found = difference(actual, expected)
+    return None if found is None else f"program {program.seed}: {program}\n  {found}"
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_through_the_core(chunk):
+    count = CORE // CHUNKS
+    failures = [
+        check(program, expected, through_core(program, {"on_unsupported": "eager"}))
+        for program, expected in programs(10_000 * chunk, count)
+    ]
+    failures = [failure for failure in failures if failure is not None]
+    assert not failures, f"{len(failures)} of {count} differ:\n" + "\n".join(failures[:3])
+
+
+def test_through_torch_compile():
+    torch._dynamo.config.cache_size_limit = 4 * THROUGH_DYNAMO
+    failures = []
+    for program, expected in programs(900_000, THROUGH_DYNAMO):
+        compiled = compile_with(lambda *inputs: program(*inputs), on_unsupported="eager")  # noqa: B023
+        failures.append(check(program, expected, compiled))
+    failures = [failure for failure in failures if failure is not None]
+    assert not failures, f"{len(failures)} differ:\n" + "\n".join(failures[:3])
