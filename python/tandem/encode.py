@@ -128,10 +128,13 @@ class Encoder:
 
     def encode(self):
         for node in self._module.graph.nodes:
+            if node.op == "output" and self._problems:
+                break
             try:
                 getattr(self, "_" + node.op)(node)
             except UserError as error:
                 self._problems.append(f"{error}{place_text(node)}")
+                self._name_anyway(node)
         if self._problems:
             raise Unsupported("\n".join(dict.fromkeys(self._problems)))
         return Encoded(
@@ -145,6 +148,11 @@ class Encoder:
             self._symbol_readers(),
             self._host,
         )
+
+    def _name_anyway(self, node):
+        """Names for what could not be written: what reads it may have problems of its own to tell."""
+        value = node.meta.get("val")
+        self._names[node] = ["?"] * len(value) if isinstance(value, (list, tuple)) else "?"
 
     def _symbol_readers(self):
         readers = {}
