@@ -6,7 +6,7 @@ import warnings
 import torch
 
 from tandem import _tandem
-from tandem._tandem import Unsupported
+from tandem._tandem import UserError
 from tandem.capture import capture
 from tandem.encode import encode
 from tandem.function import Compiled
@@ -25,7 +25,7 @@ def backend(module, examples, *, options=None, mode=None, **_):
         return compile_graph(module, examples, chosen)
     try:
         return compile_graph(module, examples, chosen)
-    except Unsupported as error:
+    except UserError as error:  # what torch refuses too, it refuses with its own words
         reason = str(error)
     add(EagerReport(reason))
     _warn_once(f"a whole graph runs in torch, because Tandem does not compile it: {reason}")

@@ -151,8 +151,7 @@ class Encoder:
 
     def _name_anyway(self, node):
         """Names for what could not be written: what reads it may have problems of its own to tell."""
-        value = node.meta.get("val")
-        self._names[node] = ["?"] * len(value) if isinstance(value, (list, tuple)) else "?"
+        self._names[node] = _unknown_names(node.meta.get("val"))
 
     def _symbol_readers(self):
         readers = {}
@@ -197,9 +196,9 @@ class Encoder:
         name = f"a{number}"
         if isinstance(value, torch.Tensor):
             self._names[node] = name
-            self._storages.setdefault(storage_of(value), []).append(number)
             grad = " {input grad}" if self._requires_grad[number] else ""
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
+            self._storages.setdefault(storage_of(value), []).append(number)
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             name = str(value.node.expr)
             self._names[node] = name
@@ -308,6 +307,8 @@ class Encoder:
     def _result_names(self, node, value):
         base = f"v{len(self._lines)}"
         if isinstance(value, (list, tuple)):
+            if any(isinstance(each, (list, tuple)) for each in value):
+                raise Unsupported(f"[{node.target}] gives a list among its results")
             names = [f"{base}_{i}" for i in range(len(value))]
             self._names[node] = names
             return [self._typed(*pair) for pair in zip(names, value, strict=True)]
@@ -357,12 +358,11 @@ class Encoder:
         storage = storage_of(value)
         if storage not in self._storages:
             self._made.setdefault(storage, node)
-        source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
-        if node.target is operator.getitem:
-            source = source.args[0]
-        from_value = source.meta.get("val") if source is not None else None
-        if isinstance(from_value, torch.Tensor) and storage_of(from_value) == storage:
-            self._parent[node] = source
+        maker = node.args[0] if node.target is operator.getitem else node
+        for source in maker.all_input_nodes:
+            if is_tensor(source) and storage_of(source.meta["val"]) == storage:
+                self._parent[node] = source
+                break
         made_outside = self._no_grad and not is_in_place(node.target)
         if node.target is torch.ops.aten.detach.default or made_outside:
             self._detached.add(node)
@@ -458,6 +458,10 @@ class Encoder:
 
 def _size_reader(number, dim):
     return lambda inputs: inputs[number].shape[dim]
+
+
+def _unknown_names(value):
+    return [_unknown_names(each) for each in value] if isinstance(value, (list, tuple)) else "?"
 
 
 def is_tensor(node):

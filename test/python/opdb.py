@@ -24,6 +24,7 @@ import unittest
 import warnings
 import zlib
 from itertools import islice
+from unittest import mock
 
 import torch
 from torch import fx
@@ -41,6 +42,11 @@ VERDICTS = ("right", "unsupported", "wrong", "crash")
 # Entries whose results have no specified contents.
 UNSPECIFIED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
                "new_empty_strided", "resize_", "resize_as_")  # fmt: skip
+# Entries that choose among equal elements: they get distinct ones, because eager's choice is not
+# specified.
+CHOOSING = ("sort", "argsort", "msort", "topk", "kthvalue")
+# Gradients that eager has wrong, by entry and number of the input.
+OTHER_GRADIENTS = {("as_strided_scatter", 0): "eager's is non-zero where self was overwritten"}
 
 
 def entries():
@@ -76,6 +82,9 @@ class Call:
         self._op = entry.op
         self.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         self.tensors = [leaves[i] for i in self.places]
+        if entry.name in CHOOSING:
+            self.tensors = [distinct(tensor) for tensor in self.tensors]
+        self.entry = entry.name
         self.unspecified = entry.name in UNSPECIFIED
         self.__name__ = "call"  # fx asks functions for it
 
@@ -98,6 +107,17 @@ def copied(tensor, gradients):
     copy = torch.empty(0, dtype=tensor.dtype)
     copy.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
     return copy.requires_grad_(gradients and tensor.requires_grad)
+
+
+def distinct(tensor):
+    """Numbers in a random order, laid out like `tensor`."""
+    order = torch.randperm(tensor.numel()).reshape(tensor.shape)
+    if tensor.dtype == torch.bfloat16:  # has 8000 numbers only by their bits
+        order = (order.to(torch.int16) + 0x3000).view(torch.bfloat16)
+    copy = copied(tensor, True)
+    with torch.no_grad():
+        copy.copy_(order)
+    return copy
 
 
 def compiled(call, inputs, mode):
@@ -145,7 +165,9 @@ def expectation(call):
 
 
 def is_random(call, expected):
-    again = Outcome(call, call.inputs(False), False, seed=1)
+    """Whether eager draws: some entries set the seed themselves, so that has no effect here."""
+    with mock.patch.object(torch, "manual_seed", lambda seed: torch.random.manual_seed(seed + 7)):
+        again = Outcome(call, call.inputs(False), False, seed=1)
     return any(
         isinstance(e, torch.Tensor) and not torch.equal(dense(a).nan_to_num(), dense(e).nan_to_num())
         for a, e in zip(again.results, expected.results, strict=True)
@@ -171,7 +193,7 @@ def disagreement(call, actual, expected):
         for number, (a, e) in enumerate(pairs):
             reference = (lambda k=kind, n=number: wide.value(k, n))
             problem = different(a, e, drawn, reference)
-            if problem:
+            if problem and not (kind == "gradients" and (call.entry, number) in OTHER_GRADIENTS):
                 return "value", f"{kind[:-1]} {number}: {problem}"
     for number, (a, e) in enumerate(zip(actual.results, expected.results, strict=True)):
         if isinstance(e, torch.Tensor) and strides_of(a) != strides_of(e):
