@@ -212,8 +212,8 @@ Value* Emitter::extremum(Value* a, Value* b, DType dtype, bool max) {
   return ir_.CreateBinaryIntrinsic(id, a, b);
 }
 
-/// The processor traps on a divisor 0 and on INT_MIN / -1; the IR says 0 and wrap-around. Divisors 0
-/// and -1 become 1 by additions: LLVM 19 moves a division into a select, and where lanes are
+/// The processor traps on a divisor 0 and on INT_MIN / -1; the IR says 0 and wrap-around. Divisors
+/// 0 and -1 become 1 by additions: LLVM 19 moves a division into a select, and where lanes are
 /// constants, one lane of which is 0, it then drops the division of all lanes as undefined.
 Value* Emitter::divide_integers(Value* a, Value* b, bool is_signed_type, bool floor) {
   Value* zero = llvm::Constant::getNullValue(a->getType());

@@ -62,7 +62,7 @@ const OpDef kPairwise{.schema =
                       .types = [](const Call& c) -> Types {
                         Sizes sizes = broadcast(c, c.type("x1").sizes, c.type("x2").sizes);
                         DType dtype = common_dtype(c, {"x1", "x2"});
-                        if (!is_float(dtype)) c.fail("needs floats");
+                        dtype = to_float(dtype);  // `eps` makes integers floats
                         if (sizes.empty()) return {ir::Type::tensor(dtype, {})};
                         sizes.back() = 1;
                         if (!c.boolean("keepdim")) sizes.pop_back();
@@ -76,7 +76,8 @@ const OpDef kPairwise{.schema =
                                      {difference, c.floating("p"), last, c.boolean("keepdim")})};
                       },
                       .samples = {"$[3, 4], $[3, 4]", "$[3, 4], $[4], 1.0, 0.5, true",
-                                  "$[4], $[4], 3.0", "$[2, 3, 4], $[3, 4]", "$[0, 4], $[0, 4]"}};
+                                  "$[4], $[4], 3.0", "$[2, 3, 4], $[3, 4]", "$[0, 4], $[0, 4]",
+                                  "i64[3, 4], i64[3, 4]", "i32[3, 4], $[3, 4]"}};
 
 /// Pairs i < j of rows, in that order.
 const OpDef kPdist{

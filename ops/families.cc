@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 namespace tandem::ops {
+Family bessel_family();  // TEMP
 namespace {
 
 // clang-format off: one line each, so that families added side by side merge
@@ -42,6 +43,9 @@ std::vector<Family> all_families() {
       upsample_family(),
       edge_pad_family(),
       composite_view_family(),
+      numpy_like_family(),
+      bessel_family(),
+
       transcendental_family(),
       parts_family(),
       division_family(),
