@@ -195,11 +195,176 @@ const OpDef kVander{.schema = "aten::linalg_vander(Tensor x, *, SymInt? N=None) 
                     .samples = {"$[4]", "$[2, 3]", "$[2, 3], N=5", "$[], N=3", "$[3], N=1",
                                 "i32[4]", "$[0, 3]", "$[5]:special"}};
 
-const OpDef* const kOps[] = {&kFftshift,  &kIfftshift, &kNarrowCopy,
-                             &kSumToSize, &kChunkCat,  &kVander};
+// --- gradient
+// -------------------------------------------------------------------------------------
+
+/// A dimension to differentiate along. Its points are `step` apart, or lie at the coordinates `at`.
+struct Axis {
+  int64_t dim;
+  double step = 1;
+  ir::Value* at = nullptr;
+};
+
+std::vector<int64_t> gradient_dims(const Call& c) {
+  int64_t rank = c.type("self").rank();
+  const ir::Schema& schema = c.op().schema;
+  if (schema.params[schema.find("dim")].type == ir::ParamType::int_list) return c.dims("dim", rank);
+  return c.has("dim") ? std::vector<int64_t>{c.dim("dim", rank)} : all_dims(rank);
+}
+void set_spacing(const Call& c, std::vector<Axis>& axes) {
+  if (c.op().schema.find("spacing") < 0 || !c.has("spacing")) return;
+  const ir::Arg& spacing = c.arg("spacing");
+  const ir::Floats* steps = std::get_if<ir::Floats>(&spacing);
+  const ir::Values* points = std::get_if<ir::Values>(&spacing);
+  size_t given = steps != nullptr    ? steps->size()
+                 : points != nullptr ? points->size()
+                                     : axes.size();
+  if (given != axes.size())
+    c.fail(fmt::format("spacing has {} elements for {} dimensions", given, axes.size()));
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (points != nullptr)
+      axes[i].at = (*points)[i];
+    else
+      axes[i].step = steps != nullptr ? (*steps)[i] : c.floating("spacing");
+}
+void check_axis(const Call& c, const Axis& axis) {
+  Expr size = self_sizes(c)[axis.dim];
+  if (sym::known_lt(size, c.constant("edge_order") + 1))
+    c.fail(fmt::format("dimension {} of {} has too few elements", axis.dim, c.describe("self")));
+  if (axis.at == nullptr) return;
+  if (axis.at->type.rank() != 1 || !sym::known_eq(axis.at->type.sizes[0], size))
+    c.fail(fmt::format("spacing needs a coordinate for each element of dimension {}", axis.dim));
+}
+std::vector<Axis> axes_of(const Call& c) {
+  if (c.constant("edge_order") != 1 && c.constant("edge_order") != 2)
+    c.fail(c.describe("edge_order") + " must be 1 or 2");
+  std::vector<Axis> axes;
+  for (int64_t dim : gradient_dims(c)) axes.push_back({dim});
+  set_spacing(c, axes);
+  for (const Axis& axis : axes) check_axis(c, axis);
+  return axes;
+}
+
+/// Elements `start` to `size - rest` of one dimension.
+Tensor part(Tensor x, int64_t dim, Expr start, Expr rest) {
+  return slice(x, dim, start, x.size(dim) - rest);
+}
+/// Three neighbours: the first from the left of each triple.
+struct Triple {
+  Tensor left, middle, right;
+};
+Triple triple(Tensor x, int64_t dim, Expr start, Expr rest) {
+  return {part(x, dim, start, rest + 2), part(x, dim, start + 1, rest + 1),
+          part(x, dim, start + 2, rest)};
+}
+
+/// (x[i + 1] - x[i - 1]) / 2h inside; x[1] - x[0] over h at the edge, or -3/2, 2, -1/2 of three.
+Tensor even_differences(Tensor x, const Axis& axis, bool second_order) {
+  int64_t dim = axis.dim;
+  Expr n = x.size(dim);
+  auto over = [&](Tensor t) { return call(t.builder(), "aten.div.Scalar", {t, axis.step}); };
+  Tensor inside = over(part(x, dim, 2, 0) - part(x, dim, 0, 2)) / 2;
+  if (!second_order)
+    return cat({over(part(x, dim, 1, n - 2) - part(x, dim, 0, n - 1)), inside,
+                over(part(x, dim, n - 1, 0) - part(x, dim, n - 2, 1))},
+               dim);
+  Triple first = triple(x, dim, 0, n - 3);
+  Triple last = triple(x, dim, n - 3, 0);
+  return cat({over(first.left * -1.5 + first.middle * 2.0 - first.right * 0.5), inside,
+              over(last.left * 0.5 - last.middle * 2.0 + last.right * 1.5)},
+             dim);
+}
+/// The derivative of the parabola through three points, at the middle one; d and e are the
+/// distances between them.
+Tensor at_middle(const Triple& x, Tensor d, Tensor e) {
+  return x.left * (-e / (d * (d + e))) + x.middle * ((e - d) / (d * e)) +
+         x.right * (d / (e * (d + e)));
+}
+Tensor at_left(const Triple& x, Tensor d, Tensor e) {
+  return x.left * (-(d * 2.0 + e) / (d * (d + e))) + x.middle * ((d + e) / (d * e)) -
+         x.right * (d / (e * (d + e)));
+}
+Tensor at_right(const Triple& x, Tensor d, Tensor e) {
+  return x.left * (e / (d * (d + e))) - x.middle * ((d + e) / (d * e)) +
+         x.right * ((e * 2.0 + d) / (e * (d + e)));
+}
+Tensor uneven_differences(Tensor x, const Axis& axis, bool second_order) {
+  int64_t dim = axis.dim;
+  Expr n = x.size(dim);
+  Sizes along(x.rank(), Expr(1));
+  along[dim] = n;
+  Tensor at = reshape(Tensor{x.builder(), axis.at}, along);
+  Tensor gaps = part(at, dim, 1, 0) - part(at, dim, 0, 1);
+  Tensor inside = at_middle(triple(x, dim, 0, 0), part(gaps, dim, 0, 1), part(gaps, dim, 1, 0));
+  Tensor front_gap = part(gaps, dim, 0, n - 2);
+  Tensor back_gap = part(gaps, dim, n - 2, 0);
+  if (!second_order)
+    return cat({(part(x, dim, 1, n - 2) - part(x, dim, 0, n - 1)) / front_gap, inside,
+                (part(x, dim, n - 1, 0) - part(x, dim, n - 2, 1)) / back_gap},
+               dim);
+  return cat({at_left(triple(x, dim, 0, n - 3), front_gap, part(gaps, dim, 1, n - 3)), inside,
+              at_right(triple(x, dim, n - 3, 0), part(gaps, dim, n - 3, 1), back_gap)},
+             dim);
+}
+
+DType gradient_dtype(const Call& c, const Axis& axis) {
+  Promotion promotion;
+  promotion.add(c.type("self"));
+  if (axis.at != nullptr) promotion.add(axis.at->type);
+  return to_float(promotion.result());
+}
+Types gradient_types(const Call& c) {
+  Types types;
+  for (const Axis& axis : axes_of(c))
+    types.push_back(ir::Type::tensor(gradient_dtype(c, axis), self_sizes(c)));
+  return types;
+}
+Tensors gradients(Builder& b, const Call& c) {
+  bool second_order = c.constant("edge_order") == 2;
+  Tensors results;
+  for (const Axis& axis : axes_of(c)) {
+    Tensor x = self_of(b, c);
+    results.push_back(axis.at == nullptr ? even_differences(x, axis, second_order)
+                                         : uneven_differences(x, axis, second_order));
+  }
+  return results;
+}
+OpDef gradient(std::string_view schema, const Samples& samples) {
+  return {.schema = schema, .types = gradient_types, .decompose = gradients, .samples = samples};
+}
+const OpDef kGradients[] = {
+    gradient("aten::gradient.scalarint(Tensor self, *, Scalar? spacing=None, int? dim=None, int "
+             "edge_order=1) -> Tensor[]",
+             {"$[5]", "$[4, 5]", "$[4, 5], dim=1", "$[5], spacing=2.5", "$[4, 5], edge_order=2",
+              "i64[5]", "$[2]", "$[1]", "$[2], edge_order=2", "$[5], edge_order=3"}),
+    gradient("aten::gradient.scalararray(Tensor self, *, Scalar spacing, int[] dim, int "
+             "edge_order=1) -> Tensor[]",
+             {"$[4, 5], spacing=2.0, dim=[1, 0]", "$[4, 5, 3], spacing=0.5, dim=[-1]"}),
+    gradient("aten::gradient.array(Tensor self, *, int[] dim, int edge_order=1) -> Tensor[]",
+             {"$[4, 5], dim=[1, 0]", "$[4, 5, 3], dim=[0, 2], edge_order=2"}),
+    gradient(
+        "aten::gradient.scalarrayint(Tensor self, *, Scalar[] spacing, int? dim=None, int "
+        "edge_order=1) -> Tensor[]",
+        {"$[4, 5], spacing=[2.0, 0.5]", "$[4, 5], spacing=[2.0], dim=1", "$[4, 5], spacing=[2.0]"}),
+    gradient("aten::gradient.scalarrayarray(Tensor self, *, Scalar[] spacing, int[] dim, int "
+             "edge_order=1) -> Tensor[]",
+             {"$[4, 5], spacing=[2.0, 0.5], dim=[1, 0]"}),
+    gradient("aten::gradient.tensorarrayint(Tensor self, *, Tensor[] spacing, int? dim=None, int "
+             "edge_order=1) -> Tensor[]",
+             {"$[4], spacing=[$[4]]", "$[4, 5], spacing=[$[4], $[5]], edge_order=2",
+              "$[4, 5], spacing=[$[5]], dim=1", "$[4, 5], spacing=[$[4]], dim=1"}),
+    gradient("aten::gradient.tensorarray(Tensor self, *, Tensor[] spacing, int[] dim, int "
+             "edge_order=1) -> Tensor[]",
+             {"$[4, 5], spacing=[$[5], $[4]], dim=[1, 0]",
+              "$[4, 5], spacing=[$[4]], dim=[0], edge_order=2"}),
+};
 
 }  // namespace
 
-Family numpy_like_family() { return kOps; }
+Family numpy_like_family() {
+  static const std::vector<const OpDef*> kOps = listed(
+      kGradients, {&kFftshift, &kIfftshift, &kNarrowCopy, &kSumToSize, &kChunkCat, &kVander});
+  return kOps;
+}
 
 }  // namespace tandem::ops
