@@ -150,7 +150,7 @@ class Encoder:
         )
 
     def _name_anyway(self, node):
-        """Names for what could not be written: what reads it may have problems of its own to tell."""
+        """Names for what could not be written: what reads it may have problems of its own."""
         self._names[node] = _unknown_names(node.meta.get("val"))
 
     def _symbol_readers(self):

@@ -173,10 +173,9 @@ def is_random(call, expected):
     """Whether eager draws: some entries set the seed themselves, so that has no effect here."""
     with mock.patch.object(torch, "manual_seed", lambda seed: torch.random.manual_seed(seed + 7)):
         again = Outcome(call, call.inputs(False), False, seed=1)
-    return any(
-        isinstance(e, torch.Tensor) and not torch.equal(dense(a).nan_to_num(), dense(e).nan_to_num())
-        for a, e in zip(again.results, expected.results, strict=True)
-    )
+    pairs = zip(again.results, expected.results, strict=True)
+    tensors = [(dense(a), dense(e)) for a, e in pairs if isinstance(e, torch.Tensor)]
+    return any(not torch.equal(a.nan_to_num(), e.nan_to_num()) for a, e in tensors)
 
 
 def dense(value):
@@ -187,7 +186,7 @@ def dense(value):
     return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value.resolve_neg()
 
 
-def disagreement(call, actual, expected, mode):
+def disagreement(call, actual, expected):
     """None or (kind, what differs)."""
     if len(actual.results) != len(expected.results):
         return "value", f"{len(actual.results)} results instead of {len(expected.results)}"
@@ -205,9 +204,6 @@ def disagreement(call, actual, expected, mode):
     for number, (a, e) in enumerate(zip(actual.results, expected.results, strict=True)):
         if isinstance(e, torch.Tensor) and strides_of(a) != strides_of(e):
             return "strides", f"result {number}: strides {a.stride()} instead of {e.stride()}"
-        # What torch runs as a node of a compiled graph requires grad when its operands do.
-        if mode == "error" and isinstance(e, torch.Tensor) and a.requires_grad != e.requires_grad:
-            return "requires_grad", f"result {number}: requires_grad is {a.requires_grad}"
     return None
 
 
@@ -244,8 +240,8 @@ def different(actual, expected, drawn, reference, scale):
         same = actual == expected or (actual != actual and expected != expected)
         return None if same or drawn else f"{actual} instead of {expected}"
     if drawn:
-        same = (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
-        return None if same else f"{actual.dtype} {actual.shape} instead of {expected.dtype} {expected.shape}"
+        ours, eager = [f"{x.dtype} {list(x.shape)}" for x in (actual, expected)]
+        return None if ours == eager else f"{ours} instead of {eager}"
     if actual.layout != expected.layout:
         return f"{actual.layout} instead of {expected.layout}"
     if actual.dtype != expected.dtype:
@@ -265,7 +261,7 @@ def is_as_good(actual, expected, wide):
     if difference(actual.detach(), wide.to(expected.dtype)) is None:
         return True
     ours, eager = (actual.detach().double() - wide).abs(), (expected.detach().double() - wide).abs()
-    return bool(ours.isfinite().all() and ours.max() <= 1.5 * eager.max())
+    return bool(ours.isfinite().all() and ours.max() <= 2 * eager.max())
 
 
 def strides_of(x):
@@ -306,7 +302,7 @@ def check_sample(call, expected, gradients, mode):
         return "unsupported", kind, str(error).strip().split("\n")[0][:300]
     except Exception as error:  # noqa: BLE001: this is what is looked for
         return "crash", type(error).__name__, short(error)
-    problem = disagreement(call, actual, expected, mode)
+    problem = disagreement(call, actual, expected)
     return ("wrong", *problem) if problem else ("right", "", "")
 
 
