@@ -317,6 +317,8 @@ class Encoder:
 
     def _typed(self, name, value):
         """With its type where it is not row-major: views depend on strides."""
+        if isinstance(value, torch.Tensor):
+            dtype_text(value)  # refuses other layouts than strided, which have no strides to ask for
         if not isinstance(value, torch.Tensor) or value.dim() == 0 or value.is_contiguous():
             return "%" + name
         return f"%{name}: {self._type_text(value)}"
@@ -469,7 +471,7 @@ def is_tensor(node):
 
 
 def storage_of(value):
-    return value.untyped_storage()._cdata
+    return value.untyped_storage()._cdata if value.layout is torch.strided else None
 
 
 def is_in_place(target):
