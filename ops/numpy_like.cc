@@ -91,18 +91,19 @@ const OpDef kSumToSize{
     .schema = "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor",
     .types = [](const Call& c) -> Types {
       DType dtype = c.type("self").dtype;
-      bool sums = !stretched(c).empty() && !is_float(dtype);
+      bool sums = (!stretched(c).empty() || c.ints("size").empty()) && !is_float(dtype);
       return {ir::Type::tensor(sums ? DType::i64 : dtype, c.ints("size"))};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       std::vector<int64_t> dims = stretched(c);
       Tensor self = self_of(b, c);
+      if (c.ints("size").empty()) return {sum_all(self)};
       if (dims.empty()) return {call(b, "aten.alias", {self})};
       return {reshape(sum(self, dims, true), c.ints("size"))};
     },
     .samples = {"$[3, 4], [4]", "$[3, 4], [3, 1]", "$[3, 4], [1, 4]", "$[3, 4], []",
                 "$[2, 3, 4], [3, 1]", "$[3, 4], [3, 4]", "$[], []", "$[0, 3], [3]",
-                "i32[3, 4], [4]", "$[3, 4], [2]", "$[3], [1, 3]"}};
+                "i32[3, 4], [4]", "$[3, 4], [2]", "$[3], [1, 3]", "i32[], []", "bool[3], [3]"}};
 
 // --- _chunk_cat
 // -----------------------------------------------------------------------------------

@@ -114,7 +114,10 @@ Types sub_types(const Call& c) {
   return add_types(c);
 }
 constexpr auto kSub = [](Element a, Element b) { return a - b; };
-constexpr auto kAdd = [](Element a, Element b) { return a + b; };
+/// True + True is True.
+constexpr auto kAdd = [](Element a, Element b) {
+  return a.dtype() == DType::boolean ? either(a, b) : a + b;
+};
 constexpr auto kReverseSub = [](Element a, Element b) { return b - a; };
 
 Definition rsub_lower(Lowering& lowering, const Call& call) {
@@ -132,7 +135,7 @@ const OpDef kAddTensor{
     .lower = with_alpha<kAdd>,
     .vjp = add_vjp,
     .samples = kPairs,
-    .sample_dtypes = DTypes::numbers,
+    .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
     .out = true};
@@ -142,7 +145,7 @@ const OpDef kAddScalar{
     .lower = with_alpha<kAdd>,
     .vjp = add_vjp,
     .samples = kScalarSamples,
-    .sample_dtypes = DTypes::numbers,
+    .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
     .out = true,
