@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 namespace tandem::ops {
-Family bessel_family();  // TEMP
 namespace {
 
 // clang-format off: one line each, so that families added side by side merge
