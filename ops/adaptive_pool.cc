@@ -274,7 +274,7 @@ Types unpool_types(const Call& c) {
   const ir::Ints& output = c.ints("output_size");
   size_t dims = dims_of(c);
   need_planes(c, "self");
-  need_number(c, "self");
+  need_float(c, "self");
   check_indices(c, self.sizes);
   if (output.size() != dims) c.fail(fmt::format("output_size needs {} numbers", dims));
   for (std::string_view name : {"stride", "padding"})

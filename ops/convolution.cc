@@ -458,10 +458,13 @@ Sizes transposed_sizes(const Call& c, const Sizes& input) {
   const Sizes& weight = c.type("weight").sizes;
   size_t dims = weight.size() - 2;
   Expr groups = c.integer("groups");
+  if (c.type("input").dtype != DType::i64) need_float(c, "input");  // as eager has kernels
   check_groups(c, groups);
   if (weight[0] != input[1] && !sym::known_eq(weight[0], input[1]))
     c.fail(fmt::format("{} and {}: channels {} and {} differ", c.describe("input"),
                        c.describe("weight"), sym::to_string(input[1]), sym::to_string(weight[0])));
+  if (std::ranges::find(weight, Expr(0)) != weight.end())
+    c.fail(c.describe("weight") + " is empty");
   Sizes sizes{input[0], weight[1] * groups};
   std::vector<int64_t> stride = positive_list(c, "stride", dims);
   std::vector<int64_t> dilation = positive_list(c, "dilation", dims);

@@ -54,6 +54,10 @@ bool is_transposed(const Call& c) {
 Sizes batched_sizes(const Call& c) {
   Sizes sizes = c.type("input").sizes;
   int64_t rank = c.type("weight").rank();
+  const ir::Schema& schema = c.op().schema;
+  int64_t dims = schema.params[static_cast<size_t>(schema.find("stride"))].list_size;
+  if (dims > 0 && rank != dims + 2)
+    c.fail(fmt::format("{} must have {} dimensions", c.describe("weight"), dims + 2));
   if (rank < 3 || (!is_batched(c) && c.type("input").rank() + 1 != rank))
     c.fail(fmt::format("{} does not fit {}", c.describe("input"), c.describe("weight")));
   if (!is_batched(c)) sizes.insert(sizes.begin(), Expr(1));
@@ -156,12 +160,13 @@ const OpDef kTranspose1d{
         "SymInt[1] dilation=[1]) -> Tensor",
     .types = spatial_types,
     .decompose = spatial_decompose,
-    .samples = {"$[2, 3, 7], $[3, 4, 3], $[4]", "$[2, 4, 7], $[4, 3, 4], $[6], [2], [1], [1], 2",
-                "$[3, 7], $[3, 4, 3], none, [3], [2], [2], 1, [2]",
-                "$[2, 3, 5], $[3, 4, 3], $[4], [1], [1], [2], 1, [3]",
-                "$[0, 3, 5], $[3, 4, 3], $[4]", "$[2, 3, 5], $[4, 4, 3]",
-                "$[2, 3, 5], $[3, 4, 3], none, [2], [0], [2]",
-                "$[2, 3, 1], $[3, 4, 1], none, [1], [1]"}};
+    .samples = {
+        "$[2, 3, 7], $[3, 4, 3], $[4]", "$[2, 4, 7], $[4, 3, 4], $[6], [2], [1], [1], 2",
+        "$[3, 7], $[3, 4, 3], none, [3], [2], [2], 1, [2]",
+        "$[2, 3, 5], $[3, 4, 3], $[4], [1], [1], [2], 1, [3]", "$[0, 3, 5], $[3, 4, 3], $[4]",
+        "$[2, 3, 5], $[4, 4, 3]", "$[2, 3, 5], $[3, 4, 3], none, [2], [0], [2]",
+        "$[2, 3, 1], $[3, 4, 1], none, [1], [1]", "$[2, 3, 4], $[3, 4, 0]",
+        "$[2, 0, 4], $[0, 4, 3]", "$[2, 3, 0], $[3, 4, 3]", "$[2, 3, 4, 5], $[3, 4, 3, 3]"}};
 const OpDef kTranspose2d{
     .schema =
         "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] "

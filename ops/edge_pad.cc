@@ -7,6 +7,7 @@
 
 #include "ops/elements.h"
 #include "ops/families.h"
+#include "ops/pad.h"
 
 namespace tandem::ops {
 namespace {
@@ -135,8 +136,9 @@ Tensor padded_gradient(Tensor grad, const ir::Ints& pad, Edge edge, const Sizes&
   return grad;
 }
 
-Sizes padded_sizes(const Call& c, const ir::Ints& pad, Edge edge) {
+Sizes edge_sizes(const Call& c, const ir::Ints& pad, Edge edge) {
   const ir::Type& self = c.type("self");
+  if (edge != Edge::circular) need_number(c, "self");
   Sizes sizes = self.sizes;
   if (pad.size() % 2 != 0 || pad.size() > 2 * sizes.size())
     c.fail(fmt::format("padding {} does not fit {}", ir::to_string(pad), c.describe("self")));
@@ -164,7 +166,7 @@ Sizes fixed_sizes(const Call& c, Edge edge) {
   need_rank(c, "self", dims + 1, dims + 2);
   if (static_cast<int64_t>(pad.size()) != 2 * dims)
     c.fail(fmt::format("padding needs {} numbers", 2 * dims));
-  return padded_sizes(c, pad, edge);
+  return edge_sizes(c, pad, edge);
 }
 template <Edge edge>
 Types fixed_types(const Call& c) {
@@ -264,19 +266,9 @@ Types any_types(const Call& c) {
   const ir::Ints& pad = c.ints("pad");
   if (edge) {
     check_any(c);
-    return {ir::Type::tensor(self.dtype, padded_sizes(c, pad, *edge))};
+    return {ir::Type::tensor(self.dtype, edge_sizes(c, pad, *edge))};
   }
-  if (pad.size() % 2 != 0 || pad.size() > 2 * self.sizes.size())
-    c.fail(fmt::format("pad {} does not fit {}", ir::to_string(pad), c.describe("self")));
-  Sizes sizes = self.sizes;
-  for (size_t i = 0; i < pad.size() / 2; ++i) {
-    Expr& size = sizes[sizes.size() - 1 - i];
-    Expr kept = size + sym::min(pad[2 * i], 0) + sym::min(pad[2 * i + 1], 0);
-    size = size + pad[2 * i] + pad[2 * i + 1];
-    if (sym::known_lt(kept, 0))
-      c.fail(fmt::format("pad {} makes {} negative", ir::to_string(pad), c.describe("self")));
-  }
-  return {ir::Type::tensor(self.dtype, sizes)};
+  return {ir::Type::tensor(self.dtype, padded_sizes(c))};
 }
 Tensors any_parts(Builder& b, const Call& c) {
   Tensor self{b, c.value("self")};

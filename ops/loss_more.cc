@@ -20,6 +20,7 @@ Types broadcast_types(const Call& c, std::initializer_list<std::string_view> par
   Promotion promotion;
   Sizes sizes;
   for (std::string_view name : params) {
+    need_number(c, name);
     promotion.add(c.type(name));
     sizes = broadcast(c, sizes, c.type(name).sizes);
   }
@@ -82,11 +83,13 @@ const OpDef kPoisson{
 // --- margins of pairs
 // -----------------------------------------------------------------------------
 
-// log(1 + exp(-x y))
+// log(1 + exp(-x y)), of self's dtype whatever the target's
 Types soft_margin_types(const Call& c) {
-  need_same_dtype(c, {"self", "target", "grad_output"});
   need_float(c, "self");
-  return pair_types(c);
+  need_number(c, "target");
+  Types types = pair_types(c);
+  types[0].dtype = c.type("self").dtype;
+  return types;
 }
 const OpDef kSoftMargin{
     .schema = "aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
@@ -136,7 +139,11 @@ const OpDef kHingeEmbedding{
     .schema =
         "aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int "
         "reduction=1) -> Tensor",
-    .types = [](const Call& c) { return broadcast_types(c, {"self", "target"}); },
+    .types =
+        [](const Call& c) {
+          need_float(c, "self");
+          return broadcast_types(c, {"self", "target"});
+        },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor x = wide(b, c, "self");
       Tensor y = wide(b, c, "target");

@@ -35,10 +35,9 @@ Tensor norm_of(Tensor v, int64_t dim, double p = 2) {
 }
 Types weight_types(const Call& c) {
   need_float(c, "v");
-  need_float(c, "g");
+  need_same_dtype(c, {"v", "g"});
   kept_dim(c);
-  return {ir::Type::tensor(promote(c.type("v").dtype, c.type("g").dtype),
-                           broadcast(c, c.type("v").sizes, c.type("g").sizes))};
+  return {ir::Type::tensor(c.type("v").dtype, broadcast(c, c.type("v").sizes, c.type("g").sizes))};
 }
 const OpDef kWeightNorm{
     .schema = "aten::_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor",

@@ -310,7 +310,10 @@ const OpDef kMax1Indices{
 const OpDef kMax1{.schema =
                       "aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] "
                       "padding=[0], int[1] dilation=[1], bool ceil_mode=False) -> Tensor",
-                  .types = [](const Call& c) -> Types { return {max_types(c)[0]}; },
+                  .types = [](const Call& c) -> Types {
+                    need_float(c, "self");
+                    return {max_types(c)[0]};
+                  },
                   .decompose = max1_parts,
                   .samples = kMax1Samples};
 const OpDef kAvg1{

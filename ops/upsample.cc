@@ -65,8 +65,11 @@ Sizes output_size(const Call& c, size_t dims) {
   }
   Sizes sizes;
   std::vector<double> factors = factors_of(c, dims);
-  for (size_t i = 0; i < dims; ++i)
+  for (size_t i = 0; i < dims; ++i) {
+    if (!(factors[i] > 0 && factors[i] < 1e9))
+      c.fail(c.describe("scale_factors") + " must be positive");
     sizes.push_back(scaled_size(c, c.type("input").sizes[2 + i], factors[i]));
+  }
   return sizes;
 }
 
@@ -75,7 +78,8 @@ void check_dtype(const Call& c, Mode mode) {
   std::string_view name = operand_of(c);
   DType dtype = c.type(name).dtype;
   bool copies = mode == Mode::nearest || mode == Mode::exact;
-  if (dtype == DType::u8 && !copies && name != "grad_output")
+  if (name == "grad_output") return need_float(c, name);
+  if (dtype == DType::u8 && !copies)
     throw Unsupported(fmt::format("[{}] u8 is not interpolated (ops); floats are accepted",
                                   c.op().schema.full_name()));
   if (dtype != DType::u8) need_float(c, name);
@@ -149,7 +153,9 @@ const SampleSet kNearest1 = {
      "$[1, 2, 7], [17], 2.5", "$[0, 2, 3], [6]", "u8[1, 2, 4], [7]", "$[2, 3], [4]",
      "$[2, 3, 5]:special, [9]", "$[2, 3, 4], [5], 2.0", "$[1, 1, 5], [98]", "$[1, 2, 4], [0]",
      "$[2, 3, 1], [49]"},
-    {"$[2, 3, 5], [10], none", "$[2, 3, 5], none, [1.7]", "$[2, 3, 5], [7], [2.0]"},
+    {"$[2, 3, 5], [10], none", "$[2, 3, 5], none, [1.7]", "$[2, 3, 5], [7], [2.0]",
+     "$[2, 3, 5], none, [2]", "$[2, 3, 5], none, [0.0]", "$[2, 3, 5], none, [0.1]",
+     "$[2, 3, 5], none, [2.0, 2.0]"},
     {"$[2, 3, 10], [10], [2, 3, 5]", "$[2, 3, 7], [7], [2, 3, 5]", "$[2, 3, 3], [3], [2, 3, 6]",
      "$[2, 3, 5], [5], [2, 3, 4], 2.0", "$[1, 2, 17], [17], [1, 2, 7], 2.5"}};
 const SampleSet kNearest2 = {
