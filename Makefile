@@ -32,7 +32,7 @@ dev: deps ## the build with assertions and sanitizers, build/dev
 bench: build ## beside PyTorch and XLA: build/bench.json, docs/performance.md (10 minutes)
 	@scripts/bench.sh
 
-opdb: build ## every operator of PyTorch's op_db against eager: build/opdb.json, docs/opdb.md (30 minutes)
+opdb: build ## every operator of PyTorch's op_db against eager: build/opdb.json, docs/opdb.md (10 minutes)
 	@scripts/opdb.sh
 
 format: ## rewrites the C++ sources in place
