@@ -4,7 +4,7 @@ export TANDEM_VENV ?= $(CURDIR)/.venv
 CMAKE_BUILD := cmake --build -j $(JOBS) --preset
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test check bench format lint clean help deps dev
+.PHONY: build demo test check bench opdb format lint clean help deps dev
 
 help:    ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+: +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -31,6 +31,9 @@ dev: deps ## the build with assertions and sanitizers, build/dev
 
 bench: build ## beside PyTorch and XLA: build/bench.json, docs/performance.md (10 minutes)
 	@scripts/bench.sh
+
+opdb: build ## every operator of PyTorch's op_db against eager: build/opdb.json, docs/opdb.md (10 minutes)
+	@scripts/opdb.sh
 
 format: ## rewrites the C++ sources in place
 	@scripts/format.sh

@@ -74,6 +74,7 @@ class Emitter {
   llvm::Value* compare(loop::Val val, llvm::Value* a, llvm::Value* b);
   llvm::Value* cast(llvm::Value* x, DType from, DType to);
   llvm::Value* divide_integers(llvm::Value* a, llvm::Value* b, bool is_signed, bool floor);
+  llvm::Value* int_power(llvm::Value* base, llvm::Value* exponent, bool is_signed);
   llvm::Value* extremum(llvm::Value* a, llvm::Value* b, DType dtype, bool max);
   llvm::Value* per_lane_call(const char* name, llvm::Value* a, llvm::Value* b);
   llvm::Value* check(loop::Val val);

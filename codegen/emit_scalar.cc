@@ -164,7 +164,8 @@ Value* Emitter::binary(Val val, Value* a, Value* b) {
     case Opcode::fmod:
       if (floats) return per_lane_call(dtype == DType::f64 ? "fmod" : "fmodf", a, b);
       return ir_.CreateSub(a, ir_.CreateMul(divide_integers(a, b, is_signed_type, false), b));
-    case Opcode::pow: return emit_math(ir_, MathFunction::pow, a, b);
+    case Opcode::pow:
+      return floats ? emit_math(ir_, MathFunction::pow, a, b) : int_power(a, b, is_signed_type);
     case Opcode::min: return extremum(a, b, dtype, false);
     case Opcode::max: return extremum(a, b, dtype, true);
     case Opcode::bit_and: return ir_.CreateAnd(a, b);
@@ -211,15 +212,16 @@ Value* Emitter::extremum(Value* a, Value* b, DType dtype, bool max) {
   return ir_.CreateBinaryIntrinsic(id, a, b);
 }
 
-/// The processor traps on a divisor 0 and on INT_MIN / -1; the IR says 0 and wrap-around.
+/// The processor traps on a divisor 0 and on INT_MIN / -1; the IR says 0 and wrap-around. Divisors
+/// 0 and -1 become 1 by additions: LLVM 19 moves a division into a select, and where lanes are
+/// constants, one lane of which is 0, it then drops the division of all lanes as undefined.
 Value* Emitter::divide_integers(Value* a, Value* b, bool is_signed_type, bool floor) {
   Value* zero = llvm::Constant::getNullValue(a->getType());
-  Value* one = llvm::ConstantInt::get(a->getType(), 1);
   Value* by_zero = ir_.CreateICmpEQ(b, zero);
-  if (!is_signed_type)
-    return ir_.CreateSelect(by_zero, zero, ir_.CreateUDiv(a, ir_.CreateSelect(by_zero, one, b)));
+  Value* safe = ir_.CreateAdd(b, ir_.CreateZExt(by_zero, b->getType()));
+  if (!is_signed_type) return ir_.CreateSelect(by_zero, zero, ir_.CreateUDiv(a, safe));
   Value* by_minus_one = ir_.CreateICmpEQ(b, llvm::Constant::getAllOnesValue(b->getType()));
-  Value* safe = ir_.CreateSelect(ir_.CreateOr(by_zero, by_minus_one), one, b);
+  safe = ir_.CreateAdd(safe, ir_.CreateShl(ir_.CreateZExt(by_minus_one, b->getType()), 1));
   Value* quotient = ir_.CreateSDiv(a, safe);
   if (floor) {
     Value* rest = ir_.CreateSub(a, ir_.CreateMul(quotient, safe));
@@ -229,6 +231,30 @@ Value* Emitter::divide_integers(Value* a, Value* b, bool is_signed_type, bool fl
   }
   quotient = ir_.CreateSelect(by_minus_one, ir_.CreateNeg(a), quotient);
   return ir_.CreateSelect(by_zero, zero, quotient);
+}
+
+/// By squares, all bits of the exponent, wrapping around. A negative exponent gives the true power
+/// truncated: 0 unless the base is 1 or -1.
+Value* Emitter::int_power(Value* base, Value* exponent, bool is_signed_type) {
+  llvm::Type* type = base->getType();
+  Value* zero = llvm::Constant::getNullValue(type);
+  Value* one = llvm::ConstantInt::get(type, 1);
+  Value* minus_one = llvm::Constant::getAllOnesValue(type);
+  Value* is_odd = ir_.CreateICmpNE(ir_.CreateAnd(exponent, one), zero);
+  Value* result = ir_.CreateSelect(is_odd, base, one);
+  unsigned bits = type->getScalarSizeInBits() - (is_signed_type ? 1 : 0);
+  Value* square = base;
+  for (unsigned bit = 1; bit < bits; ++bit) {
+    square = ir_.CreateMul(square, square);
+    Value* mask = llvm::ConstantInt::get(type, uint64_t{1} << bit);
+    Value* is_set = ir_.CreateICmpNE(ir_.CreateAnd(exponent, mask), zero);
+    result = ir_.CreateSelect(is_set, ir_.CreateMul(result, square), result);
+  }
+  if (!is_signed_type) return result;
+  Value* sign = ir_.CreateSelect(is_odd, minus_one, one);
+  Value* inverse = ir_.CreateSelect(ir_.CreateICmpEQ(base, minus_one), sign, zero);
+  inverse = ir_.CreateSelect(ir_.CreateICmpEQ(base, one), one, inverse);
+  return ir_.CreateSelect(ir_.CreateICmpSLT(exponent, zero), inverse, result);
 }
 
 Value* Emitter::per_lane_call(const char* name, Value* a, Value* b) {

@@ -41,6 +41,7 @@ Expr channel_count(const Call& c) {
 
 /// Whether the batch's own statistics are used.
 bool uses_batch(const Call& c) {
+  if (c.op().schema.name == "aten::_batch_norm_with_update") return true;
   if (c.op().schema.find("training") < 0) return false;
   return c.boolean("training") || !has(c, "running_mean");
 }
@@ -56,7 +57,7 @@ void check_input(const Call& c) {
 }
 Types output_types(const Call& c) {
   check_input(c);
-  bool trains = c.op().schema.find("training") >= 0 && c.boolean("training");
+  bool trains = c.op().schema.find("training") >= 0 ? c.boolean("training") : uses_batch(c);
   for (std::string_view name : {"running_mean", "running_var"})
     if (!trains && c.op().schema.find(name) >= 0 && !c.has(name))
       c.fail(fmt::format("{} must be given where the batch's own statistics are not used", name));
@@ -227,24 +228,18 @@ const OpDef kBackward{.schema =
 Tensors pure_batch_norm(Builder& b, const Call& c) {
   Operand momentum = c.arg("momentum");
   Operand eps = c.arg("eps");
-  if (!c.has("running_mean")) {
-    Tensors results =
-        call_many(b, "aten._native_batch_norm_legit.no_stats",
-                  {c.arg("input"), c.arg("weight"), c.arg("bias"), true, momentum, eps});
-    results.resize(5);
-    return results;
+  std::vector<Operand> args{c.arg("input"), c.arg("weight"), c.arg("bias")};
+  std::string_view op = "aten._native_batch_norm_legit.no_stats";
+  if (c.has("running_mean")) {
+    args.insert(args.end(), {c.arg("running_mean"), c.arg("running_var")});
+    op = uses_batch(c) ? "aten._native_batch_norm_legit_functional"
+                       : "aten._native_batch_norm_legit_no_training";
   }
-  if (c.boolean("training")) {
-    Tensors results = call_many(b, "aten._native_batch_norm_legit_functional",
-                                {c.arg("input"), c.arg("weight"), c.arg("bias"),
-                                 c.arg("running_mean"), c.arg("running_var"), true, momentum, eps});
-    // Buffers have no history.
-    for (size_t i = 3; i < 5; ++i) results[i] = call(b, "aten.detach", {results[i]});
-    return results;
-  }
-  Tensors results = call_many(b, "aten._native_batch_norm_legit_no_training",
-                              {c.arg("input"), c.arg("weight"), c.arg("bias"),
-                               c.arg("running_mean"), c.arg("running_var"), momentum, eps});
+  if (uses_batch(c)) args.emplace_back(true);
+  args.insert(args.end(), {momentum, eps});
+  Tensors results = call_many(b, op, args);
+  // What is saved for the gradient, and buffers, have no history.
+  for (size_t i = 1; i < results.size(); ++i) results[i] = call(b, "aten.detach", {results[i]});
   results.resize(5);
   return results;
 }
@@ -263,6 +258,22 @@ const OpDef kNative{
     .types = saving_types,
     .functional = pure_batch_norm,
     .mutates = {"running_mean", "running_var"}};
+// The fourth result is room that other devices ask for; the CPU leaves it empty.
+const OpDef kWithUpdate{
+    .schema =
+        "aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) "
+        "running_mean, Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, "
+        "Tensor, Tensor)",
+    .types = [](const Call& c) -> Types {
+      Types types = saving_types(c);
+      types.push_back(ir::Type::tensor(DType::u8, {0}));
+      return types;
+    },
+    .functional = [](Builder& b, const Call& c) -> Tensors {
+      Tensors all = pure_batch_norm(b, c);
+      all.insert(all.begin() + 3, full(b, {0}, 0, DType::u8));
+      return all;
+    }};
 const OpDef kBatchNorm{
     .schema =
         "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, "
@@ -328,8 +339,8 @@ const OpDef kInstanceNorm{
     .functional = instance_norm_parts,
     .mutates = {"running_mean", "running_var"}};
 
-const OpDef* const kOps[] = {&kFunctional, &kNoStats, &kNoTraining, &kBackward,
-                             &kLegit,      &kNative,  &kBatchNorm,  &kInstanceNorm};
+const OpDef* const kOps[] = {&kFunctional, &kNoStats,   &kNoTraining,   &kBackward,  &kLegit,
+                             &kNative,     &kBatchNorm, &kInstanceNorm, &kWithUpdate};
 
 }  // namespace
 

@@ -77,7 +77,8 @@ const OpDef kPairwise{.schema =
                                      {difference, c.floating("p"), last, c.boolean("keepdim")})};
                       },
                       .samples = {"$[3, 4], $[3, 4]", "$[3, 4], $[4], 1.0, 0.5, true",
-                                  "$[4], $[4], 3.0", "$[2, 3, 4], $[3, 4]", "$[0, 4], $[0, 4]"}};
+                                  "$[4], $[4], 3.0", "$[2, 3, 4], $[3, 4]", "$[0, 4], $[0, 4]",
+                                  "i64[3, 4], i64[3, 4]", "i32[3, 4], $[3, 4]"}};
 
 /// Pairs i < j of rows, in that order.
 const OpDef kPdist{

@@ -95,20 +95,32 @@ const OpDef kLine{
 // --- all dimensions
 // -------------------------------------------------------------------------------
 
+/// How one dimension of `size` is padded: first cut, then padded. Of a replicated one at least one
+/// element stays, as in eager: where all are cut, the last of them fills what is padded.
+struct Widths {
+  Expr cut_front, cut_back, before, after;
+  bool cuts() const { return cut_front != Expr(0) || cut_back != Expr(0); }
+};
+Widths widths_of(const ir::Ints& pad, size_t i, Edge edge, Expr size) {
+  Expr front = sym::max(-pad[2 * i], 0);
+  Expr back = sym::max(-pad[2 * i + 1], 0);
+  Widths widths{front, back, sym::max(pad[2 * i], 0), sym::max(pad[2 * i + 1], 0)};
+  if (edge != Edge::replicate) return widths;
+  if (front != Expr(0)) widths.cut_front = sym::min(front, size - 1);
+  if (back != Expr(0)) widths.cut_back = sym::min(back, size - 1);
+  widths.after = widths.after - (front - widths.cut_front);
+  widths.before = widths.before - (back - widths.cut_back);
+  return widths;
+}
+
 /// `pad` lists pairs from the last dimension on.
 Tensor padded(Tensor x, const ir::Ints& pad, Edge edge) {
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     int64_t dim = x.rank() - 1 - static_cast<int64_t>(i);
-    Expr before = pad[2 * i];
-    Expr after = pad[2 * i + 1];
-    Expr cut_front = sym::max(-before, 0);
-    Expr cut_back = sym::max(-after, 0);
-    if (cut_front != Expr(0) || cut_back != Expr(0))
-      x = slice(x, dim, cut_front, x.size(dim) - cut_back);
-    before = sym::max(before, 0);
-    after = sym::max(after, 0);
-    if (before == Expr(0) && after == Expr(0)) continue;
-    x = call(x.builder(), "tandem.edge_pad", {x, dim, before, after, static_cast<int>(edge)});
+    Widths w = widths_of(pad, i, edge, x.size(dim));
+    if (w.cuts()) x = slice(x, dim, w.cut_front, x.size(dim) - w.cut_back);
+    if (w.before == Expr(0) && w.after == Expr(0)) continue;
+    x = call(x.builder(), "tandem.edge_pad", {x, dim, w.before, w.after, static_cast<int>(edge)});
   }
   return x;
 }
@@ -116,12 +128,10 @@ Tensor padded(Tensor x, const ir::Ints& pad, Edge edge) {
 Tensor padded_gradient(Tensor grad, const ir::Ints& pad, Edge edge, const Sizes& sizes) {
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     int64_t dim = grad.rank() - 1 - static_cast<int64_t>(i);
-    Expr cut_front = sym::max(-pad[2 * i], 0);
-    Expr cut_back = sym::max(-pad[2 * i + 1], 0);
-    Expr kept = sizes[dim] - cut_front - cut_back;
-    grad =
-        line_gradient(grad, dim, edge, sym::max(pad[2 * i], 0), sym::max(pad[2 * i + 1], 0), kept);
-    if (cut_front != Expr(0) || cut_back != Expr(0)) grad = placed(grad, dim, cut_front, cut_back);
+    Widths w = widths_of(pad, i, edge, sizes[dim]);
+    Expr kept = sizes[dim] - w.cut_front - w.cut_back;
+    grad = line_gradient(grad, dim, edge, w.before, w.after, kept);
+    if (w.cuts()) grad = placed(grad, dim, w.cut_front, w.cut_back);
   }
   return grad;
 }
@@ -199,8 +209,9 @@ const Samples kReflect1 = {
     "$[0, 3, 5], [1, 1]", "$[5], [1, 1]",    "i64[2, 3, 5], [1, 4]", "$[2, 3, 5]:special, [2, 3]"};
 const Samples kReflect1Backward = {"$[2, 3, 10], $[2, 3, 5], [2, 3]", "$[3, 9], $[3, 5], [4, 0]",
                                    "$[2, 3, 6], $[2, 3, 5], [-1, 2]"};
-const Samples kReplicate1 = {"$[2, 3, 5], [2, 3]", "$[3, 5], [7, 0]", "$[2, 3, 5], [-1, 2]",
-                             "$[0, 3, 5], [1, 1]", "$[2, 3, 0], [1, 1]"};
+const Samples kReplicate1 = {"$[2, 3, 5], [2, 3]", "$[3, 5], [7, 0]",    "$[2, 3, 5], [-1, 2]",
+                             "$[0, 3, 5], [1, 1]", "$[2, 3, 0], [1, 1]", "$[2, 3, 4], [-4, 5]",
+                             "$[2, 3, 4], [6, -5]"};
 const Samples kReplicate1Backward = {"$[2, 3, 10], $[2, 3, 5], [2, 3]",
                                      "$[3, 12], $[3, 5], [7, 0]"};
 const Samples kEdge2 = {"$[2, 3, 4, 5], [1, 2, 3, 0]", "$[3, 4, 5], [2, 2, 1, 1]",

@@ -161,15 +161,23 @@ const OpDef kEyeM{
 bool is_negative_count(const Call& c) { return c.constant("steps") < 0; }
 Types spaced_types(const Call& c) {
   if (is_negative_count(c)) c.fail(c.describe("steps") + " must not be negative");
+  for (std::string_view end : {"start", "end"})
+    if (is_tensor(c, end)) need_rank(c, end, 0, 0);
   return {ir::Type::tensor(c.dtype("dtype", DType::f32), {c.constant("steps")})};
+}
+
+/// A number or a 0-d tensor.
+Element end_of(Lowering& lowering, const Call& c, std::string_view name, DType dtype) {
+  if (is_tensor(c, name)) return operand(lowering, c, name, {}, dtype);
+  return {lowering.scalars(), lowering.scalar(c.arg(name), dtype)};
 }
 
 /// Element number i of `steps` from start to end: counted from the nearer end, so that both ends
 /// are exact.
 Element spaced(Lowering& lowering, const Call& c, Expr i, DType dtype) {
   loop::ScalarPool& pool = lowering.scalars();
-  Element start{pool, lowering.scalar(c.arg("start"), dtype)};
-  Element end{pool, lowering.scalar(c.arg("end"), dtype)};
+  Element start = end_of(lowering, c, "start", dtype);
+  Element end = end_of(lowering, c, "end", dtype);
   int64_t steps = c.constant("steps");
   Element position{pool, pool.cast(pool.index(i), dtype)};
   Element rest{pool, pool.cast(pool.index(Expr(steps - 1) - i), dtype)};
@@ -181,38 +189,62 @@ DType spacing_dtype(const Call& c) {
   DType dtype = c.result()->type.dtype;
   return is_float(dtype) ? compute_type(dtype) : DType::f64;
 }
-const OpDef kLinspace{
-    .schema = "aten::linspace(Scalar start, Scalar end, int steps, *, " TANDEM_FACTORY_OPTIONS
-              ") -> Tensor",
-    .types = spaced_types,
-    .lower =
-        [](Lowering& lowering, const Call& c) {
-          return map_definition(c, [&lowering, c](size_t, const Index& index) {
-            return spaced(lowering, c, index[0], spacing_dtype(c))
-                .cast(compute_type(c.result()->type.dtype))
-                .value();
-          });
-        },
-    .no_grad = kNoOperand,
-    .samples = {"0, 1, 5", "-2.5, 3, 8", "3, -3, 7", "1, 2, 1", "1, 2, 0", "0, 10, 4, dtype=i64",
-                "0, 1, 9, dtype=f64", "0, 1, 6, dtype=bf16", "0, 1, -1"}};
-const OpDef kLogspace{.schema =
-                          "aten::logspace(Scalar start, Scalar end, int steps, float base=10., "
-                          "*, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
-                      .types = spaced_types,
-                      .lower =
-                          [](Lowering& lowering, const Call& c) {
-                            return map_definition(c, [&lowering, c](size_t, const Index& index) {
-                              Element exponent = spaced(lowering, c, index[0], spacing_dtype(c));
-                              return exponent.number(c.floating("base"))
-                                  .apply(Opcode::pow, exponent)
-                                  .cast(compute_type(c.result()->type.dtype))
-                                  .value();
-                            });
-                          },
-                      .no_grad = kNoOperand,
-                      .samples = {"0, 1, 5", "-2.5, 3, 8, 2.0", "1, 2, 1", "1, 2, 0",
-                                  "0, 1, 9, dtype=f64", "0, 4, 5, 2.0, dtype=i64", "0, 1, -1"}};
+Definition linspace_lower(Lowering& lowering, const Call& c) {
+  return map_definition(c, [&lowering, c](size_t, const Index& index) {
+    return spaced(lowering, c, index[0], spacing_dtype(c))
+        .cast(compute_type(c.result()->type.dtype))
+        .value();
+  });
+}
+Definition logspace_lower(Lowering& lowering, const Call& c) {
+  return map_definition(c, [&lowering, c](size_t, const Index& index) {
+    Element exponent = spaced(lowering, c, index[0], spacing_dtype(c));
+    return exponent.number(c.floating("base"))
+        .apply(Opcode::pow, exponent)
+        .cast(compute_type(c.result()->type.dtype))
+        .value();
+  });
+}
+constexpr std::string_view kReadsNumbers = "eager reads the ends as numbers";
+OpDef linspace(std::string_view schema, std::string_view no_grad, const Samples& samples) {
+  return {.schema = schema,
+          .types = spaced_types,
+          .lower = linspace_lower,
+          .no_grad = no_grad,
+          .samples = samples};
+}
+OpDef logspace(std::string_view schema, std::string_view no_grad, const Samples& samples) {
+  OpDef def = linspace(schema, no_grad, samples);
+  def.lower = logspace_lower;
+  return def;
+}
+#define TANDEM_LINSPACE(ends) \
+  "aten::linspace" ends ", int steps, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor"
+#define TANDEM_LOGSPACE(ends) \
+  "aten::logspace" ends ", int steps, float base=10., *, " TANDEM_FACTORY_OPTIONS ") -> Tensor"
+const OpDef kSpaced[] = {
+    linspace(TANDEM_LINSPACE("(Scalar start, Scalar end"), kNoOperand,
+             {"0, 1, 5", "-2.5, 3, 8", "3, -3, 7", "1, 2, 1", "1, 2, 0", "0, 10, 4, dtype=i64",
+              "0, 1, 9, dtype=f64", "0, 1, 6, dtype=bf16", "0, 1, -1"}),
+    linspace(TANDEM_LINSPACE(".Tensor_Tensor(Tensor start, Tensor end"), kReadsNumbers,
+             {"$[], $[], 5", "$[], $[], 1", "i64[], i64[], 7", "$[], i64[], 0", "$[1], $[], 3",
+              "$[], $[], 9, dtype=$"}),
+    linspace(TANDEM_LINSPACE(".Tensor_Scalar(Tensor start, Scalar end"), kReadsNumbers,
+             {"$[], 3, 5", "i64[], -1.5, 4", "$[], 2, 6, dtype=$"}),
+    linspace(TANDEM_LINSPACE(".Scalar_Tensor(Scalar start, Tensor end"), kReadsNumbers,
+             {"-3, $[], 5", "1.5, i64[], 4", "2, $[], 6, dtype=$"}),
+    logspace(TANDEM_LOGSPACE("(Scalar start, Scalar end"), kNoOperand,
+             {"0, 1, 5", "-2.5, 3, 8, 2.0", "1, 2, 1", "1, 2, 0", "0, 1, 9, dtype=f64",
+              "0, 4, 5, 2.0, dtype=i64", "0, 1, -1"}),
+    logspace(TANDEM_LOGSPACE(".Tensor_Tensor(Tensor start, Tensor end"), kReadsNumbers,
+             {"$[], $[], 5", "i64[], i64[], 7, 2.0", "$[], $[1], 3"}),
+    logspace(TANDEM_LOGSPACE(".Tensor_Scalar(Tensor start, Scalar end"), kReadsNumbers,
+             {"$[], 3, 5", "i64[], -1.5, 4, 2.0"}),
+    logspace(TANDEM_LOGSPACE(".Scalar_Tensor(Scalar start, Tensor end"), kReadsNumbers,
+             {"-3, $[], 5", "1.5, i64[], 4, 2.0"}),
+};
+#undef TANDEM_LINSPACE
+#undef TANDEM_LOGSPACE
 
 // --- indices of triangles
 // -------------------------------------------------------------------------
@@ -317,14 +349,16 @@ TANDEM_TRIANGLE(kTrilIndices, "tril", true);
 TANDEM_TRIANGLE(kTriuIndices, "triu", false);
 #undef TANDEM_TRIANGLE
 
-const OpDef* const kOps[] = {&kEmpty,           &kEmptyLike,   &kEmptyStrided, &kEmptyPermuted,
-                             &kNewEmpty,        &kNewZeros,    &kNewOnes,      &kNewFull,
-                             &kNewEmptyStrided, &kEye,         &kEyeM,         &kLinspace,
-                             &kLogspace,        &kTrilIndices, &kTriuIndices};
 #undef TANDEM_FACTORY_OPTIONS
 
 }  // namespace
 
-Family factory_more_family() { return kOps; }
+Family factory_more_family() {
+  static const std::vector<const OpDef*> kOps =
+      listed(kSpaced, {&kEmpty, &kEmptyLike, &kEmptyStrided, &kEmptyPermuted, &kNewEmpty,
+                       &kNewZeros, &kNewOnes, &kNewFull, &kNewEmptyStrided, &kEye, &kEyeM,
+                       &kTrilIndices, &kTriuIndices});
+  return kOps;
+}
 
 }  // namespace tandem::ops

@@ -46,6 +46,9 @@ std::vector<Family> all_families() {
       upsample_family(),
       edge_pad_family(),
       composite_view_family(),
+      numpy_like_family(),
+      bessel_family(),
+
       transcendental_family(),
       parts_family(),
       division_family(),

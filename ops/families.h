@@ -58,6 +58,8 @@ Family recurrent_family();
 Family encoder_layer_family();
 Family shape_family();
 Family composite_view_family();
+Family numpy_like_family();
+Family bessel_family();
 Family factory_more_family();
 Family diagonal_family();
 Family join_family();

@@ -49,11 +49,11 @@ Tensor reflected(Tensor x, Expr low, Expr high) {
   Tensor odd = compare("ne", flips - floor(flips * 0.5) * 2, 0);
   return where(odd, span - rest, rest) + start;
 }
-/// Into [0, size - 1]; a NaN becomes 0 as in eager.
+/// Into [0, size - 1]; a NaN becomes 0 as in eager. At the ends no gradient passes.
 Tensor clipped(Tensor x, Expr size) {
-  Tensor kept = where(compare("ge", x, 0), x, 0.0);
+  Tensor kept = where(compare("gt", x, 0), x, 0.0);
   Tensor last = number_of(x, size - 1);
-  return where(compare("le", kept, last), kept, last);
+  return where(compare("lt", kept, last), kept, last);
 }
 Tensor brought_in(Tensor x, const Axis& axis) {
   if (axis.outside == kZeros) return x;
@@ -245,7 +245,7 @@ const Samples kPlaneSamples = {
     "$[2, 3, 4, 5], $[2, 6, 7, 2], 1, 2, true",  "$[2, 3, 4, 5], $[2, 6, 7, 2], 2, 0, false",
     "$[2, 3, 4, 5], $[2, 6, 7, 2], 2, 1, true",  "$[2, 3, 4, 5], $[2, 6, 7, 2], 2, 2, false",
     "$[2, 3, 1, 1], $[2, 3, 3, 2], 0, 2, true",  "$[0, 3, 4, 5], $[0, 6, 7, 2], 0, 0, false",
-    "$[2, 3, 4, 5], $[2, 6, 7, 3], 0, 0, false"};
+    "$[2, 3, 4, 5], $[2, 6, 7, 3], 0, 0, false", "$[2, 3, 4, 5], $[2, 6, 7, 2]:bool, 0, 1, true"};
 const Samples kBoxSamples = {"$[1, 2, 3, 4, 5], $[1, 2, 3, 4, 3], 0, 0, false",
                              "$[1, 2, 3, 4, 5], $[1, 2, 3, 4, 3], 0, 1, true",
                              "$[1, 2, 3, 4, 5], $[1, 2, 3, 4, 3], 0, 2, false",

@@ -435,11 +435,17 @@ const OpDef kTakeAlongDim{
         Tensor x = tensor(b, c, name);
         return along ? expand(x, along_sizes(c, name)) : flat(x);
       };
-      return {call(b, "aten.gather", {spread("self"), along ? self_dim(c) : 0, spread("indices")})};
+      Tensor self = spread("self");
+      Tensor indices = spread("indices");
+      if (!along) return {call(b, "aten.gather", {self, 0, indices})};
+      // Along a dimension, and only there, eager counts negative indices from the end.
+      Tensor wrapped = call(b, "aten.add.Scalar", {indices, self.size(self_dim(c))});
+      indices = where(compare("lt", indices, 0.0), wrapped, indices);
+      return {call(b, "aten.gather", {self, self_dim(c), indices})};
     },
     .samples = {"$[3, 4], i64[3, 2]:index(4), 1", "$[3, 4], i64[1, 4]:index(3), 0",
                 "$[1, 4], i64[5, 2]:index(4), 1", "$[3, 4], i64[2, 3]:index(12)",
-                "$[3, 4], i64[4]:index(3), 0"},
+                "$[3, 4], i64[4]:index(3), 0", "$[9, 9], i64[2, 9], 0", "$[9], i64[3]"},
     .out = true,
     .can_fail = true};
 

@@ -24,8 +24,7 @@ Types broadcast_types(const Call& c, std::initializer_list<std::string_view> par
     promotion.add(c.type(name));
     sizes = broadcast(c, sizes, c.type(name).sizes);
   }
-  DType dtype = promotion.result();
-  if (!is_float(dtype)) c.fail("needs a float dtype");
+  DType dtype = to_float(promotion.result());
   return {ir::Type::tensor(dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
 }
 Tensor at_least_zero(Tensor x) { return call(x.builder(), "aten.clamp_min", {x, 0}); }
@@ -78,7 +77,8 @@ const OpDef kPoisson{
     },
     .samples = {"$[3, 4], $[3, 4]:positive, true, false, 1e-8, 1",
                 "$[3, 4]:positive, $[3, 4]:positive, false, true, 1e-8, 0",
-                "$[3, 4], $[3, 4]:positive, true, true, 1e-8, 2"}};
+                "$[3, 4], $[3, 4]:positive, true, true, 1e-8, 2",
+                "i64[3, 4]:positive, i64[3, 4]:positive, true, false, 1e-8, 1"}};
 
 // --- margins of pairs
 // -----------------------------------------------------------------------------
@@ -131,7 +131,8 @@ const OpDef kMarginRanking{
       Tensor d = wide(b, c, "input1") - wide(b, c, "input2");
       return {reduced(c, at_least_zero(-wide(b, c, "target") * d + c.floating("margin")))};
     },
-    .samples = {"$[5], $[5], $[5]", "$[3, 4], $[3, 4], $[4], 0.5, 0", "$[5], $[5], $[5], 0.1, 2"}};
+    .samples = {"$[5], $[5], $[5]", "$[3, 4], $[3, 4], $[4], 0.5, 0", "$[5], $[5], $[5], 0.1, 2",
+                "i64[5], i64[5], i64[5], 0.5", "i64[5], i64[5], i64[5]"}};
 
 // max(0, margin - x) where y is not 1, plus x where y is not -1
 const OpDef kHingeEmbedding{
@@ -164,8 +165,7 @@ Types embedding_types(const Call& c) {
   Sizes rows = broadcast(c, c.type("input1").sizes, c.type("input2").sizes);
   rows.pop_back();
   Sizes sizes = broadcast(c, rows, c.type("target").sizes);
-  DType dtype = common_dtype(c, {"input1", "input2"});
-  if (!is_float(dtype)) c.fail("needs a float dtype, not " + c.describe("input1"));
+  DType dtype = to_float(common_dtype(c, {"input1", "input2"}));
   return {ir::Type::tensor(dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
 }
 // cos = x1 . x2 / sqrt((|x1|^2 + eps) (|x2|^2 + eps)): 1 - cos where y is 1, max(0, cos - margin)
@@ -189,7 +189,8 @@ const OpDef kCosineEmbedding{
     .types = embedding_types,
     .decompose = cosine_embedding_parts,
     .samples = {"$[3, 4], $[3, 4], i64[3]:bool", "$[3, 4], $[3, 4], i64[3], 0.2, 0",
-                "$[4], $[4], i64[]:bool, 0.1, 2", "$[3, 4], $[3, 4], $[4]"}};
+                "$[4], $[4], i64[]:bool, 0.1, 2", "$[3, 4], $[3, 4], $[4]",
+                "i64[3, 4], i64[3, 4], i64[3]:bool, 0.2, 0"}};
 
 Tensor pair_distance(Builder& b, Tensor x1, Tensor x2, double p, double eps) {
   return call(b, "aten.pairwise_distance", {x1, x2, p, eps, false});
@@ -210,11 +211,9 @@ const OpDef kTripletMargin{
       sizes = broadcast(c, sizes, c.type("negative").sizes);
       sizes.pop_back();
       Promotion promotion;
-      for (std::string_view name : {"anchor", "positive", "negative"}) {
-        need_float(c, name);
-        promotion.add(c.type(name));
-      }
-      return {ir::Type::tensor(promotion.result(), reduction_of(c) == kNone ? sizes : Sizes{})};
+      for (std::string_view name : {"anchor", "positive", "negative"}) promotion.add(c.type(name));
+      DType dtype = to_float(promotion.result());
+      return {ir::Type::tensor(dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor anchor = wide(b, c, "anchor");
@@ -229,7 +228,8 @@ const OpDef kTripletMargin{
       return {reduced(c, at_least_zero(near - far + c.floating("margin")))};
     },
     .samples = {"$[3, 4], $[3, 4], $[3, 4]", "$[3, 4], $[3, 4], $[3, 4], 0.5, 1.0, 1e-6, true, 0",
-                "$[4], $[4], $[4], 2.0, 2.0, 1e-6, false, 2", "$[3, 4], $[3, 4], $[4]"}};
+                "$[4], $[4], $[4], 2.0, 2.0, 1e-6, false, 2", "$[3, 4], $[3, 4], $[4]",
+                "i64[3, 4], i64[3, 4], i64[3, 4]"}};
 
 // --- margins of classes
 // ---------------------------------------------------------------------------

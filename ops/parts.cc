@@ -188,6 +188,54 @@ const OpDef kNanToNum{
     .inplace = true,
     .out = true};
 
+// --- frexp
+// ----------------------------------------------------------------------------------------
+
+/// x = mantissa * 2^exponent with |mantissa| in [0.5, 1): the exponent bits become those of 1/2.
+/// Subnormals are scaled into the range first; 0, infinities and NaN are their own mantissa.
+struct BinaryParts {
+  Element mantissa, exponent;
+};
+BinaryParts binary_parts(Element x) {
+  bool wide = x.dtype() == DType::f64;
+  DType bits = wide ? DType::i64 : DType::i32;
+  int64_t width = wide ? 52 : 23;
+  int64_t field = wide ? 0x7ff : 0xff;
+  int64_t half = wide ? 1022 : 126;
+  Element tiny = both(abs(x) < (wide ? 0x1p-1022 : 0x1p-126), not_equal(x, x.number(0)));
+  Element scaled = choose(tiny, x * 0x1p60, x);
+  Element raw = scaled.bitcast(bits);
+  Element mask = raw.integer(field << width);
+  Element exponent = both(raw, mask).apply(Opcode::shift_right, raw.integer(width));
+  exponent = exponent - choose(tiny, raw.integer(half + 60), raw.integer(half));
+  Element mantissa = either(both(raw, mask.apply(Opcode::bit_not)), raw.integer(half << width));
+  Element itself = either(equal(x, x.number(0)), equal(both(raw, mask), mask));
+  return {choose(itself, x, mantissa.bitcast(x.dtype())),
+          choose(itself, raw.integer(0), exponent).cast(DType::i32)};
+}
+const OpDef kFrexp{
+    .schema = "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)",
+    .types = [](const Call& c) -> Types {
+      need_float(c, "self");
+      const ir::Type& self = c.type("self");
+      return {self, ir::Type::tensor(DType::i32, self.sizes)};
+    },
+    .lower = [](Lowering& lowering, const Call& c) -> Definition {
+      DType compute = compute_type(c.type("self").dtype);
+      return map_definition(c, [&lowering, c, compute](size_t result, const Index& index) {
+        BinaryParts parts = binary_parts(operand(lowering, c, "self", index, compute));
+        return (result == 0 ? parts.mantissa : parts.exponent).value();
+      });
+    },
+    // d mantissa = dx / 2^exponent
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor exponent{b, c.result(1)};
+      if (!g[0]) return {};
+      return {{"self", g[0] / to(call(b, "aten.exp2", {exponent}), g[0].dtype())}};
+    },
+    .samples = kSamples,
+    .pointwise = true};
+
 const OpDef kAngle{.schema = "aten::angle(Tensor self) -> Tensor",
                    .types = unary_float,
                    .lower = unary<[](Element x) {
@@ -242,7 +290,7 @@ const OpDef kRounds[] = {
 
 Family parts_family() {
   static const std::vector<const OpDef*> kOps = [] {
-    std::vector<const OpDef*> ops{&kFrac, &kSgn, &kSquare, &kNanToNum, &kAngle};
+    std::vector<const OpDef*> ops{&kFrac, &kSgn, &kSquare, &kNanToNum, &kFrexp, &kAngle};
     for (std::span<const OpDef> table :
          {std::span<const OpDef>(kTests), std::span<const OpDef>(kSame),
           std::span<const OpDef>(kScaled), std::span<const OpDef>(kRounds)})

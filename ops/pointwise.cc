@@ -114,7 +114,10 @@ Types sub_types(const Call& c) {
   return add_types(c);
 }
 constexpr auto kSub = [](Element a, Element b) { return a - b; };
-constexpr auto kAdd = [](Element a, Element b) { return a + b; };
+/// True + True is True.
+constexpr auto kAdd = [](Element a, Element b) {
+  return a.dtype() == DType::boolean ? either(a, b) : a + b;
+};
 constexpr auto kReverseSub = [](Element a, Element b) { return b - a; };
 
 Definition rsub_lower(Lowering& lowering, const Call& call) {
@@ -132,7 +135,7 @@ const OpDef kAddTensor{
     .lower = with_alpha<kAdd>,
     .vjp = add_vjp,
     .samples = kPairs,
-    .sample_dtypes = DTypes::numbers,
+    .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
     .out = true};
@@ -142,7 +145,7 @@ const OpDef kAddScalar{
     .lower = with_alpha<kAdd>,
     .vjp = add_vjp,
     .samples = kScalarSamples,
-    .sample_dtypes = DTypes::numbers,
+    .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
     .out = true,
@@ -482,12 +485,11 @@ Types pow_types(const Call& c) {
   return {pow_type(c, broadcast_of(c, {"self", "exponent"}))};
 }
 Definition pow_lower(Lowering& lowering, const Call& c) {
-  DType result = c.result()->type.dtype;
-  DType compute = is_float(result) ? compute_type(result) : DType::f64;
-  return map_definition(c, [&lowering, c, compute, result](size_t, const Index& index) {
+  DType compute = compute_type(c.result()->type.dtype);
+  return map_definition(c, [&lowering, c, compute](size_t, const Index& index) {
     Element x = operand(lowering, c, "self", index, compute);
     Element y = operand(lowering, c, "exponent", index, compute);
-    return x.apply(Opcode::pow, y).cast(compute_type(result)).value();
+    return x.apply(Opcode::pow, y).value();
   });
 }
 /// x^y log(x), but 0 where x = 0 and y >= 0.
@@ -508,7 +510,9 @@ const OpDef kPowTensorTensor{
       Tensor dy = power_slope(b, x, y, result_of(b, c));
       return {{"self", sum_to(g[0] * dx, x.type())}, {"exponent", sum_to(g[0] * dy, y.type())}};
     },
-    .samples = {"$[3, 4]:positive, $[3, 4]", "$[4]:positive, $[1]", "$[0], $[0]"},
+    .samples = {"$[3, 4]:positive, $[3, 4]", "$[4]:positive, $[1]", "$[0], $[0]",
+                "i64[40], i64[40]:index(70)", "i32[40], i32[40]:index(40)",
+                "u8[20]:index(9), u8[20]:index(9)", "i64[20]:bool, i64[20]", "i16[20], i64[20]"},
     .pointwise = true,
     .inplace = true,
     .out = true,
@@ -525,7 +529,8 @@ const OpDef kPowScalar{
       return {{"exponent", g[0] * power_slope(b, base, y, result_of(b, c))}};
     },
     .samples = {"2, $[3, 4]", "0.5, $[5]", "1, $[64]:special", "0, $[64]:special", "2, $[0]",
-                "1.5, $[4, 3]{1, 4}", "-2, i32[5]:positive", "2, i64[9]:positive"},
+                "1.5, $[4, 3]{1, 4}", "-2, i32[5]:positive", "2, i64[9]:positive", "3, i64[80]",
+                "-7, i64[80]:index(80)"},
     .pointwise = true,
     .out = true,
     .out_as = "Scalar_out"};

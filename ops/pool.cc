@@ -329,7 +329,8 @@ const OpDef kAvg1{
       return {squeeze(pooled, -2)};
     },
     .samples = {"$[2, 3, 8], [2]", "$[3, 9], [3], [2], [1]", "$[3, 9], [3], [2], [1], true",
-                "$[2, 3, 9], [3], [2], [1], true, false", "i64[2, 3, 8], [2]"}};
+                "$[2, 3, 9], [3], [2], [1], true, false", "i64[2, 3, 8], [2]",
+                "i64[2, 2, 9], [3], [1], [1], true, false"}};
 
 const OpDef* const kOps[] = {
     &kMax2Indices,  &kMax2Backward, &kMax2,         &kMax3Indices, &kMax3Backward, &kMax3, &kAvg2,

@@ -136,8 +136,24 @@ const OpDef kLogSoftmaxInt{
     .decompose = composite<true>,
     .samples = kCompositeSamples};
 
-const OpDef* const kOps[] = {&kSoftmax,    &kLogSoftmax,   &kSoftmaxBackward, &kLogSoftmaxBackward,
-                             &kSoftmaxInt, &kLogSoftmaxInt};
+/// Rows of nothing but -inf give zeros; they are taken out first, so that their gradient is zero.
+Tensors safe_softmax(Builder& b, const Call& c) {
+  Tensor self = to(Tensor{b, c.value("self")}, c.result()->type.dtype);
+  Tensor x = self.rank() == 0 ? unsqueeze(self, 0) : self;
+  int64_t dim = c.dim("dim", self.rank());
+  Tensor blind = call(b, "aten.all.dim", {compare("eq", x, -HUGE_VAL), dim, true});
+  Tensor weights = call(b, "aten._softmax", {where(blind, 0.0, x), dim, false});
+  return {reshape(where(blind, 0.0, weights), self.sizes())};
+}
+const OpDef kSafeSoftmax{
+    .schema = "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+    .types = composite_types,
+    .decompose = safe_softmax,
+    .samples = {"$[3, 4], 1", "$[2, 3, 5], 1", "$[3, 4], -1, f64", "$[], 0", "$[0, 3], 1",
+                "$[9, 1]:special, 1", "$[1, 40]:special, 0", "i64[3, 4], 0, f32", "i64[3], 0"}};
+
+const OpDef* const kOps[] = {&kSoftmax,    &kLogSoftmax,    &kSoftmaxBackward, &kLogSoftmaxBackward,
+                             &kSoftmaxInt, &kLogSoftmaxInt, &kSafeSoftmax};
 
 }  // namespace
 

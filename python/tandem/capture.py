@@ -14,7 +14,12 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import TracingContext, detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tandem._tandem import Unsupported
@@ -141,7 +146,10 @@ def capture(module, examples):
     requires_grad = [isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes]
     for dialect, pre_dispatch in (("pre", True), ("post", False)):
         bodies = Bodies()
-        traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch, bodies)
+        try:
+            traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch, bodies)
+        except Exception as error:  # of torch: sizes that depend on data, operators without fakes
+            raise Unsupported(_refusal(error)) from error
         leaks = _leaks(traced)
         if not leaks:
             held = list(attributes.values())
@@ -151,6 +159,15 @@ def capture(module, examples):
         "torch.make_fx cannot follow this program: a value that depends on its inputs became a "
         f"constant ({leaks[0].target}){_last_line(where)}"
     )
+
+
+def _refusal(error):
+    if isinstance(error, Unsupported):
+        return str(error)
+    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
+        return f"[{error.func}] its result's size, or a number it gives, depends on data"
+    text = str(error).strip().split("\n")[0]
+    return f"torch.make_fx cannot trace this program: {type(error).__name__}: {text}"
 
 
 def _last_line(stack_trace):

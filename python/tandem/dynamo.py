@@ -7,7 +7,7 @@ import warnings
 import torch
 
 from tandem import _tandem
-from tandem._tandem import Unsupported, UserError
+from tandem._tandem import UserError
 from tandem.capture import capture
 from tandem.encode import encode, is_symbolic
 from tandem.function import Compiled
@@ -30,7 +30,7 @@ def compile_graph(module, examples, options):
     where Tandem cannot compile it and the options allow that."""
     try:
         return _compile_graph(module, examples, options)
-    except Unsupported as error:
+    except UserError as error:  # what torch refuses too, it refuses with its own words
         if options.on_unsupported == "error":
             raise
         reason = str(error)

@@ -231,9 +231,9 @@ class Encoder:
         name = f"a{number}"
         if isinstance(value, torch.Tensor):
             self._names[node] = name
-            self._storages.setdefault(storage_of(value), []).append(number)
             grad = " {input grad}" if self._requires_grad[number] else ""
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
+            self._storages.setdefault(storage_of(value), []).append(number)
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             name = str(value.node.expr)
             self._names[node] = name
@@ -384,6 +384,8 @@ class Encoder:
     def _result_names(self, node, value):
         base = f"v{len(self._lines)}"
         if isinstance(value, (list, tuple)):
+            if any(isinstance(each, (list, tuple)) for each in value):
+                raise Unsupported(f"[{node.target}] gives a list among its results")
             names = [f"{base}_{i}" for i in range(len(value))]
             self._names[node] = names
             return [self._typed(*pair) for pair in zip(names, value, strict=True)]
@@ -392,6 +394,8 @@ class Encoder:
 
     def _typed(self, name, value):
         """With its type where it is not row-major: views depend on strides."""
+        if isinstance(value, torch.Tensor):
+            dtype_text(value)  # refuses other layouts than strided, which have no strides to ask for
         if not isinstance(value, torch.Tensor) or value.dim() == 0 or value.is_contiguous():
             return "%" + name
         return f"%{name}: {self._type_text(value)}"
@@ -441,13 +445,11 @@ class Encoder:
         storage = storage_of(value)
         if storage not in self._storages:
             self._made.setdefault(storage, node)
-        source = node.args[0] if node.args else None
-        if node.target is operator.getitem:
-            source = source.args[0]
-        source = source if isinstance(source, fx.Node) else None
-        from_value = source.meta.get("val") if source is not None else None
-        if isinstance(from_value, torch.Tensor) and storage_of(from_value) == storage:
-            self._parent[node] = source
+        maker = node.args[0] if node.target is operator.getitem else node
+        for source in maker.all_input_nodes:
+            if is_tensor(source) and storage_of(source.meta["val"]) == storage:
+                self._parent[node] = source
+                break
         made_outside = self._no_grad and not is_in_place(node.target)
         if node.target is torch.ops.aten.detach.default or made_outside:
             self._detached.add(node)
@@ -572,7 +574,7 @@ def is_tensor(node):
 
 
 def storage_of(value):
-    return value.untyped_storage()._cdata
+    return value.untyped_storage()._cdata if value.layout is torch.strided else None
 
 
 def is_in_place(target):

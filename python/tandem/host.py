@@ -5,8 +5,11 @@ is copied into `results`. The gradient runs the operator once more, recorded by 
 to live from forward to backward.
 """
 
+import re
+
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from tandem._tandem import Unsupported
 
@@ -27,6 +30,12 @@ class HostOp:
         tags = getattr(node.target, "tags", ())
         if torch.Tag.nondeterministic_seeded in tags:
             raise Unsupported(f"[{self.name}] is random, and Tandem does not have it")
+        if torch.Tag.inplace_view in tags:
+            raise Unsupported(f"[{self.name}] changes the shape of its argument")
+        if self.written and any(
+            result.alias_info is None for result in node.target._schema.returns
+        ):
+            raise Unsupported(f"[{self.name}] writes arguments and gives new results")
 
     def _slot(self, value):
         if isinstance(value, fx.Node):
@@ -75,9 +84,7 @@ class HostOp:
         count = len(self.tensors)
         inputs = [tensor.detach() for tensor in tensors[:count]]
         leaves = [tensor.requires_grad_() for tensor in inputs if tensor.is_floating_point()]
-        with torch.enable_grad():
-            read = [tensor.clone() for tensor in inputs] if self.written else inputs
-            outputs = [out for out in self._run(read, sizes) if out.is_floating_point()]
+        outputs = self._differentiable(inputs, sizes)
         pairs = [
             (out, grad)
             for out, grad in zip(outputs, tensors[count:], strict=True)
@@ -86,9 +93,36 @@ class HostOp:
         gradients = [None] * len(leaves)
         if pairs:
             outs, grads = zip(*pairs, strict=True)
-            gradients = torch.autograd.grad(outs, leaves, grads, allow_unused=True)
+            wanted = [leaf for leaf in leaves if leaf.requires_grad]
+            found = iter(torch.autograd.grad(outs, wanted, grads, allow_unused=True))
+            gradients = [next(found) if leaf.requires_grad else None for leaf in leaves]
         for result, gradient in zip(results, gradients, strict=True):
             result.copy_(gradient) if gradient is not None else result.zero_()
+
+    def _differentiable(self, inputs, sizes):
+        """Results that are floats, recorded; arguments that torch refuses to differentiate are
+        constants."""
+        while True:
+            try:
+                with torch.enable_grad():
+                    read = [tensor.clone() for tensor in inputs] if self.written else inputs
+                    return [out for out in self._run(read, sizes) if out.is_floating_point()]
+            except RuntimeError as error:
+                refused = re.search(r"differentiable with respect to argument '(\w+)'", str(error))
+                if refused is None or not self._make_constant(inputs, refused[1]):
+                    raise
+
+    def _make_constant(self, inputs, name):
+        """Whether argument `name` had a tensor that required grad until now."""
+        given = zip(self.node.target._schema.arguments, self.node.args, strict=False)
+        named = {argument.name: value for argument, value in given} | dict(self.node.kwargs)
+        changed = False
+        for value in pytree.tree_leaves(named[name]):
+            if value in self.tensors:
+                leaf = inputs[self.tensors.index(value)]
+                changed = changed or leaf.requires_grad
+                leaf.requires_grad_(False)
+        return changed
 
 
 class _Slot:
