@@ -82,6 +82,7 @@ class SchemaParser {
       case ParamType::integer:
       case ParamType::boolean: return ParamType::int_list;  // bool[3]: ones and zeros
       case ParamType::floating: return ParamType::float_list;
+      case ParamType::scalar: return ParamType::scalar_list;
       default: fail("no list of that type");
     }
   }

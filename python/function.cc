@@ -24,7 +24,7 @@ using runtime::Result;
 Argument borrowed_argument(nb::handle object, size_t number) {
   PyObject* raw = object.ptr();
   if (PyLong_Check(raw) || PyFloat_Check(raw)) return argument_of(object, number);
-  return view_of(object, "argument " + std::to_string(number));
+  return view_of(object, number);
 }
 
 nb::list objects_of(const std::vector<Result>& results) {
@@ -60,30 +60,37 @@ nb::list call(GraphFunction& function, nb::args arguments) {
   return objects_of(made.results);
 }
 
-/// One of the tensors at `written` shares bytes with another argument.
-bool overlap(nb::sequence arguments, const std::vector<size_t>& written) {
+std::vector<Argument> borrowed_arguments(nb::handle sequence) {
+  std::vector<Argument> values;
+  values.reserve(nb::len(sequence));
+  for (nb::handle object : nb::borrow<nb::sequence>(sequence))
+    values.push_back(borrowed_argument(object, values.size()));
+  return values;
+}
+
+/// One of the arrays that `is_written` names by number shares bytes with another one.
+template <class IsWritten>
+bool overlap(std::span<const Argument> arguments, IsWritten is_written) {
   struct Range {
     const std::byte* begin;
     const std::byte* end;
     bool is_written;
   };
   std::vector<Range> ranges;
-  for (nb::handle object : arguments) {
-    PyObject* raw = object.ptr();
-    ranges.push_back({nullptr, nullptr, false});
-    if (PyLong_Check(raw) || PyFloat_Check(raw)) continue;
-    const Array array = view_of(object, "an argument");
-    const std::byte* begin = static_cast<const std::byte*>(array.raw());
-    const int64_t bytes = runtime::extent(array.sizes(), array.strides()) * size_of(array.dtype());
-    ranges.back() = {begin, begin + bytes, false};
+  ranges.reserve(arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Array* array = std::get_if<Array>(&arguments[i]);
+    if (array == nullptr) continue;
+    const std::byte* begin = static_cast<const std::byte*>(array->raw());
+    const int64_t bytes =
+        runtime::extent(array->sizes(), array->strides()) * size_of(array->dtype());
+    if (bytes > 0) ranges.push_back({begin, begin + bytes, is_written(i)});
   }
-  for (size_t number : written) ranges.at(number).is_written = true;
   std::sort(ranges.begin(), ranges.end(),
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
   const std::byte* end = nullptr;          // of what began before
   const std::byte* written_end = nullptr;  // of what is written and began before
   for (const Range& range : ranges) {
-    if (range.begin == range.end) continue;
     if (range.begin < written_end || (range.is_written && range.begin < end)) return true;
     end = std::max(end, range.end);
     if (range.is_written) written_end = std::max(written_end, range.end);
@@ -91,7 +98,29 @@ bool overlap(nb::sequence arguments, const std::vector<size_t>& written) {
   return false;
 }
 
-std::vector<Array> arrays_of(nb::sequence tensors, const std::string& what) {
+bool overlap_of(nb::sequence arguments, const std::vector<size_t>& written) {
+  return overlap(borrowed_arguments(arguments), [&](size_t number) {
+    return std::find(written.begin(), written.end(), number) != written.end();
+  });
+}
+
+/// Results alone, of a function without a backward; None, and nothing has run, where something that
+/// the function writes shares memory with another argument.
+nb::object run(GraphFunction& function, nb::sequence arguments) {
+  const std::vector<Argument> values = borrowed_arguments(arguments);
+  const std::vector<char>& written = function.is_mutated();
+  const bool is_odd = !function.mutations().empty() &&
+                      overlap(values, [&](size_t number) { return written[number] != 0; });
+  if (is_odd) return nb::none();
+  GraphFunction::Forward made;
+  {
+    nb::gil_scoped_release release;
+    made = function.forward(values);
+  }
+  return objects_of(made.results);
+}
+
+std::vector<Array> arrays_of(nb::sequence tensors, std::string_view what) {
   std::vector<Array> arrays;
   for (nb::handle tensor : tensors) arrays.push_back(view_of(tensor, what));
   return arrays;
@@ -152,19 +181,23 @@ nb::dict counts_of(driver::Executable* part) {
   const abi::Program& program = part->program();
   size_t library = 0;
   size_t launches = 0;
+  size_t beside = 0;  // in one with the launch before
   for (const abi::Instruction& instruction : program.instructions) {
     library += std::holds_alternative<abi::LibraryCall>(instruction);
-    launches += std::holds_alternative<abi::Launch>(instruction);
+    const abi::Launch* launch = std::get_if<abi::Launch>(&instruction);
+    launches += launch != nullptr && !launch->beside;
+    beside += launch != nullptr && launch->beside;
   }
   counts["kernels"] = program.kernels.size();
   counts["launches"] = launches;
+  counts["kernel_calls"] = launches + beside;
   counts["library_calls"] = library;
   counts["arena_bytes"] = part->loaded().arena_bytes();
   return counts;
 }
 
-/// `callable(arguments, sizes, results)` as a function of the runtime. The tensors share memory with
-/// the program's buffers and must not outlive the call.
+/// `callable(arguments, sizes, results)` as a function of the runtime. The tensors share memory
+/// with the program's buffers and must not outlive the call.
 runtime::HostFunction host_function(nb::object callable) {
   std::shared_ptr<nb::object> held(new nb::object(std::move(callable)), [](nb::object* object) {
     nb::gil_scoped_acquire gil;
@@ -207,6 +240,7 @@ void bind_function(nb::module_& m) {
   nb::class_<GraphFunction>(m, "GraphFunction")
       .def("forward", &forward)
       .def("__call__", &call)
+      .def("run", &run)
       .def("backward", &backward)
       .def_prop_ro("takes_seed", &GraphFunction::takes_seed)
       .def_prop_ro("has_backward", &GraphFunction::has_backward)
@@ -226,7 +260,7 @@ void bind_function(nb::module_& m) {
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
         nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
         nb::arg("host_functions") = nb::list());
-  m.def("overlap", &overlap, nb::arg("arguments"), nb::arg("written"));
+  m.def("overlap", &overlap_of, nb::arg("arguments"), nb::arg("written"));
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

@@ -87,7 +87,13 @@ class Verifier {
                              : input.sizes.size() == input.strides.size(),
              "input '" + input.name + "' is malformed");
     for (const abi::Buffer& buffer : program_.buffers) check_buffer(buffer);
-    for (const abi::Instruction& instruction : program_.instructions) check(instruction);
+    bool after_launch = false;
+    for (const abi::Instruction& instruction : program_.instructions) {
+      check(instruction);
+      const abi::Launch* launch = std::get_if<abi::Launch>(&instruction);
+      expect(launch == nullptr || !launch->beside || after_launch, "a launch beside nothing");
+      after_launch = launch != nullptr;
+    }
     for (const abi::Output& output : program_.outputs) check_output(output);
     for (const abi::WriteBack& write_back : program_.write_backs) {
       check_tensor_input(write_back.input);

@@ -13,6 +13,7 @@ from torch import fx
 
 from tandem._tandem import Unsupported, UserError, ops
 from tandem.host import HostOp
+from tandem.scalars import Scalars
 
 DTYPES = {
     torch.float32: "f32",
@@ -54,6 +55,7 @@ class Encoded:
     lifted: list  # tensors that the graph holds itself
     symbols: dict  # sympy symbol -> function of the inputs that gives its value
     host: list  # HostOp: operators that run in torch
+    readers: list  # functions of the inputs: floats that come after inputs and `lifted`
 
 
 class _Sizes:
@@ -121,10 +123,12 @@ class Encoder:
         self._parent = {}  # node -> node whose memory it shares
         self._detached = set()
         self._lifted = list(captured.lifted)
+        self._examples = len(captured.fakes) - len(captured.lifted)
         self._known = known  # names of operators
         self._use_host = use_host
         self._host = []
         self._ops = {}
+        self._scalars = Scalars(self._number_of)
 
     def encode(self):
         for node in self._module.graph.nodes:
@@ -134,16 +138,18 @@ class Encoder:
                 self._problems.append(f"{error}{place_text(node)}")
         if self._problems:
             raise Unsupported("\n".join(dict.fromkeys(self._problems)))
+        held = self._examples + len(self._lifted)
         return Encoded(
             self._text(),
             self._results,
             len(self._fresh),
-            self._arguments,
+            [held - 1 - number if number < 0 else number for number in self._arguments],
             [group for group in self._storages.values() if len(group) > 1],
             self._ops,
             self._lifted,
             self._symbol_readers(),
             self._host,
+            self._scalars.readers,
         )
 
     def _symbol_readers(self):
@@ -217,7 +223,7 @@ class Encoder:
         value = getattr(self._module, node.target)
         if not isinstance(value, torch.Tensor):
             raise Unsupported(f"the graph attribute {node.target} is a {type(value).__name__}")
-        number = len(self._fakes) + len(self._lifted)
+        number = self._examples + len(self._lifted)
         self._requires_grad.append(False)
         self._lifted.append(value)
         self._add_input(node, value, number)
@@ -233,6 +239,8 @@ class Encoder:
             self._note_memory(node)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
+        elif is_float(node) and self._scalars.note(node):
+            pass
         elif not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, int, bool)):
             raise Unsupported(f"[{target}] is no ATen operator")
 
@@ -242,6 +250,8 @@ class Encoder:
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+            if is_float(node) and self._scalars.note(node):
+                return
             raise Unsupported(f"[{name}] gives a number")
         if name in self._known:
             self._line(node, name, value)
@@ -252,7 +262,7 @@ class Encoder:
         self._note_memory(node)
 
     def _line(self, node, name, value):
-        arguments = [self._argument(arg) for arg in node.args]
+        arguments = self._positional(node, name, value)
         arguments += [
             f"{key}={self._argument(arg)}"
             for key, arg in node.kwargs.items()
@@ -260,6 +270,20 @@ class Encoder:
         ]
         results = self._result_names(node, value)
         self._add_line(results, f"{name}({', '.join(arguments)})", node)
+
+    def _positional(self, node, name, value):
+        """A number for a tensor is an operand without dimensions, unless the operator has a form
+        for it (`mul.Scalar`), which the compiler finds."""
+        arguments = [self._argument(arg) for arg in node.args]
+        if ".".join([*name.split(".")[:2], "Scalar"]) in self._known:
+            return arguments
+        for i, (arg, parameter) in enumerate(zip(node.args, node.target._schema.arguments)):
+            if str(parameter.type) != "Tensor" or is_tensor(arg):
+                continue
+            call = f"aten.full([], {arguments[i]}, dtype={dtype_name(value.dtype)})"
+            arguments[i] = f"%v{len(self._lines)}"
+            self._add_line([arguments[i]], call, node)
+        return arguments
 
     def _add_line(self, results, call, node):
         attributes = " {no_grad}" if self._no_grad else ""
@@ -317,6 +341,8 @@ class Encoder:
             number = value.meta.get("val")
             if isinstance(number, (torch.SymInt, int)) and not isinstance(number, bool):
                 return self._sizes.text(number)
+            if is_float(value) and value.op == "call_function":
+                return self._float(value)
             return "%" + self._names[value]
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(self._argument(item) for item in value) + "]"
@@ -340,6 +366,21 @@ class Encoder:
             return self._sizes.text(value)
         raise Unsupported(f"an argument of type {type(value).__name__}")
 
+    def _float(self, node):
+        """An input of the program that holds a computed float."""
+        number = self._scalars.take(node)
+        if number is None:
+            raise Unsupported(f"the float {node.name}")
+        name = f"f{number}"
+        if -1 - number not in self._arguments:
+            self._inputs.append(f"%{name}: f64")
+            self._arguments.append(-1 - number)
+        return "%" + name
+
+    def _number_of(self, node):
+        name = self._names.get(node) if node.op == "placeholder" else None
+        return list(self._names.values()).index(name) if name is not None else None
+
     # --- memory
 
     def _note_memory(self, node):
@@ -351,7 +392,7 @@ class Encoder:
             self._made.setdefault(storage, node)
         source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
         if node.target is operator.getitem:
-            source = source.args[0]
+            source = source.args[0] if isinstance(source.args[0], fx.Node) else None
         from_value = source.meta.get("val") if source is not None else None
         if isinstance(from_value, torch.Tensor) and storage_of(from_value) == storage:
             self._parent[node] = source
@@ -454,6 +495,10 @@ def _size_reader(number, dim):
 
 def is_tensor(node):
     return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def is_float(node):
+    return isinstance(node.meta.get("val"), (torch.SymFloat, float))
 
 
 def storage_of(value):
