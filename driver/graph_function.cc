@@ -102,8 +102,6 @@ void GraphFunction::find_shape(const ir::Graph& forward) {
                             [](const ir::Value* v) { return v->role == ir::Role::seed; });
   saved_sizes_ = count(forward, ir::OutputKind::saved_size);
   mutations_ = mutations_of(forward);
-  is_mutated_.assign(inputs_ + (takes_seed_ ? 1 : 0), 0);
-  for (const Mutation& mutation : mutations_) is_mutated_.at(mutation.input) = 1;
   has_tangent_.assign(results_, 0);
   has_gradient_.assign(inputs_, 0);
 }

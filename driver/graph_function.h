@@ -60,8 +60,6 @@ class GraphFunction {
   bool takes_seed() const { return takes_seed_; }
   size_t results() const { return results_; }
   const std::vector<Mutation>& mutations() const { return mutations_; }
-  /// By input, the seed included: a call writes it.
-  const std::vector<char>& is_mutated() const { return is_mutated_; }
   /// By result.
   const std::vector<char>& has_tangent() const { return has_tangent_; }
   /// By input: backward gives a gradient.
@@ -102,7 +100,6 @@ class GraphFunction {
   bool has_backward_ = false;
   double pass_time_ = 0;
   std::vector<Mutation> mutations_;
-  std::vector<char> is_mutated_;
   std::vector<char> has_tangent_;
   std::vector<char> has_gradient_;
   std::vector<SavedPlace> saved_places_;

@@ -6,9 +6,8 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-
 #include "driver/graph_function.h"
+#include "python/overlap.h"
 #include "python/tensors.h"
 
 namespace tandem::python {
@@ -68,50 +67,15 @@ std::vector<Argument> borrowed_arguments(nb::handle sequence) {
   return values;
 }
 
-/// One of the arrays that `is_written` names by number shares bytes with another one.
-template <class IsWritten>
-bool overlap(std::span<const Argument> arguments, IsWritten is_written) {
-  struct Range {
-    const std::byte* begin;
-    const std::byte* end;
-    bool is_written;
-  };
-  std::vector<Range> ranges;
-  ranges.reserve(arguments.size());
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const Array* array = std::get_if<Array>(&arguments[i]);
-    if (array == nullptr) continue;
-    const std::byte* begin = static_cast<const std::byte*>(array->raw());
-    const int64_t bytes =
-        runtime::extent(array->sizes(), array->strides()) * size_of(array->dtype());
-    if (bytes > 0) ranges.push_back({begin, begin + bytes, is_written(i)});
-  }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  const std::byte* end = nullptr;          // of what began before
-  const std::byte* written_end = nullptr;  // of what is written and began before
-  for (const Range& range : ranges) {
-    if (range.begin < written_end || (range.is_written && range.begin < end)) return true;
-    end = std::max(end, range.end);
-    if (range.is_written) written_end = std::max(written_end, range.end);
-  }
-  return false;
-}
-
-bool overlap_of(nb::sequence arguments, const std::vector<size_t>& written) {
-  return overlap(borrowed_arguments(arguments), [&](size_t number) {
-    return std::find(written.begin(), written.end(), number) != written.end();
-  });
+bool found(Overlap& overlap, nb::sequence arguments) {
+  return overlap.found(borrowed_arguments(arguments));
 }
 
 /// Results alone, of a function without a backward; None, and nothing has run, where something that
 /// the function writes shares memory with another argument.
-nb::object run(GraphFunction& function, nb::sequence arguments) {
+nb::object run(GraphFunction& function, nb::sequence arguments, Overlap& overlap) {
   const std::vector<Argument> values = borrowed_arguments(arguments);
-  const std::vector<char>& written = function.is_mutated();
-  const bool is_odd = !function.mutations().empty() &&
-                      overlap(values, [&](size_t number) { return written[number] != 0; });
-  if (is_odd) return nb::none();
+  if (overlap.found(values)) return nb::none();
   GraphFunction::Forward made;
   {
     nb::gil_scoped_release release;
@@ -237,10 +201,13 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("bytes", &Saved::bytes)
       .def_ro("is_alive", &Saved::is_alive)
       .def("release", &Saved::release);
+  nb::class_<Overlap>(m, "Overlap")
+      .def(nb::init<const std::vector<size_t>&>(), nb::arg("written"))
+      .def("found", &found, nb::arg("arguments"));
   nb::class_<GraphFunction>(m, "GraphFunction")
       .def("forward", &forward)
       .def("__call__", &call)
-      .def("run", &run)
+      .def("run", &run, nb::arg("arguments"), nb::arg("overlap"))
       .def("backward", &backward)
       .def_prop_ro("takes_seed", &GraphFunction::takes_seed)
       .def_prop_ro("has_backward", &GraphFunction::has_backward)
@@ -260,7 +227,6 @@ void bind_function(nb::module_& m) {
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
         nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
         nb::arg("host_functions") = nb::list());
-  m.def("overlap", &overlap_of, nb::arg("arguments"), nb::arg("written"));
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

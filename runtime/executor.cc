@@ -311,7 +311,7 @@ std::shared_ptr<ConstantSet> LoadedProgram::make_constants(const ConstantValues&
     }
     constants.push_back(with_strides(array, constant.strides));
     const bool is_given = values.count(constant.name) != 0 && constant.setup_output < 0 &&
-                          constants.back().storage() == array.storage();
+                          constants.back().raw() == array.raw();
     own_bytes += is_given ? 0 : constants.back().nbytes();
   }
   return std::make_shared<ConstantSet>(std::move(constants), own_bytes);

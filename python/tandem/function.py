@@ -41,6 +41,7 @@ class Compiled:
         own = not encoded.lifted and not encoded.readers
         self._takes_all = own and numbers == list(range(len(numbers)))
         self._take = _taker(numbers)
+        self._overlap = _tandem.Overlap(self._written)
         self._take_written = _taker(self._written)
         self.eager_calls = 0
 
@@ -64,7 +65,7 @@ class Compiled:
             fresh = None if self._is_odd(values) else self._function.apply(*values)
         else:
             seed = (_draw_seed(),) if self._native.takes_seed else ()
-            fresh = self._native.run(values + seed)
+            fresh = self._native.run(values + seed, self._overlap)
             if fresh is not None and self._written:
                 torch.autograd.graph.increment_version(self._take_written(values))
         if fresh is None:
@@ -78,7 +79,7 @@ class Compiled:
         have to rewrite."""
         if any(values[number]._is_view() for number in self._dirty):
             return True
-        return bool(self._written) and _tandem.overlap(values, self._written)
+        return bool(self._written) and self._overlap.found(values)
 
     def _result(self, result, fresh, inputs):
         kind = result.kind
