@@ -12,6 +12,8 @@ import torch
 from torch import fx
 
 from tandem._tandem import Unsupported, UserError, ops
+from tandem.capture import Captured
+from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.host import HostOp
 from tandem.scalars import Scalars
 
@@ -108,6 +110,7 @@ class Encoder:
     """Writes one graph. `training`: inputs that require grad are marked."""
 
     def __init__(self, captured, no_grad, known, use_host):
+        self.name = "g"
         self._module = captured.graph_module
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
@@ -127,8 +130,12 @@ class Encoder:
         self._known = known  # names of operators
         self._use_host = use_host
         self._host = []
+        self._places = {}  # of placeholders among the inputs
+        self._autocasts = [ambient_autocast()]
+        self._bodies = captured.bodies
+        self._more_graphs = []
         self._ops = {}
-        self._scalars = Scalars(self._number_of)
+        self._scalars = Scalars(self._places)
 
     def encode(self):
         for node in self._module.graph.nodes:
@@ -170,7 +177,8 @@ class Encoder:
         where = f" where {ranges}" if ranges else ""
         results = ", ".join(self._fresh)
         body = "\n".join("  " + line for line in self._lines)
-        return f"graph @g({', '.join(self._inputs)}){where} {{\n{body}\n  return {results}\n}}\n"
+        graph = f"graph @{self.name}({', '.join(self._inputs)}){where} {{\n{body}\n"
+        return "\n".join([graph + f"  return {results}\n}}\n", *self._more_graphs])
 
     def _symbol_ranges(self):
         environment = None
@@ -187,9 +195,12 @@ class Encoder:
     # --- inputs
 
     def _placeholder(self, node):
-        number = len(self._names)
+        number = len(self._places)
+        self._places[node] = number
         value = node.meta["val"] if "val" in node.meta else self._fakes[number]
-        self._add_input(node, value, number)
+        # A Python float that Dynamo hands over as a tensor is for `item` to read.
+        if not is_number_in_tensor(node, value):
+            self._add_input(node, value, number)
 
     def _add_input(self, node, value, number):
         name = f"a{number}"
@@ -234,13 +245,17 @@ class Encoder:
         target = node.target
         if target is torch._C._set_grad_enabled:
             self._no_grad = not node.args[0]
+        elif target is torch.amp.autocast_mode._enter_autocast:
+            self._autocasts.append(autocast_dtype(*node.args, **node.kwargs))
+        elif target is torch.amp.autocast_mode._exit_autocast:
+            self._autocasts.pop()
         elif target is operator.getitem:
             self._names[node] = self._names[node.args[0]][node.args[1]]
             self._note_memory(node)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
-        elif is_float(node) and self._scalars.note(node):
-            pass
+        elif is_float(node):
+            self._scalars.note(node)
         elif not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, int, bool)):
             raise Unsupported(f"[{target}] is no ATen operator")
 
@@ -249,11 +264,15 @@ class Encoder:
         name = str(target).removesuffix(".default")
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
+        if name in _CHECKS_OF_SIZES:
+            return
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             if is_float(node) and self._scalars.note(node):
                 return
             raise Unsupported(f"[{name}] gives a number")
-        if name in self._known:
+        if target is CUSTOM_GRADIENT:
+            self._custom_gradient(node)
+        elif name in self._known:
             self._line(node, name, value)
         elif self._use_host:
             self._host_op(node, name, value)
@@ -286,11 +305,38 @@ class Encoder:
         return arguments
 
     def _add_line(self, results, call, node):
-        attributes = " {no_grad}" if self._no_grad else ""
+        words = ["no_grad"] if self._no_grad else []
+        words += self._region_words(node)
+        words += [f"autocast {self._autocasts[-1]}"] if self._autocasts[-1] else []
+        attributes = f" {{{', '.join(words)}}}" if words else ""
         left = ", ".join(results) + " = " if results else ""
         place = place_of(node)
         where = f' loc("{place}")' if place else ""
         self._lines.append(f"{left}{call}{attributes}{where}")
+
+    # --- checkpoint regions and custom functions
+
+    def _region_words(self, node):
+        number = node.meta.get("custom", {}).get("tandem_region", 0)
+        if not number:
+            return []
+        region = self._bodies.regions[number - 1]
+        return [f"region {number}", region.word(node)]
+
+    def _custom_gradient(self, node):
+        outputs, inputs, saved, number = node.args
+        body, fakes = self._bodies.backward[number]
+        name = f"{self.name}_body{number}"
+        captured = Captured(body, fakes, [False] * len(fakes), [], "pre", self._bodies)
+        inner = Encoder(captured, True, self._known, False)
+        inner.name = name
+        self._more_graphs.append(inner.encode().text)
+        tensors = [value for value in inputs if is_tensor(value)]
+        lists = ", ".join(self._argument(values) for values in (outputs, tensors, saved))
+        # One gradient of the body for each operand; those of what is no tensor are left out.
+        kept = [i for i, value in enumerate(inputs) if is_tensor(value)]
+        results = self._result_names(node, node.meta["val"])
+        self._add_line(results, f'tandem.custom_gradient({lists}, {kept}, "{name}")', node)
 
     # --- operators that run in torch
 
@@ -370,16 +416,12 @@ class Encoder:
         """An input of the program that holds a computed float."""
         number = self._scalars.take(node)
         if number is None:
-            raise Unsupported(f"the float {node.name}")
+            raise Unsupported(f"arithmetic of floats that are not known: {node.target}")
         name = f"f{number}"
         if -1 - number not in self._arguments:
             self._inputs.append(f"%{name}: f64")
             self._arguments.append(-1 - number)
         return "%" + name
-
-    def _number_of(self, node):
-        name = self._names.get(node) if node.op == "placeholder" else None
-        return list(self._names.values()).index(name) if name is not None else None
 
     # --- memory
 
@@ -390,9 +432,10 @@ class Encoder:
         storage = storage_of(value)
         if storage not in self._storages:
             self._made.setdefault(storage, node)
-        source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+        source = node.args[0] if node.args else None
         if node.target is operator.getitem:
-            source = source.args[0] if isinstance(source.args[0], fx.Node) else None
+            source = source.args[0]
+        source = source if isinstance(source, fx.Node) else None
         from_value = source.meta.get("val") if source is not None else None
         if isinstance(from_value, torch.Tensor) and storage_of(from_value) == storage:
             self._parent[node] = source
@@ -493,6 +536,21 @@ def _size_reader(number, dim):
     return lambda inputs: inputs[number].shape[dim]
 
 
+def is_number_in_tensor(node, value):
+    is_scalar = isinstance(value, torch.Tensor) and value.dim() == 0
+    reads = all(user.target is torch.ops.aten.item.default for user in node.users)
+    return is_scalar and value.dtype == torch.float64 and bool(node.users) and reads
+
+
+# What these assert, Dynamo guards.
+_CHECKS_OF_SIZES = {
+    "aten._assert_scalar",
+    "aten.sym_constrain_range",
+    "aten.sym_constrain_range_for_size",
+    "aten._assert_tensor_metadata",
+}
+
+
 def is_tensor(node):
     return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
@@ -561,6 +619,21 @@ def place_of(node):
 def place_text(node):
     place = place_of(node)
     return f" ({place})" if place else ""
+
+
+def ambient_autocast():
+    """The 16-bit type of the region that the graph is compiled in, or None."""
+    if not torch.is_autocast_enabled("cpu"):
+        return None
+    return dtype_name(torch.get_autocast_dtype("cpu"))
+
+
+def autocast_dtype(device_type, dtype=None, enabled=True, cache_enabled=None):
+    """Of a region, as torch.amp.autocast takes its arguments."""
+    del cache_enabled
+    if device_type != "cpu" or not enabled:
+        return None
+    return dtype_name(dtype or torch.get_autocast_dtype("cpu"))
 
 
 def known_operators():

@@ -22,10 +22,10 @@ _FORMS = {
 
 
 class Scalars:
-    """`number_of(node)`: the number of a graph input, None for other nodes."""
+    """`places`: numbers of the graph's inputs, by node."""
 
-    def __init__(self, number_of):
-        self._number_of = number_of
+    def __init__(self, places):
+        self._places = places
         self._texts = {}  # node -> Python text over `i`, the inputs of the graph
         self._taken = {}  # node -> number among the readers
         self.readers = []  # functions of the inputs
@@ -33,7 +33,7 @@ class Scalars:
     def note(self, node):
         """False where the node is nothing that can be computed before the call."""
         if node.target is torch.ops.aten.item.default:
-            number = self._number_of(node.args[0])
+            number = self._places.get(node.args[0])
             text = None if number is None else f"i[{number}].item()"
         else:
             text = self._formula(node)
@@ -53,7 +53,7 @@ class Scalars:
             return f"float('{arg}')" if isinstance(arg, float) else repr(arg)
         if arg in self._texts:
             return self._texts[arg]
-        number = self._number_of(arg)
+        number = self._places.get(arg)
         return None if number is None else f"i[{number}]"
 
     def take(self, node):
