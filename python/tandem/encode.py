@@ -51,7 +51,8 @@ class Encoded:
     text: str
     results: list  # of Result
     fresh: int  # results of the program
-    arguments: list  # numbers of the graph's inputs that the program takes
+    inputs: int  # of the graph, without `lifted`
+    arguments: list  # numbers of those, and of `lifted` behind them, that the program takes
     shared: list  # groups of inputs that share memory, by number
     ops: dict  # overload -> count
     lifted: list  # tensors that the graph holds itself
@@ -106,10 +107,14 @@ class _Sizes:
         raise Unsupported(f"the size {expr} is no integer expression that Tandem has")
 
 
+class _ReadsBroken(Exception):
+    """What is wrong has been said where it began."""
+
+
 class Encoder:
     """Writes one graph. `training`: inputs that require grad are marked."""
 
-    def __init__(self, captured, no_grad, known, use_host):
+    def __init__(self, captured, no_grad, known, use_host, specialize=False):
         self.name = "g"
         self._module = captured.graph_module
         self._fakes = captured.fakes
@@ -129,8 +134,10 @@ class Encoder:
         self._examples = len(captured.fakes) - len(captured.lifted)
         self._known = known  # names of operators
         self._use_host = use_host
+        self._specialize = specialize
         self._host = []
         self._places = {}  # of placeholders among the inputs
+        self._broken = set()  # nodes that are in the problems, or read one that is
         self._autocasts = [ambient_autocast()]
         self._bodies = captured.bodies
         self._more_graphs = []
@@ -141,7 +148,10 @@ class Encoder:
         for node in self._module.graph.nodes:
             try:
                 getattr(self, "_" + node.op)(node)
+            except _ReadsBroken:
+                self._broken.add(node)
             except UserError as error:
+                self._broken.add(node)
                 self._problems.append(f"{error}{place_text(node)}")
         if self._problems:
             raise Unsupported("\n".join(dict.fromkeys(self._problems)))
@@ -150,6 +160,7 @@ class Encoder:
             self._text(),
             self._results,
             len(self._fresh),
+            self._examples,
             [held - 1 - number if number < 0 else number for number in self._arguments],
             [group for group in self._storages.values() if len(group) > 1],
             self._ops,
@@ -212,6 +223,9 @@ class Encoder:
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             name = str(value.node.expr)
             self._names[node] = name
+            if f"%{name}: i64" in self._inputs:
+                return  # two inputs that a guard makes equal
+            self._sizes.text(value)
             self._inputs.append(f"%{name}: i64")
         elif isinstance(value, (torch.SymFloat, float)):
             self._names[node] = name
@@ -250,6 +264,8 @@ class Encoder:
         elif target is torch.amp.autocast_mode._exit_autocast:
             self._autocasts.pop()
         elif target is operator.getitem:
+            if node.args[0] in self._broken:
+                raise _ReadsBroken
             self._names[node] = self._names[node.args[0]][node.args[1]]
             self._note_memory(node)
         elif isinstance(target, torch._ops.OpOverload):
@@ -384,6 +400,8 @@ class Encoder:
 
     def _argument(self, value):
         if isinstance(value, fx.Node):
+            if value in self._broken:
+                raise _ReadsBroken
             number = value.meta.get("val")
             if isinstance(number, (torch.SymInt, int)) and not isinstance(number, bool):
                 return self._sizes.text(number)
@@ -414,6 +432,8 @@ class Encoder:
 
     def _float(self, node):
         """An input of the program that holds a computed float."""
+        if self._specialize:
+            return self._argument(float(node.meta["val"]))  # asking guards it
         number = self._scalars.take(node)
         if number is None:
             raise Unsupported(f"arithmetic of floats that are not known: {node.target}")
@@ -453,6 +473,8 @@ class Encoder:
     # --- results
 
     def _output(self, node):
+        if self._broken:
+            raise _ReadsBroken
         outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
         readers = {}
         for out in outputs:
@@ -644,7 +666,60 @@ def known_operators():
 _KNOWN = frozenset(known_operators())
 
 
-def encode(captured, no_grad, use_host=False):
+def encode(captured, no_grad, use_host=False, specialize=False):
     """`use_host`: operators that Tandem does not have become host nodes; else Unsupported names
-    them all."""
-    return Encoder(captured, no_grad, _KNOWN, use_host).encode()
+    them all. `specialize`: floats, and sizes that torch found to be tied to others, become part of
+    the program; Dynamo guards them, and compiles again for others."""
+    if specialize:
+        tie_sizes(captured.fakes)
+    return Encoder(captured, no_grad, _KNOWN, use_host, specialize).encode()
+
+
+def is_symbolic(captured):
+    """A size or a float is not known when compiling."""
+    for fake in captured.fakes:
+        if isinstance(fake, (torch.SymInt, torch.SymFloat)):
+            return True
+        if isinstance(fake, torch.Tensor):
+            if any(isinstance(size, torch.SymInt) for size in fake.shape):
+                return True
+            if fake.dim() == 0 and fake.dtype == torch.float64:
+                return True
+    return False
+
+
+def tie_sizes(fakes):
+    """Torch keeps equations between sizes (`s0*s1 == s2*s3`) as guards. Ours are expressions only,
+    so the symbols of such an equation are made equal pairwise, by their present values, or numbers
+    where there is nothing to pair. Asking installs the guard."""
+    environments = [f.fake_mode.shape_env for f in fakes if isinstance(f, torch.Tensor)]
+    if not environments or environments[0] is None:
+        return
+    environment = environments[0]
+    sizes = {}
+    for fake in fakes:
+        for size in fake.shape if isinstance(fake, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                sizes.setdefault(size.node.expr, size)
+    for guard in list(environment.guards):
+        symbols = [s for s in sorted(guard.expr.free_symbols, key=str) if s in sizes]
+        if type(guard.expr).__name__ == "Equality":
+            _tie(symbols, sizes, guard.expr)
+
+
+def _tie(symbols, sizes, equation):
+    plain = all(
+        arg.is_Symbol or arg.is_Integer or arg.is_Mul for arg in (equation.lhs, equation.rhs)
+    )
+    left = equation.lhs.free_symbols
+    for symbol in symbols:
+        twins = [
+            other
+            for other in symbols
+            if (other in left) != (symbol in left)
+            and sizes[other].node.hint == sizes[symbol].node.hint
+        ]
+        if plain and twins:
+            bool(sizes[symbol] == sizes[twins[0]])
+        elif not plain or not equation.rhs.is_Symbol:
+            int(sizes[symbol])

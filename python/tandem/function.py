@@ -39,7 +39,7 @@ class Compiled:
         self._function = _autograd_function(self) if native.has_backward else None
         numbers = encoded.arguments
         own = not encoded.lifted and not encoded.readers
-        self._takes_all = own and numbers == list(range(len(numbers)))
+        self._takes_all = own and numbers == list(range(encoded.inputs))
         self._take = _taker(numbers)
         self._overlap = _tandem.Overlap(self._written)
         self._take_written = _taker(self._written)
