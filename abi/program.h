@@ -75,6 +75,9 @@ struct Launch {
   SizeCode scratch_bytes;  // per thread, 64-byte aligned
   std::string label;       // origin: "aten.softmax, aten.mul (model.cc:12)"
   std::vector<std::string> errors;  // text of each check that can fail
+  /// Runs at the same time as the launch before it: neither writes what the other reads or writes,
+  /// and neither has checks.
+  bool beside = false;
 };
 
 enum class LibraryOp : uint8_t {

@@ -76,6 +76,22 @@ std::vector<std::string_view> pass_names() {
 
 namespace {
 
+/// Graphs that nodes name as their `body`, those of bodies included; other graphs of the module are
+/// programs of their own.
+std::vector<ir::Graph*> bodies_of(ir::Graph& graph) {
+  std::vector<ir::Graph*> found{&graph};
+  for (size_t i = 0; i < found.size(); ++i) {
+    for (const ir::Node* node = found[i]->first(); node != nullptr; node = node->next) {
+      if (node->op->schema.find("body") < 0) continue;
+      ir::Graph* body = graph.module().find(node->call().string("body"));
+      if (body != nullptr && std::find(found.begin(), found.end(), body) == found.end())
+        found.push_back(body);
+    }
+  }
+  found.erase(found.begin());
+  return found;
+}
+
 /// Backward of a custom function: reverse mode writes its nodes into the joint graph.
 void prepare_body(ir::Graph& body, PassCtx& ctx) {
   run_pass(body, kFunctionalize, ctx);
@@ -87,8 +103,7 @@ void prepare_body(ir::Graph& body, PassCtx& ctx) {
 void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx) {
   if (options.freeze && !options.gradients.empty())
     throw UserError("a program with frozen weights has no gradients: freeze is for inference");
-  for (const std::unique_ptr<ir::Graph>& body : graph.module().graphs())
-    if (body.get() != &graph) prepare_body(*body, ctx);
+  for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
   run_pass(graph, kFunctionalize, ctx);
   if (options.freeze) run_pass(graph, kFreeze, ctx);
   run_pass(graph, kDecomposeComposite, ctx);

@@ -55,6 +55,17 @@ Arg to_floats(const Op& op, const Param& param, const Arg& arg) {
   misfit(op, param, arg, "a list of floats");
 }
 
+/// Integers, floats or scalar values.
+Arg to_scalars(const Op& op, const Param& param, const Arg& arg) {
+  if (const Values* values = std::get_if<Values>(&arg)) {
+    for (Value* value : *values)
+      if (value == nullptr || !is_scalar_value(value)) misfit(op, param, arg, "a list of numbers");
+    return arg;
+  }
+  if (std::holds_alternative<Ints>(arg) || std::holds_alternative<Floats>(arg)) return arg;
+  misfit(op, param, arg, "a list of numbers");
+}
+
 Arg to_values(const Op& op, const Param& param, const Arg& arg) {
   if (const Ints* ints = std::get_if<Ints>(&arg); ints && ints->empty()) return Values{};
   const Values* values = std::get_if<Values>(&arg);
@@ -88,6 +99,7 @@ Arg convert_typed(const Op& op, const Param& param, Arg arg) {
     case ParamType::scalar:
       if (!is_number(arg) && !is_scalar_value(arg)) misfit(op, param, arg, "a number");
       return arg;
+    case ParamType::scalar_list: return to_scalars(op, param, arg);
     case ParamType::string:
     case ParamType::graph:
       if (!std::holds_alternative<std::string>(arg)) misfit(op, param, arg, "a string");

@@ -149,6 +149,18 @@ std::string Call::describe(std::string_view name) const {
   return fmt::format("{} {}", name, to_string(found));
 }
 
+size_t list_length(const Arg& list) {
+  if (const Values* values = std::get_if<Values>(&list)) return values->size();
+  if (const Floats* floats = std::get_if<Floats>(&list)) return floats->size();
+  return std::get<Ints>(list).size();
+}
+
+Arg list_element(const Arg& list, size_t i) {
+  if (const Values* values = std::get_if<Values>(&list)) return (*values)[i];
+  if (const Floats* floats = std::get_if<Floats>(&list)) return (*floats)[i];
+  return std::get<Ints>(list)[i];
+}
+
 std::string to_string(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number > 0 ? "inf" : "-inf";

@@ -97,6 +97,10 @@ class Call {
   const Values* results_ = nullptr;
 };
 
+/// Of a list of tensors or numbers.
+size_t list_length(const Arg& list);
+Arg list_element(const Arg& list, size_t i);
+
 /// `5`, `0.5`, `[2, 3]`, `true`, `"mean"`, `f32`, `none`, `%x`: the form the parser reads.
 std::string to_string(const Arg& arg);
 std::string to_string(double number);

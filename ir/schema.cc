@@ -83,6 +83,7 @@ class SchemaParser {
       case ParamType::boolean: return ParamType::int_list;  // bool[3]: ones and zeros
       case ParamType::scalar:
       case ParamType::floating: return ParamType::float_list;
+      case ParamType::scalar: return ParamType::scalar_list;
       default: fail("no list of that type");
     }
   }

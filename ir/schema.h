@@ -34,6 +34,7 @@ enum class ParamType : uint8_t {
   float_list,
   boolean,
   scalar,
+  scalar_list,
   string,
   dtype,
   layout,

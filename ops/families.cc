@@ -55,6 +55,7 @@ std::vector<Family> all_families() {
       bitwise_family(),
       pairs_family(),
       blend_family(),
+      foreach_family(),
       activation_more_family(),
       shape_family(),
       index_family(),
@@ -97,6 +98,23 @@ std::string inplace_name(const std::string& name) {
                                      : name.substr(0, dunder) + "::__i" + name.substr(dunder + 4);
 }
 
+/// `_foreach_add_.List(Tensor(a!)[] self, …) -> ()`: each element as by `add_`.
+void add_list_inplace(ir::OpTable& table, ir::Op op) {
+  op.schema.results.clear();
+  op.types = [](const ir::Call& call) -> std::vector<ir::Type> {
+    const ir::Values& self = call.values("self");
+    std::vector<ir::Type> types = call.op().functional->types(call);
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (types[i].sizes != self[i]->type.sizes)
+        call.fail(fmt::format("result {}, {}, does not fit into {}", i, to_string(types[i]),
+                              to_string(self[i]->type)));
+      check_cast(call, types[i], self[i]->type);
+    }
+    return {};
+  };
+  table.add(std::move(op));
+}
+
 /// Types of the functional form. Its first parameter may be named otherwise (dropout's `input`);
 /// then its rules see its own call.
 std::vector<ir::Type> functional_types(const ir::Call& call) {
@@ -115,6 +133,8 @@ void add_inplace(ir::OpTable& table, const ir::Op& functional) {
   op.schema.params[0].name = "self";
   op.schema.params[0].alias = "a";
   op.schema.params[0].mutates = true;
+  op.functional = &functional;
+  if (op.schema.params[0].type == ir::ParamType::tensor_list) return add_list_inplace(table, op);
   op.schema.results[0].alias = "a";
   op.schema.results[0].mutates = true;
   op.types = [](const ir::Call& call) -> std::vector<ir::Type> {
@@ -126,7 +146,6 @@ void add_inplace(ir::OpTable& table, const ir::Op& functional) {
     check_cast(call, types[0], self);
     return {self};
   };
-  op.functional = &functional;
   table.add(std::move(op));
 }
 

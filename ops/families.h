@@ -80,6 +80,7 @@ Family division_family();
 Family bitwise_family();
 Family pairs_family();
 Family blend_family();
+Family foreach_family();
 Family activation_more_family();
 
 }  // namespace tandem::ops

@@ -107,18 +107,45 @@ class Functionalizer {
 
   void write(Node& node) {
     strides_.note_layout(node, false);
-    const Value* target = written(node);
+    const ir::Arg& list = written(node);
+    if (std::holds_alternative<ir::Values>(list)) return write_list(node, ir::list_length(list));
+    const Value* target = std::get<Value*>(list);
     const Value* root = root_of(target);
-    ir::Builder builder(graph_, &node);
-    builder.stamp() = ir::Builder::stamp_of(node);
-    Value* old = fresh(target, &node);
-    Value* updated = apply_functional(builder, node, old);
-    carry_up(builder, node, target, root, updated, !node.no_grad);
+    write_value(node, target, node.args);
     for (const Value* result : node.results) {
       aliases_[result] = {root, target, nullptr};
       current_[result] = {fresh(target, &node), versions_.at(root)};
     }
     removed_.push_back(&node);
+  }
+
+  void write_value(Node& node, const Value* target, const std::vector<ir::Arg>& args) {
+    ir::Builder builder(graph_, &node);
+    builder.stamp() = ir::Builder::stamp_of(node);
+    Value* updated = apply_functional(builder, node, args, fresh(target, &node));
+    carry_up(builder, node, target, root_of(target), updated, !node.no_grad);
+  }
+
+  /// One element after the other, as in eager: an element may be read by the next one's write.
+  void write_list(Node& node, size_t length) {
+    for (size_t i = 0; i < length; ++i) {
+      std::vector<ir::Arg> args = node.args;
+      for (size_t at = 0; at < args.size(); ++at)
+        if (is_list(node.op->schema.params[at])) args[at] = list_of_one(args[at], i);
+      write_value(node, std::get<Value*>(ir::list_element(written(node), i)), args);
+    }
+    removed_.push_back(&node);
+  }
+
+  static bool is_list(const ir::Param& param) {
+    return param.type == ir::ParamType::tensor_list || param.type == ir::ParamType::scalar_list;
+  }
+
+  static ir::Arg list_of_one(const ir::Arg& list, size_t i) {
+    ir::Arg element = ir::list_element(list, i);
+    if (Value* const* value = std::get_if<Value*>(&element)) return ir::Values{*value};
+    if (const double* number = std::get_if<double>(&element)) return ir::Floats{*number};
+    return ir::Ints{std::get<sym::Expr>(element)};
   }
 
   /// An op with results of its own that also writes operands: its rule gives the results, then the
@@ -151,14 +178,15 @@ class Functionalizer {
     carry_up(builder, node, target, root, updated, false);
   }
 
-  static const Value* written(const Node& node) {
+  static const ir::Arg& written(const Node& node) {
     const std::vector<ir::Param>& params = node.op->schema.params;
-    for (size_t i = 0; i < params.size(); ++i)
-      if (params[i].mutates) return std::get<Value*>(node.args[i]);
-    return nullptr;
+    size_t i = 0;
+    while (!params[i].mutates) ++i;
+    return node.args[i];
   }
 
-  Value* apply_functional(ir::Builder& builder, const Node& node, Value* old) {
+  Value* apply_functional(ir::Builder& builder, const Node& node,
+                          const std::vector<ir::Arg>& operands, Value* old) {
     const ir::Op* functional = node.op->functional;
     if (functional == nullptr)
       throw Unsupported(fmt::format("[{}] has no functional form", node.op->schema.full_name()),
@@ -166,7 +194,7 @@ class Functionalizer {
     std::vector<ir::Arg> args;
     for (size_t i = 0; i < functional->schema.params.size(); ++i)
       args.push_back(
-          ir::map_operands(node.args[i], [&](Value* v) { return fresh(v, builder.before()); }));
+          ir::map_operands(operands[i], [&](Value* v) { return fresh(v, builder.before()); }));
     Value* value = builder.call(*functional, std::move(args))->results[0];
     if (value->type.dtype != old->type.dtype)
       value = builder.call("aten._to_copy", {value}, {{"dtype", old->type.dtype}})->results[0];

@@ -6,9 +6,8 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-
 #include "driver/graph_function.h"
+#include "python/overlap.h"
 #include "python/tensors.h"
 
 namespace tandem::python {
@@ -24,7 +23,7 @@ using runtime::Result;
 Argument borrowed_argument(nb::handle object, size_t number) {
   PyObject* raw = object.ptr();
   if (PyLong_Check(raw) || PyFloat_Check(raw)) return argument_of(object, number);
-  return view_of(object, "argument " + std::to_string(number));
+  return view_of(object, number);
 }
 
 nb::list objects_of(const std::vector<Result>& results) {
@@ -60,38 +59,32 @@ nb::list call(GraphFunction& function, nb::args arguments) {
   return objects_of(made.results);
 }
 
-/// One of the tensors at `written` shares bytes with another argument.
-bool overlap(nb::sequence arguments, const std::vector<size_t>& written) {
-  struct Range {
-    const std::byte* begin;
-    const std::byte* end;
-    bool is_written;
-  };
-  std::vector<Range> ranges;
-  for (nb::handle object : arguments) {
-    PyObject* raw = object.ptr();
-    ranges.push_back({nullptr, nullptr, false});
-    if (PyLong_Check(raw) || PyFloat_Check(raw)) continue;
-    const Array array = view_of(object, "an argument");
-    const std::byte* begin = static_cast<const std::byte*>(array.raw());
-    const int64_t bytes = runtime::extent(array.sizes(), array.strides()) * size_of(array.dtype());
-    ranges.back() = {begin, begin + bytes, false};
-  }
-  for (size_t number : written) ranges.at(number).is_written = true;
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  const std::byte* end = nullptr;          // of what began before
-  const std::byte* written_end = nullptr;  // of what is written and began before
-  for (const Range& range : ranges) {
-    if (range.begin == range.end) continue;
-    if (range.begin < written_end || (range.is_written && range.begin < end)) return true;
-    end = std::max(end, range.end);
-    if (range.is_written) written_end = std::max(written_end, range.end);
-  }
-  return false;
+std::vector<Argument> borrowed_arguments(nb::handle sequence) {
+  std::vector<Argument> values;
+  values.reserve(nb::len(sequence));
+  for (nb::handle object : nb::borrow<nb::sequence>(sequence))
+    values.push_back(borrowed_argument(object, values.size()));
+  return values;
 }
 
-std::vector<Array> arrays_of(nb::sequence tensors, const std::string& what) {
+bool found(Overlap& overlap, nb::sequence arguments) {
+  return overlap.found(borrowed_arguments(arguments));
+}
+
+/// Results alone, of a function without a backward; None, and nothing has run, where something that
+/// the function writes shares memory with another argument.
+nb::object run(GraphFunction& function, nb::sequence arguments, Overlap& overlap) {
+  const std::vector<Argument> values = borrowed_arguments(arguments);
+  if (overlap.found(values)) return nb::none();
+  GraphFunction::Forward made;
+  {
+    nb::gil_scoped_release release;
+    made = function.forward(values);
+  }
+  return objects_of(made.results);
+}
+
+std::vector<Array> arrays_of(nb::sequence tensors, std::string_view what) {
   std::vector<Array> arrays;
   for (nb::handle tensor : tensors) arrays.push_back(view_of(tensor, what));
   return arrays;
@@ -152,12 +145,16 @@ nb::dict counts_of(driver::Executable* part) {
   const abi::Program& program = part->program();
   size_t library = 0;
   size_t launches = 0;
+  size_t beside = 0;  // in one with the launch before
   for (const abi::Instruction& instruction : program.instructions) {
     library += std::holds_alternative<abi::LibraryCall>(instruction);
-    launches += std::holds_alternative<abi::Launch>(instruction);
+    const abi::Launch* launch = std::get_if<abi::Launch>(&instruction);
+    launches += launch != nullptr && !launch->beside;
+    beside += launch != nullptr && launch->beside;
   }
   counts["kernels"] = program.kernels.size();
   counts["launches"] = launches;
+  counts["kernel_calls"] = launches + beside;
   counts["library_calls"] = library;
   counts["arena_bytes"] = part->loaded().arena_bytes();
   return counts;
@@ -204,9 +201,13 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("bytes", &Saved::bytes)
       .def_ro("is_alive", &Saved::is_alive)
       .def("release", &Saved::release);
+  nb::class_<Overlap>(m, "Overlap")
+      .def(nb::init<const std::vector<size_t>&>(), nb::arg("written"))
+      .def("found", &found, nb::arg("arguments"));
   nb::class_<GraphFunction>(m, "GraphFunction")
       .def("forward", &forward)
       .def("__call__", &call)
+      .def("run", &run, nb::arg("arguments"), nb::arg("overlap"))
       .def("backward", &backward)
       .def_prop_ro("takes_seed", &GraphFunction::takes_seed)
       .def_prop_ro("has_backward", &GraphFunction::has_backward)
@@ -226,7 +227,6 @@ void bind_function(nb::module_& m) {
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
         nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
         nb::arg("host_functions") = nb::list());
-  m.def("overlap", &overlap, nb::arg("arguments"), nb::arg("written"));
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

@@ -36,10 +36,10 @@ constexpr std::array<Numbered, kDTypeCount> kTypes{{{DType::f32, kFloat, 32},
                                                     {DType::i64, kInt, 64},
                                                     {DType::boolean, kBool, 8}}};
 
-DType dtype_of(uint8_t code, uint8_t bits, const std::string& what) {
+DType dtype_of(uint8_t code, uint8_t bits, std::string_view what) {
   for (const Numbered& entry : kTypes)
     if (entry.code == code && entry.bits == bits) return entry.dtype;
-  throw UserError(what + " has an element type that is not supported");
+  throw UserError(std::string(what) + " has an element type that is not supported");
 }
 
 dlpack::DataType dlpack_of(DType dtype) {
@@ -53,10 +53,10 @@ bool has_exchange(nb::handle tensor) {
                                    PyType_IsSubtype(Py_TYPE(tensor.ptr()), g_tensor_type) != 0);
 }
 
-Array borrow(nb::handle tensor, const std::string& what, std::function<void(void*)> deleter) {
+Array borrow(nb::handle tensor, std::string_view what, std::function<void(void*)> deleter) {
   dlpack::Tensor view{};
   if (g_exchange->view_object(tensor.ptr(), &view) != 0) nb::raise_python_error();
-  if (view.device.type != dlpack::kCpu) throw UserError(what + " is not on the CPU");
+  if (view.device.type != dlpack::kCpu) throw UserError(std::string(what) + " is not on the CPU");
   std::byte* data = static_cast<std::byte*>(view.data) + view.byte_offset;
   const size_t rank = static_cast<size_t>(view.ndim);
   return Array::borrow(data, dtype_of(view.dtype.code, view.dtype.bits, what), {view.shape, rank},
@@ -73,9 +73,10 @@ std::function<void(void*)> keeper(nb::object object) {
 }
 
 /// Through a capsule: what has no table of C functions.
-Array from_capsule(nb::handle object, const std::string& what) {
+Array from_capsule(nb::handle object, std::string_view what) {
   Capsule tensor;
-  if (!nb::try_cast(object, tensor)) throw UserError(what + " is no tensor on the CPU");
+  if (!nb::try_cast(object, tensor))
+    throw UserError(std::string(what) + " is no tensor on the CPU");
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   for (size_t i = 0; i < tensor.ndim(); ++i) {
@@ -134,11 +135,17 @@ void use_exchange(nb::object type, nb::object capsule) {
   if (exchange->header.version.major == 1) g_exchange = exchange;
 }
 
-Array view_of(nb::handle tensor, const std::string& what) {
+Array view_of(nb::handle tensor, std::string_view what) {
   return has_exchange(tensor) ? borrow(tensor, what, {}) : from_capsule(tensor, what);
 }
 
-Array array_of(nb::handle tensor, const std::string& what) {
+Array view_of(nb::handle tensor, size_t number) try {
+  return view_of(tensor, std::string_view());
+} catch (const UserError& error) {
+  throw UserError("argument " + std::to_string(number) + error.what());
+}
+
+Array array_of(nb::handle tensor, std::string_view what) {
   return has_exchange(tensor) ? borrow(tensor, what, keeper(nb::borrow(tensor)))
                               : from_capsule(tensor, what);
 }

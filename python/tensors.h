@@ -15,10 +15,13 @@ void use_exchange(nb::object type, nb::object capsule);
 
 /// Borrows the memory: valid as long as the caller holds the tensor. UserError where it is no
 /// tensor on the CPU, or has an element type that we do not know; `what` names it.
-runtime::Array view_of(nb::handle tensor, const std::string& what);
+runtime::Array view_of(nb::handle tensor, std::string_view what);
+
+/// The same of argument `number`.
+runtime::Array view_of(nb::handle tensor, size_t number);
 
 /// As view_of; the array keeps the tensor alive.
-runtime::Array array_of(nb::handle tensor, const std::string& what);
+runtime::Array array_of(nb::handle tensor, std::string_view what);
 
 /// A tensor, int or float.
 runtime::Argument argument_of(nb::handle object, size_t number);

@@ -2,6 +2,7 @@
 // it and saying it in words. The copy loops are in strided_copy.cc.
 #include "runtime/array.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -51,19 +52,24 @@ Storage::~Storage() {
   }
 }
 
+Array Array::view(std::byte* base, DType dtype, std::span<const int64_t> sizes,
+                  std::span<const int64_t> strides, int64_t offset) {
+  Array result;
+  result.base_ = base;
+  result.rank_ = static_cast<uint32_t>(sizes.size());
+  result.dims_ = ArrayDims(2 * sizes.size());
+  std::copy(sizes.begin(), sizes.end(), result.dims_.data());
+  std::copy(strides.begin(), strides.end(), result.dims_.data() + sizes.size());
+  result.offset_ = offset;
+  result.dtype_ = dtype;
+  return result;
+}
+
 Array Array::window(std::shared_ptr<const Storage> storage, DType dtype,
                     std::span<const int64_t> sizes, std::span<const int64_t> strides,
                     int64_t offset) {
-  Array result;
+  Array result = view(static_cast<std::byte*>(storage->data()), dtype, sizes, strides, offset);
   result.storage_ = std::move(storage);
-  result.rank_ = static_cast<uint32_t>(sizes.size());
-  result.dims_.resize(2 * sizes.size());
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    result.dims_[i] = sizes[i];
-    result.dims_[sizes.size() + i] = strides[i];
-  }
-  result.offset_ = offset;
-  result.dtype_ = dtype;
   return result;
 }
 
@@ -83,6 +89,7 @@ Array Array::borrow(void* data, DType dtype, std::span<const int64_t> sizes,
                     std::span<const int64_t> strides, std::function<void(void*)> deleter) {
   check_sizes(dtype, sizes);
   check_strides(dtype, sizes, strides);
+  if (!deleter) return view(static_cast<std::byte*>(data), dtype, sizes, strides, 0);
   return window(std::make_shared<const Storage>(data, std::move(deleter)), dtype, sizes, strides,
                 0);
 }
@@ -99,16 +106,15 @@ int64_t Array::numel() const {
 
 bool Array::is_contiguous() const { return runtime::is_contiguous(sizes(), strides()); }
 
-void* Array::raw() const {
-  if (storage_ == nullptr || storage_->data() == nullptr) return nullptr;
-  return static_cast<std::byte*>(storage_->data()) + offset_ * size_of(dtype_);
-}
+void* Array::raw() const { return base_ == nullptr ? nullptr : base_ + offset_ * size_of(dtype_); }
 
 Array Array::as_strided(std::span<const int64_t> sizes, std::span<const int64_t> strides,
                         int64_t offset) const {
   check_sizes(dtype_, sizes);
   check_strides(dtype_, sizes, strides);
-  return window(storage_, dtype_, sizes, strides, offset_ + offset);
+  Array result = view(base_, dtype_, sizes, strides, offset_ + offset);
+  result.storage_ = storage_;
+  return result;
 }
 
 Array Array::contiguous() const {

@@ -1,6 +1,8 @@
 // Tensors of the runtime: a typed strided window on shared storage.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,12 +33,27 @@ class Storage {
   std::function<void(void*)> deleter_;
 };
 
+/// Numbers of a window; up to 8 of them (rank 4) without an allocation.
+class ArrayDims {
+ public:
+  ArrayDims() = default;
+  explicit ArrayDims(size_t count) {
+    if (count > few_.size()) many_.resize(count);
+  }
+  int64_t* data() { return many_.empty() ? few_.data() : many_.data(); }
+  const int64_t* data() const { return many_.empty() ? few_.data() : many_.data(); }
+
+ private:
+  std::array<int64_t, 8> few_{};
+  std::vector<int64_t> many_;
+};
+
 /// Copying an Array shares the storage. Sizes, strides and offset are in elements; strides are
 /// never negative and may be 0 (expanded) in what is only read.
 class Array {
  public:
   /// Rank 1 of size 0, f32, no memory.
-  Array() : dims_{0, 1}, rank_(1) {}
+  Array() : dims_(2), rank_(1) { dims_.data()[1] = 1; }
 
   /// Contiguous (row-major), unspecified content. Negative sizes raise UserError.
   static Array empty(DType dtype, std::span<const int64_t> sizes);
@@ -68,7 +85,6 @@ class Array {
     TD_CHECK(sizeof(T) == static_cast<size_t>(size_of(dtype_))) << name_of(dtype_);
     return static_cast<T*>(raw());
   }
-  const std::shared_ptr<const Storage>& storage() const { return storage_; }
 
   /// Other sizes and strides on the same storage; `offset` counts from this array's first element.
   Array as_strided(std::span<const int64_t> sizes, std::span<const int64_t> strides,
@@ -83,8 +99,12 @@ class Array {
   std::string describe() const;
 
  private:
-  std::shared_ptr<const Storage> storage_;
-  std::vector<int64_t> dims_;  // sizes, then strides
+  static Array view(std::byte* base, DType dtype, std::span<const int64_t> sizes,
+                    std::span<const int64_t> strides, int64_t offset);
+
+  std::shared_ptr<const Storage> storage_;  // null where the caller keeps the memory
+  std::byte* base_ = nullptr;
+  ArrayDims dims_;  // sizes, then strides
   int64_t offset_ = 0;
   uint32_t rank_ = 0;
   DType dtype_ = DType::f32;

@@ -49,29 +49,36 @@ Execution::Execution(const LoadedProgram& loaded) : loaded_(loaded) {
 }
 
 void Execution::make_steps() {
-  for (const abi::Instruction& instruction : program().instructions) {
-    if (const abi::Launch* launch = std::get_if<abi::Launch>(&instruction)) {
-      const uint32_t index = static_cast<uint32_t>(launches_.size());
-      steps_.push_back({StepKind::launch, index});
-      LaunchState& state = launches_.emplace_back();
-      state.launch = launch;
-      state.kernel = loaded_.kernels_[launch->kernel];
-      state.pointers.resize(launch->buffers.size());
-      state.sizes.resize(launch->sizes.size());
-      find_scalar_arguments(index);
-    } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
-      steps_.push_back({StepKind::library, static_cast<uint32_t>(libraries_.size())});
-      const bool has_constant_weight =
-          call->args.size() > 1 &&
-          program().buffers[call->args[1].buffer].kind == abi::BufferKind::constant;
-      libraries_.push_back({call, LibrarySite(*call, has_constant_weight), nullptr, {}, {}, {}});
-    } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
-      steps_.push_back({StepKind::host, static_cast<uint32_t>(hosts_.size())});
-      hosts_.push_back({host, {}, {}, {}});
+  for (uint32_t i = 0; i < program().instructions.size(); ++i) make_step(i);
+}
+
+void Execution::make_step(uint32_t number) {
+  const abi::Instruction& instruction = program().instructions[number];
+  if (const abi::Launch* launch = std::get_if<abi::Launch>(&instruction)) {
+    const uint32_t index = static_cast<uint32_t>(launches_.size());
+    if (launch->beside) {
+      ++steps_.back().count;
     } else {
-      steps_.push_back({StepKind::copy, static_cast<uint32_t>(copies_.size())});
-      copies_.push_back({&std::get<abi::Copy>(instruction), {}, {}});
+      steps_.push_back({StepKind::launch, index, number});
     }
+    LaunchState& state = launches_.emplace_back();
+    state.launch = launch;
+    state.kernel = loaded_.kernels_[launch->kernel];
+    state.pointers.resize(launch->buffers.size());
+    state.sizes.resize(launch->sizes.size());
+    find_scalar_arguments(index);
+  } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
+    steps_.push_back({StepKind::library, static_cast<uint32_t>(libraries_.size()), number});
+    const bool has_constant_weight =
+        call->args.size() > 1 &&
+        program().buffers[call->args[1].buffer].kind == abi::BufferKind::constant;
+    libraries_.push_back({call, LibrarySite(*call, has_constant_weight), nullptr, {}, {}, {}});
+  } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
+    steps_.push_back({StepKind::host, static_cast<uint32_t>(hosts_.size()), number});
+    hosts_.push_back({host, {}, {}, {}});
+  } else {
+    steps_.push_back({StepKind::copy, static_cast<uint32_t>(copies_.size()), number});
+    copies_.push_back({&std::get<abi::Copy>(instruction), {}, {}});
   }
 }
 
@@ -227,7 +234,8 @@ void Execution::resolve_steps() {
   for (LaunchState& state : launches_) {
     for (size_t i = 0; i < state.sizes.size(); ++i) state.sizes[i] = value(state.launch->sizes[i]);
     state.tasks = value(state.launch->tasks);
-    state.is_parallel = state.tasks > 1 && value(state.launch->work) > kParallelNanoseconds;
+    state.work = std::max<int64_t>(value(state.launch->work), 1);
+    state.is_parallel = state.tasks > 1 && state.work > kParallelNanoseconds;
     scratch_bytes_ = std::max(scratch_bytes_, (value(state.launch->scratch_bytes) + 63) / 64 * 64);
   }
   for (LibraryState& state : libraries_) {
@@ -344,10 +352,42 @@ void* Execution::address(const View& view) const {
   return static_cast<std::byte*>(bases_[view.buffer]) + view.offset * size_of(view.dtype);
 }
 
-void Execution::run_launch(LaunchState& state, std::byte* scratch) const {
-  if (state.tasks <= 0) return;
+void Execution::point_launch(LaunchState& state) const {
   const std::vector<uint32_t>& buffers = state.launch->buffers;
   for (size_t i = 0; i < buffers.size(); ++i) state.pointers[i] = bases_[buffers[i]];
+}
+
+// One region for all. A thread takes an equal share of the work, which is laid out launch after
+// launch: the part of one that it covers is a range of its tasks.
+void Execution::run_beside(std::span<LaunchState> launches, std::byte* scratch) const {
+  int64_t work = 0;
+  for (LaunchState& state : launches) {
+    point_launch(state);
+    work += state.work;
+  }
+  const auto run = [&](int64_t lo, int64_t hi) {
+    std::byte* const own = scratch == nullptr ? nullptr : scratch + thread_index() * scratch_bytes_;
+    int64_t begin = 0;  // of the launch's work
+    for (const LaunchState& state : launches) {
+      const auto task = [&](int64_t at) {
+        return std::clamp<int64_t>(at - begin, 0, state.work) * state.tasks / state.work;
+      };
+      const int64_t first = task(lo);
+      const int64_t end = task(hi);
+      if (first < end) state.kernel(state.pointers.data(), state.sizes.data(), first, end, own);
+      begin += state.work;
+    }
+  };
+  if (work > kParallelNanoseconds) {
+    parallel_for(work, run);
+  } else {
+    run(0, work);
+  }
+}
+
+void Execution::run_launch(LaunchState& state, std::byte* scratch) const {
+  if (state.tasks <= 0) return;
+  point_launch(state);
   int64_t status = 0;
   if (!state.is_parallel) {
     status = state.kernel(state.pointers.data(), state.sizes.data(), 0, state.tasks, scratch);
@@ -403,17 +443,23 @@ void Execution::run_steps(std::byte* scratch) {
 
 void Execution::run_profiled(std::byte* scratch) {
   using Clock = std::chrono::steady_clock;
-  for (uint32_t i = 0; i < steps_.size(); ++i) {
+  for (const Step& step : steps_) {
     const Clock::time_point start = Clock::now();
-    run_step(steps_[i], scratch);
+    run_step(step, scratch);
     const std::chrono::nanoseconds taken = Clock::now() - start;
-    loaded_.profile_.add(i, taken.count());
+    loaded_.profile_.add(step.instruction, taken.count());
   }
 }
 
 inline void Execution::run_step(const Step& step, std::byte* scratch) {
   switch (step.kind) {
-    case StepKind::launch: run_launch(launches_[step.index], scratch); break;
+    case StepKind::launch:
+      if (step.count > 1) {
+        run_beside(std::span(launches_).subspan(step.index, step.count), scratch);
+      } else {
+        run_launch(launches_[step.index], scratch);
+      }
+      break;
     case StepKind::library: run_library(libraries_[step.index]); break;
     case StepKind::host: run_host(hosts_[step.index]); break;
     case StepKind::copy: {

@@ -39,6 +39,7 @@ class Execution {
     std::vector<void*> pointers;
     std::vector<int64_t> sizes;
     int64_t tasks = 0;
+    int64_t work = 0;  // nanoseconds, at least 1
     bool is_parallel = false;
   };
   struct LibraryState {
@@ -64,6 +65,8 @@ class Execution {
   struct Step {
     StepKind kind;
     uint32_t index;
+    uint32_t instruction;  // the first one of the program that it runs
+    uint32_t count = 1;    // launches side by side
   };
   struct BufferState {
     abi::BufferKind kind;
@@ -85,6 +88,7 @@ class Execution {
 
   const abi::Program& program() const { return loaded_.program(); }
   void make_steps();
+  void make_step(uint32_t number);
   void find_scalar_arguments(uint32_t launch);
 
   // Before anything runs.
@@ -117,6 +121,8 @@ class Execution {
   void run_step(const Step& step, std::byte* scratch);
   void run_launch(LaunchState& state, std::byte* scratch) const;
   int64_t run_team(const LaunchState& state, std::byte* scratch) const;
+  void point_launch(LaunchState& state) const;
+  void run_beside(std::span<LaunchState> launches, std::byte* scratch) const;
   void run_library(LibraryState& state) const;
   void run_host(const HostState& state) const;
   Array array_at(const View& view) const;

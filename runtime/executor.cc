@@ -87,7 +87,13 @@ class Verifier {
                              : input.sizes.size() == input.strides.size(),
              "input '" + input.name + "' is malformed");
     for (const abi::Buffer& buffer : program_.buffers) check_buffer(buffer);
-    for (const abi::Instruction& instruction : program_.instructions) check(instruction);
+    bool after_launch = false;
+    for (const abi::Instruction& instruction : program_.instructions) {
+      check(instruction);
+      const abi::Launch* launch = std::get_if<abi::Launch>(&instruction);
+      expect(launch == nullptr || !launch->beside || after_launch, "a launch beside nothing");
+      after_launch = launch != nullptr;
+    }
     for (const abi::Output& output : program_.outputs) check_output(output);
     for (const abi::WriteBack& write_back : program_.write_backs) {
       check_tensor_input(write_back.input);
@@ -305,7 +311,7 @@ std::shared_ptr<ConstantSet> LoadedProgram::make_constants(const ConstantValues&
     }
     constants.push_back(with_strides(array, constant.strides));
     const bool is_given = values.count(constant.name) != 0 && constant.setup_output < 0 &&
-                          constants.back().storage() == array.storage();
+                          constants.back().raw() == array.raw();
     own_bytes += is_given ? 0 : constants.back().nbytes();
   }
   return std::make_shared<ConstantSet>(std::move(constants), own_bytes);

@@ -10,6 +10,7 @@
 #include "ir/text.h"
 #include "schedule/build_kernel.h"
 #include "schedule/schedule.h"
+#include "schedule/side_by_side.h"
 
 namespace tandem::schedule {
 namespace {
@@ -45,7 +46,7 @@ class Emitter {
     out_.program.name = plan_.graph->name();
     add_inputs();
     mark_outputs();
-    for (Group& group : groups_) group.is_library ? add_library(group) : add_launch(group);
+    add_instructions();
     add_outputs();
     add_write_backs();
     check_symbols();
@@ -224,11 +225,36 @@ class Emitter {
     return number;
   }
 
+  /// Memory is in use for as long as anything runs beside the instruction.
   void touch(uint32_t buffer) {
-    uint32_t now = static_cast<uint32_t>(program().instructions.size());
     abi::Buffer& b = program().buffers[buffer];
-    b.first_use = std::min(b.first_use, now);
-    b.last_use = std::max(b.last_use, now);
+    b.first_use = std::min(b.first_use, first_now_);
+    b.last_use = std::max(b.last_use, last_now_);
+  }
+
+  // --- order
+  // --------------------------------------------------------------------------------------
+
+  void add_instructions() {
+    std::vector<GroupUse> uses;
+    for (const Group& group : groups_) uses.push_back(use_of(group, plan_));
+    for (const std::vector<size_t>& together : side_by_side(uses)) {
+      first_now_ = static_cast<uint32_t>(program().instructions.size());
+      last_now_ = first_now_ + static_cast<uint32_t>(together.size()) - 1;
+      for (size_t number : together) add_group(groups_[number], number != together[0]);
+      if (together.size() > 1) note_batch(groups_[together[0]], together.size());
+    }
+    first_now_ = last_now_ = static_cast<uint32_t>(program().instructions.size());
+  }
+
+  void add_group(Group& group, bool beside) {
+    if (group.is_library) return add_library(group);
+    add_launch(group);
+    std::get<abi::Launch>(program().instructions.back()).beside = beside;
+  }
+
+  void note_batch(const Group& first, size_t count) {
+    plan_.notes.push_back({label_of(first), fmt::format("{} launches side by side", count)});
   }
 
   // --- kernels
@@ -524,6 +550,8 @@ class Emitter {
   std::map<std::pair<const Item*, uint32_t>, uint32_t> item_buffer_;
   std::map<std::pair<const Item*, uint32_t>, const Value*> in_place_;
   DenseMap<Value, char> is_output_;
+  uint32_t first_now_ = 0;  // instructions that run together with the one being added
+  uint32_t last_now_ = 0;
 };
 
 /// Joins the constants that setup computes with its outputs, by name.

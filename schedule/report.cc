@@ -10,7 +10,8 @@ namespace {
 struct Line {
   const abi::Program& program;
   std::string operator()(const abi::Launch& launch) const {
-    return fmt::format("launch {} ({})", program.kernels[launch.kernel].symbol, launch.label);
+    return fmt::format("{} {} ({})", launch.beside ? "  beside" : "launch",
+                       program.kernels[launch.kernel].symbol, launch.label);
   }
   std::string operator()(const abi::LibraryCall& call) const { return "library " + call.label; }
   std::string operator()(const abi::Copy& copy) const { return "copy " + copy.label; }

@@ -15,6 +15,7 @@ from tandem._tandem import Unsupported, UserError, ops
 from tandem.capture import Captured
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.host import HostOp
+from tandem.scalars import Scalars
 
 DTYPES = {
     torch.float32: "f32",
@@ -57,7 +58,7 @@ class Encoded:
     lifted: list  # tensors that the graph holds itself
     symbols: dict  # sympy symbol -> function of the inputs that gives its value
     host: list  # HostOp: operators that run in torch
-    numbers: list  # numbers of inputs that are 0-d tensors, where the program takes a float
+    readers: list  # functions of the inputs: floats that come after inputs and `lifted`
 
 
 class _Sizes:
@@ -130,18 +131,18 @@ class Encoder:
         self._parent = {}  # node -> node whose memory it shares
         self._detached = set()
         self._lifted = list(captured.lifted)
+        self._examples = len(captured.fakes) - len(captured.lifted)
         self._known = known  # names of operators
         self._use_host = use_host
         self._specialize = specialize
         self._host = []
-        self._literals = {}  # nodes whose number is part of the program
+        self._places = {}  # of placeholders among the inputs
         self._broken = set()  # nodes that are in the problems, or read one that is
-        self._placeholders = 0
-        self._numbers_in_tensors = []
         self._autocasts = [ambient_autocast()]
         self._bodies = captured.bodies
         self._more_graphs = []
         self._ops = {}
+        self._scalars = Scalars(self._places)
 
     def encode(self):
         for node in self._module.graph.nodes:
@@ -154,18 +155,19 @@ class Encoder:
                 self._problems.append(f"{error}{place_text(node)}")
         if self._problems:
             raise Unsupported("\n".join(dict.fromkeys(self._problems)))
+        held = self._examples + len(self._lifted)
         return Encoded(
             self._text(),
             self._results,
             len(self._fresh),
-            self._placeholders,
-            self._arguments,
+            self._examples,
+            [held - 1 - number if number < 0 else number for number in self._arguments],
             [group for group in self._storages.values() if len(group) > 1],
             self._ops,
             self._lifted,
             self._symbol_readers(),
             self._host,
-            self._numbers_in_tensors,
+            self._scalars.readers,
         )
 
     def _symbol_readers(self):
@@ -204,28 +206,12 @@ class Encoder:
     # --- inputs
 
     def _placeholder(self, node):
-        number = self._placeholders
-        self._placeholders += 1
+        number = len(self._places)
+        self._places[node] = number
         value = node.meta["val"] if "val" in node.meta else self._fakes[number]
-        if is_number_in_tensor(node, value):
-            return self._add_number(node, number)
-        self._add_input(node, value, number)
-
-    def _add_number(self, node, number):
-        """A Python float that Dynamo hands over as a tensor, for `item` to read."""
-        name = f"a{number}"
-        self._names[node] = name
-        live = [user for user in node.users if user.users]
-        if self._specialize:
-            for user in node.users:  # asking for the value of a dead one would guard it
-                self._literals[user] = float(user.meta["val"]) if user in live else 0.0
-            return
-        for user in node.users:
-            self._names[user] = name
-        if live:
-            self._inputs.append(f"%{name}: f64")
-            self._arguments.append(number)
-            self._numbers_in_tensors.append(number)
+        # A Python float that Dynamo hands over as a tensor is for `item` to read.
+        if not is_number_in_tensor(node, value):
+            self._add_input(node, value, number)
 
     def _add_input(self, node, value, number):
         name = f"a{number}"
@@ -262,7 +248,7 @@ class Encoder:
         value = getattr(self._module, node.target)
         if not isinstance(value, torch.Tensor):
             raise Unsupported(f"the graph attribute {node.target} is a {type(value).__name__}")
-        number = len(self._fakes) + len(self._lifted)
+        number = self._examples + len(self._lifted)
         self._requires_grad.append(False)
         self._lifted.append(value)
         self._add_input(node, value, number)
@@ -284,9 +270,9 @@ class Encoder:
             self._note_memory(node)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
-        elif not isinstance(
-            node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
-        ):
+        elif is_float(node):
+            self._scalars.note(node)
+        elif not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, int, bool)):
             raise Unsupported(f"[{target}] is no ATen operator")
 
     def _op(self, node):
@@ -294,9 +280,11 @@ class Encoder:
         name = str(target).removesuffix(".default")
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
-        if node in self._names or node in self._literals or name in _CHECKS_OF_SIZES:
+        if name in _CHECKS_OF_SIZES:
             return
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+            if is_float(node) and self._scalars.note(node):
+                return
             raise Unsupported(f"[{name}] gives a number")
         if target is CUSTOM_GRADIENT:
             self._custom_gradient(node)
@@ -309,7 +297,7 @@ class Encoder:
         self._note_memory(node)
 
     def _line(self, node, name, value):
-        arguments = [self._argument(arg) for arg in node.args]
+        arguments = self._positional(node, name, value)
         arguments += [
             f"{key}={self._argument(arg)}"
             for key, arg in node.kwargs.items()
@@ -317,6 +305,20 @@ class Encoder:
         ]
         results = self._result_names(node, value)
         self._add_line(results, f"{name}({', '.join(arguments)})", node)
+
+    def _positional(self, node, name, value):
+        """A number for a tensor is an operand without dimensions, unless the operator has a form
+        for it (`mul.Scalar`), which the compiler finds."""
+        arguments = [self._argument(arg) for arg in node.args]
+        if ".".join([*name.split(".")[:2], "Scalar"]) in self._known:
+            return arguments
+        for i, (arg, parameter) in enumerate(zip(node.args, node.target._schema.arguments)):
+            if str(parameter.type) != "Tensor" or is_tensor(arg):
+                continue
+            call = f"aten.full([], {arguments[i]}, dtype={dtype_name(value.dtype)})"
+            arguments[i] = f"%v{len(self._lines)}"
+            self._add_line([arguments[i]], call, node)
+        return arguments
 
     def _add_line(self, results, call, node):
         words = ["no_grad"] if self._no_grad else []
@@ -404,15 +406,11 @@ class Encoder:
         if isinstance(value, fx.Node):
             if value in self._broken:
                 raise _ReadsBroken
-            if value in self._literals:
-                return repr(self._literals[value])
             number = value.meta.get("val")
             if isinstance(number, (torch.SymInt, int)) and not isinstance(number, bool):
                 return self._sizes.text(number)
-            if isinstance(number, torch.SymFloat) and self._specialize:
-                return repr(float(number))
-            if value not in self._names:
-                raise Unsupported(f"arithmetic of floats that are not known: {value.target}")
+            if is_float(value) and value.op == "call_function":
+                return self._float(value)
             return "%" + self._names[value]
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(self._argument(item) for item in value) + "]"
@@ -435,6 +433,19 @@ class Encoder:
         if isinstance(value, (int, torch.SymInt)):
             return self._sizes.text(value)
         raise Unsupported(f"an argument of type {type(value).__name__}")
+
+    def _float(self, node):
+        """An input of the program that holds a computed float."""
+        if self._specialize:
+            return self._argument(float(node.meta["val"]))  # asking guards it
+        number = self._scalars.take(node)
+        if number is None:
+            raise Unsupported(f"arithmetic of floats that are not known: {node.target}")
+        name = f"f{number}"
+        if -1 - number not in self._arguments:
+            self._inputs.append(f"%{name}: f64")
+            self._arguments.append(-1 - number)
+        return "%" + name
 
     # --- memory
 
@@ -571,6 +582,10 @@ _CHECKS_OF_SIZES = {
 
 def is_tensor(node):
     return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def is_float(node):
+    return isinstance(node.meta.get("val"), (torch.SymFloat, float))
 
 
 def storage_of(value):

@@ -2,6 +2,8 @@
 and backward. Results that share memory are taken as views of the tensors that own it, after the
 call."""
 
+import operator
+
 import torch
 
 from tandem import _tandem
@@ -14,6 +16,13 @@ def _draw_seed():
     return _seed.random_().item()
 
 
+def _taker(numbers):
+    """Those elements of a tuple, as a tuple."""
+    if len(numbers) == 1:
+        return lambda values: (values[numbers[0]],)
+    return operator.itemgetter(*numbers) if numbers else lambda values: ()
+
+
 class Compiled:
     """`native` with its border. `fallback(*args)` runs the graph in torch: for calls whose tensors
     overlap in a way that the program does not expect."""
@@ -24,13 +33,16 @@ class Compiled:
         self._fallback = fallback
         self._written = [number for number, _ in native.mutations]
         self._dirty = [number for number, tangent in native.mutations if tangent]
-        self._arguments = encoded.arguments
-        self._lifted = encoded.lifted
+        self._lifted = tuple(encoded.lifted)
+        self._readers = encoded.readers
         self._sizes = encoded.symbols
         self._function = _autograd_function(self) if native.has_backward else None
-        self._numbers = encoded.numbers
-        self._takes_all = not encoded.lifted and encoded.arguments == list(range(encoded.inputs))
-        self._takes_all &= not encoded.numbers
+        numbers = encoded.arguments
+        own = not encoded.lifted and not encoded.readers
+        self._takes_all = own and numbers == list(range(encoded.inputs))
+        self._take = _taker(numbers)
+        self._overlap = _tandem.Overlap(self._written)
+        self._take_written = _taker(self._written)
         self.eager_calls = 0
 
     def callable(self):
@@ -45,33 +57,29 @@ class Compiled:
         return self._call
 
     def _call(self, *args):
-        values = args
-        if not self._takes_all:
-            everything = (*args, *self._lifted)
-            values = tuple(everything[number] for number in self._arguments)
-        if self._numbers:
-            read = set(self._numbers)
-            pairs = zip(self._arguments, values, strict=True)
-            values = tuple(v.item() if number in read else v for number, v in pairs)
-        if self._written and self._is_odd(values):
-            self.eager_calls += 1
-            return self._fallback(*args)
+        everything = args + self._lifted
+        if self._readers:
+            everything += tuple([read(args) for read in self._readers])
+        values = args if self._takes_all else self._take(everything)
         if self._function is not None:
-            fresh = self._function.apply(*values)
+            fresh = None if self._is_odd(values) else self._function.apply(*values)
         else:
             seed = (_draw_seed(),) if self._native.takes_seed else ()
-            fresh = self._native(*values, *seed)
-            if self._written:
-                torch.autograd.graph.increment_version([values[i] for i in self._written])
-        everything = (*args, *self._lifted)
+            fresh = self._native.run(values + seed, self._overlap)
+            if fresh is not None and self._written:
+                torch.autograd.graph.increment_version(self._take_written(values))
+        if fresh is None:
+            self.eager_calls += 1
+            return self._fallback(*args)
         return [self._result(result, fresh, everything) for result in self._encoded.results]
 
     def _is_odd(self, values):
-        """Nobody guards these: an input that is written shares memory with another one, or is a
-        view whose base's history autograd would have to rewrite."""
+        """Nobody guards these: an input that is written shares memory with another one (of a call
+        without gradients `native.run` sees that), or is a view whose base's history autograd would
+        have to rewrite."""
         if any(values[number]._is_view() for number in self._dirty):
             return True
-        return _tandem.overlap(values, self._written)
+        return bool(self._written) and self._overlap.found(values)
 
     def _result(self, result, fresh, inputs):
         kind = result.kind

@@ -53,7 +53,8 @@ class Report(dict):
                 counts = graph[half]
                 if counts:
                     lines.append(
-                        f"  {half}: {counts['launches']} launches of {counts['kernels']} kernels, "
+                        f"  {half}: {counts['launches']} launches of {counts['kernels']} kernels "
+                        f"run {counts['kernel_calls']} times, "
                         f"{counts['library_calls']} library calls, "
                         f"{counts['arena_bytes'] / 2**20:.1f} MiB of temporaries"
                     )

@@ -503,11 +503,43 @@ TEST(ExecutorTest, DamagedPrograms) {
   std::get<abi::Launch>(program.instructions[0]).kernel = 1;
   expect_damaged(program);
   program = chain();
+  std::get<abi::Launch>(program.instructions[0]).beside = true;
+  expect_damaged(program);
+  program = chain();
   program.outputs[0].ref.buffer = 1;
   expect_damaged(program);
   program = chain();
   program.write_backs = {{7, vector_ref(1, slot(0))}};
   expect_damaged(program);
+}
+
+// One vector of s0 elements and many small outputs of one task each, all in one step: every task
+// runs once, wherever ranges end. A launch without tasks is passed over.
+TEST(ExecutorTest, LaunchesSideBySide) {
+  constexpr uint32_t kSmall = 20;
+  const int saved = threads();
+  for (const int count : {1, 2, 3, 8}) {
+    set_threads(count);
+    for (const int64_t work : {1, 700, 1000000}) {
+      abi::Program program = chain();
+      program.instructions = {launch(0, {0, 3}, slot(0), 50 * work)};
+      for (uint32_t i = 0; i < kSmall; ++i) {
+        const uint32_t number = static_cast<uint32_t>(program.buffers.size());
+        program.buffers.push_back(buffer(BufferKind::output, 0, constant(4)));
+        program.instructions.emplace_back(launch(0, {0, number}, constant(i == 3 ? 0 : 1), work));
+        program.outputs.push_back(vector_output(number, constant(i == 3 ? 0 : 1)));
+        std::get<abi::Launch>(program.instructions.back()).beside = true;
+      }
+      LoadedProgram loaded(program, {double_kernel});
+      loaded.start_profile();
+      const std::vector<Result> results = loaded.run(std::vector<Argument>{vector_of({1, 2, 3})});
+      EXPECT_EQ(values_of(results[0]), (Floats{2, 4, 6}));
+      for (uint32_t i = 0; i < kSmall; ++i)
+        EXPECT_EQ(values_of(results[i + 1]), i == 3 ? Floats{} : Floats{2});
+      EXPECT_EQ(loaded.profile()[0].instruction, 0U);
+    }
+  }
+  set_threads(saved);
 }
 
 TEST(ExecutorTest, EverythingIsGivenBack) {

@@ -1,0 +1,104 @@
+// An optimizer's graph has one kernel, or a few, for each parameter, and none needs another: what
+// they cost is waking the team each time. So pointwise launches that do not depend on each other
+// become one step: from the first that has not run, those after it join that conflict with nothing
+// between. What they write must take no room (in place, a result, a number): others stay where the
+// fuser put them, next to their readers. Libraries are not passed.
+#include "schedule/side_by_side.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace tandem::schedule {
+namespace {
+
+/// Places that groups in between read and write.
+class Between {
+ public:
+  bool conflicts(const GroupUse& use) const {
+    return any(use.reads, written_) || any(use.writes, written_) || any(use.writes, read_);
+  }
+  void add(const GroupUse& use) {
+    read_.insert(use.reads.begin(), use.reads.end());
+    written_.insert(use.writes.begin(), use.writes.end());
+  }
+
+ private:
+  using Places = std::unordered_set<const void*>;
+  static bool any(const std::vector<const void*>& places, const Places& in) {
+    return std::any_of(places.begin(), places.end(),
+                       [&](const void* place) { return in.count(place) != 0; });
+  }
+  Places read_;
+  Places written_;
+};
+
+constexpr int64_t kSmallResult = 1024;  // elements
+
+/// What is written takes none of the arena, or too little to matter: it is in the place of an
+/// input, or leaves the graph.
+bool takes_no_room(const ir::Value& value) {
+  bool is_output = std::any_of(value.uses.begin(), value.uses.end(),
+                               [](const ir::Use& use) { return use.node == nullptr; });
+  std::optional<int64_t> elements = value.type.numel().constant();
+  return value.node == nullptr || is_output || (elements && *elements <= kSmallResult);
+}
+
+bool may_join(const GroupUse& use) { return use.is_pointwise && use.is_free; }
+
+std::vector<size_t> together_with(size_t first, const std::vector<GroupUse>& groups,
+                                  std::vector<char>& is_placed) {
+  std::vector<size_t> together{first};
+  Between between;
+  between.add(groups[first]);
+  for (size_t i = first + 1; i < groups.size(); ++i) {
+    if (is_placed[i]) continue;
+    const GroupUse& use = groups[i];
+    if (use.writes.empty()) break;  // a library call
+    if (may_join(use) && !between.conflicts(use)) {
+      together.push_back(i);
+      is_placed[i] = true;
+    }
+    between.add(use);
+  }
+  return together;
+}
+
+}  // namespace
+
+GroupUse use_of(const Group& group, const Plan& plan) {
+  GroupUse use;
+  if (group.is_library) return use;
+  const loop::Kernel& kernel = group.kernel;
+  use.is_pointwise = kernel.stages.size() == 1 && kernel.stages[0].reductions.empty() &&
+                     kernel.errors.empty() && kernel.parallel;
+  use.is_free = true;
+  for (size_t i = 0; i < kernel.buffers.size(); ++i) {
+    loop::Access access = kernel.buffers[i].access;
+    if (access == loop::Access::scratch) continue;
+    const ir::Value* value = group.buffer_values[i];  // an input where it is written in place
+    bool is_input = value != nullptr && value->node == nullptr;
+    Home home = value != nullptr && !is_input ? plan.homes.at(value) : group.buffer_homes[i];
+    const void* memory = is_input ? value : static_cast<const void*>(&home.item->slots[home.slot]);
+    if (access != loop::Access::write) use.reads.push_back(memory);
+    if (access == loop::Access::read) continue;
+    use.writes.push_back(memory);
+    use.is_free &= value != nullptr && takes_no_room(*value);
+  }
+  return use;
+}
+
+std::vector<std::vector<size_t>> side_by_side(const std::vector<GroupUse>& groups) {
+  std::vector<std::vector<size_t>> order;
+  std::vector<char> is_placed(groups.size(), false);
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (is_placed[i]) continue;
+    is_placed[i] = true;
+    if (may_join(groups[i]))
+      order.push_back(together_with(i, groups, is_placed));
+    else
+      order.push_back({i});
+  }
+  return order;
+}
+
+}  // namespace tandem::schedule

@@ -1,0 +1,25 @@
+// Which launches run together.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "schedule/schedule.h"
+
+namespace tandem::schedule {
+
+/// What a group does to memory, by any unique address for each place.
+struct GroupUse {
+  std::vector<const void*> reads;
+  std::vector<const void*> writes;
+  bool is_pointwise = false;  // no reduction, no checks: its cost is known by its size
+  bool is_free = false;       // it may run earlier without holding memory for longer
+};
+
+GroupUse use_of(const Group& group, const Plan& plan);
+
+/// The groups in the order they run, those that run at the same time together. Each one keeps its
+/// place after whatever it depends on.
+std::vector<std::vector<size_t>> side_by_side(const std::vector<GroupUse>& groups);
+
+}  // namespace tandem::schedule
