@@ -9,6 +9,7 @@
 #include "base/diagnostic.h"
 #include "ir/text.h"
 #include "schedule/build_kernel.h"
+#include "schedule/chain.h"
 #include "schedule/schedule.h"
 
 namespace tandem::schedule {
@@ -549,6 +550,7 @@ Scheduled schedule_one(const ir::Graph& graph, const Target& target) {
   std::vector<Group> groups;
   for (const Draft& draft : drafts.drafts)
     groups.push_back(build_kernel(plan, lowering, draft, drafts));
+  chain_products(plan, drafts, groups);
   return Emitter(plan, lowering, std::move(groups)).run(drafts);
 }
 
