@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 
+#include "base/flags.h"
 #include "schedule/axes.h"
 
 namespace tandem::schedule {
@@ -68,6 +69,7 @@ class Joiner {
  public:
   Joiner(sym::Pool& symbols, const ir::Sizes& rows, std::set<const Value*> inside)
       : rows_(rows), axes_(fresh_axes(symbols, rows)), inside_(std::move(inside)) {
+    joined_.is_chain = true;
     joined_.kernel.scalars = std::make_shared<loop::ScalarPool>(symbols);
     for (size_t i = 0; i < rows.size(); ++i) joined_.kernel.outer.push_back({axes_[i], rows[i]});
   }
@@ -192,8 +194,7 @@ class Chainer {
     if (overwritten_.count(number) != 0) return false;
     for (size_t i = 0; i < group.kernel.buffers.size(); ++i) {
       loop::Access access = group.kernel.buffers[i].access;
-      bool partial = group.buffer_values[i] == nullptr && access != loop::Access::scratch;
-      if (partial || access == loop::Access::read_write) return false;
+      if (group.buffer_values[i] == nullptr && access != loop::Access::scratch) return false;
     }
     return true;
   }
@@ -206,14 +207,41 @@ class Chainer {
     chain.products = 1;
     if (!fits(chain, first)) return chain;
     for (uint32_t i = first + 1; i < groups_.size(); ++i) {
-      if (!may_join(i) || !reads_chain(chain, i) || !fits(chain, i)) continue;
-      chain.members.push_back(i);
-      if (place_of(chain))
-        chain.products += is_product(groups_[i]) ? 1 : 0;
-      else
-        chain.members.pop_back();
+      if (!may_join(i) || !reads_chain(chain, i)) continue;
+      if (try_member(chain, i)) add_sources(chain, i);
     }
     return chain;
+  }
+
+  bool try_member(Chain& chain, uint32_t number) {
+    Chain longer = chain;
+    longer.members.push_back(number);
+    std::sort(longer.members.begin(), longer.members.end());
+    longer.products += is_product(groups_[number]) ? 1 : 0;
+    bool all_fit = std::all_of(longer.members.begin(), longer.members.end(),
+                               [&](uint32_t member) { return fits(longer, member); });
+    if (!all_fit || !place_of(longer)) return false;
+    chain = std::move(longer);
+    return true;
+  }
+
+  /// Other products that the member reads row by row, and no one else: the gradient of the weights
+  /// beside the weights.
+  void add_sources(Chain& chain, uint32_t member) {
+    for (uint32_t source : drafts_[member].depends) {
+      if (is_member(chain, source) || !may_join(source) || !is_product(groups_[source])) continue;
+      Chain longer = chain;
+      if (try_member(longer, source) && leaves_nothing(longer, source)) chain = std::move(longer);
+    }
+  }
+
+  bool leaves_nothing(const Chain& chain, uint32_t member) const {
+    const Group& group = groups_[member];
+    for (size_t i = 0; i < group.buffer_values.size(); ++i)
+      if (group.kernel.buffers[i].access == loop::Access::write &&
+          !is_inside(chain, group.buffer_values[i]))
+        return false;
+    return true;
   }
 
   bool is_member(const Chain& chain, uint32_t number) const {
@@ -356,9 +384,9 @@ class Chainer {
     std::set<const Value*> values = inside(chain);
     int64_t row = 0;
     for (const Value* value : values)
-      row += width_of(*value, chain.rows).constant().value_or(kAssumedLength) *
-             size_of(value->type.dtype);
-    if (row == 0 || row * kFewestChainRows > plan_.target.l2_bytes / 2) return false;
+      row = std::max(row, width_of(*value, chain.rows).constant().value_or(kAssumedLength) *
+                              size_of(value->type.dtype));
+    if (row == 0 || row * kFewestChainRows > plan_.target.l2_bytes / 4) return false;
     for (uint32_t member : chain.members)
       if (is_product(groups_[member]) && panel_bytes(groups_[member]) > plan_.target.l2_bytes / 4)
         return false;
@@ -405,6 +433,10 @@ class Chainer {
 }  // namespace
 
 void chain_products(const Plan& plan, const Drafts& drafts, std::vector<Group>& groups) {
+  std::vector<std::string> disabled = flag_disable();
+  bool is_asked_for =
+      std::find(disabled.begin(), disabled.end(), "chain_products") == disabled.end();
+  if (!flag_fusion() || !is_asked_for) return;
   Chainer(plan, drafts, groups).run();
 }
 

@@ -17,5 +17,8 @@ bool is_chain(const loop::Kernel& kernel);
 /// Tasks are blocks of rows. Rows of scratch and locals of a row become those of a block; each stage
 /// walks the block's rows. map_chain.cc
 void map_chain(loop::Kernel& kernel, const Target& target);
+/// Scratch that is written when other scratch has been read for the last time takes its place.
+/// share_scratch.cc
+void share_scratch(Group& group);
 
 }  // namespace tandem::schedule

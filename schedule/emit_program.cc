@@ -238,6 +238,7 @@ class Emitter {
   void add_launch(Group& group) {
     loop::Kernel& kernel = group.kernel;
     map_axes(kernel, plan_.target);
+    share_scratch(group);
     collect_sizes(kernel);
     abi::Launch launch;
     launch.kernel = kernel_number(kernel);

@@ -33,13 +33,14 @@ bool is_scratch(const Kernel& kernel, int32_t slot) {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Rows of a block: what a block keeps in scratch fills a quarter of the cache; blocks are about
-/// equal, and there are tasks enough.
+/// Rows of a block: a matrix of the block fills a quarter of the cache at most (share_scratch leaves
+/// one or two of them); blocks are about equal, and there are tasks enough.
 int64_t rows_of_block(const Kernel& kernel, const Target& target) {
   int64_t row = 1;
   for (const loop::Buffer& buffer : kernel.buffers)
     if (buffer.access == loop::Access::scratch)
-      row += buffer.elements.constant().value_or(kAssumedLength) * size_of(buffer.dtype);
+      row = std::max(row, buffer.elements.constant().value_or(kAssumedLength) *
+                              size_of(buffer.dtype));
   int64_t most = std::clamp(target.l2_bytes / 4 / row, kFewestChainRows, kMostChainRows);
   int64_t others = 1;
   for (size_t i = 0; i + 1 < kernel.outer.size(); ++i)

@@ -40,6 +40,7 @@ sym::Expr batch_split(GraphLowering& lowering, const ir::Value* value, const ir:
 struct Group {
   std::vector<Item*> items;
   bool is_library = false;
+  bool is_chain = false;  // products in a row: chain.h
   loop::Kernel kernel;
   std::vector<const ir::Value*>
       buffer_values;               // what each kernel buffer holds; null for scratch and partials
