@@ -2,9 +2,9 @@
 // values) stands a matrix that is larger than what goes in and comes out, and passes through memory
 // several times. Approach: groups become one kernel whose outer axes are those rows: a product, any
 // kernels of the rows, a product that sums along the rows. What only members read is a row of
-// scratch; map_axes works on blocks of rows, so that the matrix of a block stays in cache. Nothing is
-// asked of ops: a member reads, of what the chain computes, exactly its own row, which the addresses
-// say. Right factors are copied to panels for each block of rows, so they must be small.
+// scratch; map_axes works on blocks of rows, so that the matrix of a block stays in cache. Nothing
+// is asked of ops: a member reads, of what the chain computes, exactly its own row, which the
+// addresses say. Right factors are copied to panels for each block of rows, so they must be small.
 #include "schedule/chain.h"
 
 #include <algorithm>

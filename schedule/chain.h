@@ -14,9 +14,13 @@ void chain_products(const Plan& plan, const Drafts& drafts, std::vector<Group>& 
 
 /// Whether map_chain knows the kernel: several stages, products with columns of their own.
 bool is_chain(const loop::Kernel& kernel);
-/// Tasks are blocks of rows. Rows of scratch and locals of a row become those of a block; each stage
-/// walks the block's rows. map_chain.cc
+/// Tasks are blocks of rows. Rows of scratch and locals of a row become those of a block; each
+/// stage walks the block's rows. map_chain.cc
 void map_chain(loop::Kernel& kernel, const Target& target);
+/// Where the columns end that the stages after a product read of its result, for a block of rows in
+/// hand; nothing where all are read. visible_columns.cc
+std::optional<sym::Expr> visible_columns(const loop::Kernel& kernel, size_t product,
+                                         sym::Expr width, const loop::Axis& rows, sym::Expr height);
 /// Scratch that is written when other scratch has been read for the last time takes its place.
 /// share_scratch.cc
 void share_scratch(Group& group);

@@ -1,6 +1,6 @@
 // Mapping of joined products (chain.cc): a task owns a block of rows, the last outer axis, and runs
-// stage after stage over it. What was a number or a row of scratch for each row becomes a column or a
-// matrix of the block. Products copy their right factor to panels and keep sums in registers
+// stage after stage over it. What was a number or a row of scratch for each row becomes a column or
+// a matrix of the block. Products copy their right factor to panels and keep sums in registers
 // (map_product.cc); all other stages have lanes along the row.
 #include <algorithm>
 #include <array>
@@ -33,14 +33,14 @@ bool is_scratch(const Kernel& kernel, int32_t slot) {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Rows of a block: a matrix of the block fills a quarter of the cache at most (share_scratch leaves
-/// one or two of them); blocks are about equal, and there are tasks enough.
+/// Rows of a block: a matrix of the block fills a quarter of the cache at most (share_scratch
+/// leaves one or two of them); blocks are about equal, and there are tasks enough.
 int64_t rows_of_block(const Kernel& kernel, const Target& target) {
   int64_t row = 1;
   for (const loop::Buffer& buffer : kernel.buffers)
     if (buffer.access == loop::Access::scratch)
-      row = std::max(row, buffer.elements.constant().value_or(kAssumedLength) *
-                              size_of(buffer.dtype));
+      row = std::max(row,
+                     buffer.elements.constant().value_or(kAssumedLength) * size_of(buffer.dtype));
   int64_t most = std::clamp(target.l2_bytes / 4 / row, kFewestChainRows, kMostChainRows);
   int64_t others = 1;
   for (size_t i = 0; i + 1 < kernel.outer.size(); ++i)
@@ -71,8 +71,10 @@ class ChainMapper {
     for (size_t i = 0; i < scratch_rows_; ++i)
       if (is_scratch(kernel_, static_cast<int32_t>(i)))
         kernel_.buffers[i].elements = widths_[i] * height_;
+    std::vector<std::optional<Expr>> ends;
+    for (size_t i = 0; i < kernel_.stages.size(); ++i) ends.push_back(end_of(i));
     std::vector<Stage> stages;
-    for (Stage& stage : kernel_.stages) map(stage, stages);
+    for (size_t i = 0; i < ends.size(); ++i) map(kernel_.stages[i], ends[i], stages);
     kernel_.stages = std::move(stages);
   }
 
@@ -129,9 +131,18 @@ class ChainMapper {
     return rows_.index * widths_[number] + index;
   }
 
-  void map(Stage& stage, std::vector<Stage>& stages) {
+  /// Of a product of which later stages do not read all columns: where those end that they read.
+  std::optional<Expr> end_of(size_t number) const {
+    const Stage& stage = kernel_.stages[number];
+    if (!is_product(stage)) return std::nullopt;
+    return visible_columns(kernel_, number, stage.axes[0].extent, rows_, height_);
+  }
+
+  void map(Stage& stage, std::optional<Expr> end, std::vector<Stage>& stages) {
     if (is_product(stage)) {
-      std::vector<Stage> made = map_product_stage(kernel_, stage, block_of(stage), target_);
+      ProductBlock block = block_of(stage);
+      if (end) block.columns.extent = sym::min(block.columns.extent, *end);
+      std::vector<Stage> made = map_product_stage(kernel_, stage, block, target_);
       std::move(made.begin(), made.end(), std::back_inserter(stages));
       return;
     }

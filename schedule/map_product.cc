@@ -157,7 +157,8 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target&
   return blocks;
 }
 
-/// The product of one stage over a block of rows and a block of columns: the stages that it becomes.
+/// The product of one stage over a block of rows and a block of columns: the stages that it
+/// becomes.
 class ProductMapper {
  public:
   /// `tile`: its register tile; the extents of the axes are at most height and width.
@@ -269,8 +270,8 @@ class ProductMapper {
     std::vector<Axis> reduced = fresh(stage_.reduce_axes, map);
     Stage stage;
     stage.body = {{number, place(tiles, reduced), rewritten(value, map), false}};
-    bool crosses = !reduced.empty() &&
-                   runs_along(value, stage_.reduce_axes.back().index, columns_.index);
+    bool crosses =
+        !reduced.empty() && runs_along(value, stage_.reduce_axes.back().index, columns_.index);
     stage.axes = std::move(reduced);
     stage.axes.insert(stage.axes.begin(), tiles.number);
     stage.axes.push_back(tiles.position);

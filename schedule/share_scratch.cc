@@ -1,8 +1,8 @@
-// Problem: a mapped kernel has scratch for everything that one stage leaves for another, and all of it
-// at once is more than the cache holds. Approach: scratch lives from the stage that first stores it to
-// the last one that loads it. What begins to live where other scratch of its type has ended takes
-// over that buffer; in one stage too, where each element is read before it is written (at the same
-// index). In a kernel of one task's stages that is all there is to know.
+// Problem: a mapped kernel has scratch for everything that one stage leaves for another, and all of
+// it at once is more than the cache holds. Approach: scratch lives from the stage that first stores
+// it to the last one that loads it. What begins to live where other scratch of its type has ended
+// takes over that buffer; in one stage too, where each element is read before it is written (at the
+// same index). In a kernel of one task's stages that is all there is to know.
 #include <algorithm>
 #include <array>
 

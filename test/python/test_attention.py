@@ -11,20 +11,24 @@ from graphs import build
 
 OP = "%r = aten.scaled_dot_product_attention(%q, %k, %v, {mask}, 0.0, {causal}, enable_gqa={gqa})"
 
+SLOW_TO_INTERPRET = 20000  # elements of an operand
+
 # Sizes [batch, heads, heads of keys, rows, keys, width], the mask's declaration, causal.
 CASES = {
     "plain": ([2, 3, 3, 128, 128, 64], "", False),
-    "causal": ([1, 2, 2, 300, 300, 32], "", True),
+    "small": ([1, 2, 2, 40, 40, 32], "", False),
+    "causal": ([1, 2, 2, 160, 160, 32], "", True),
+    "causal_small": ([1, 2, 2, 70, 40, 32], "", True),
     "causal_wide": ([2, 2, 2, 70, 200, 32], "", True),
     "causal_tall": ([2, 2, 2, 200, 70, 32], "", True),
     "odd": ([2, 3, 3, 197, 197, 40], "", False),
-    "few_columns": ([2, 3, 3, 64, 37, 24], "", False),
-    "grouped": ([2, 8, 2, 96, 160, 32], "", True),
-    "bool_mask": ([2, 3, 3, 96, 96, 32], "bool[2, 1, 96, 96]", False),
+    "few_columns": ([1, 2, 2, 64, 37, 24], "", False),
+    "grouped": ([1, 4, 2, 48, 80, 32], "", True),
+    "bool_mask": ([2, 2, 2, 48, 48, 32], "bool[2, 1, 48, 48]", False),
     "key_mask": ([2, 3, 3, 96, 80, 32], "bool[2, 1, 1, 80]", False),
-    "bias": ([2, 3, 3, 96, 96, 32], "f32[3, 96, 96]", False),
-    "one_head": ([1, 1, 1, 256, 256, 64], "", True),
-    "long": ([1, 1, 1, 64, 1500, 64], "", False),
+    "bias": ([2, 2, 2, 48, 48, 32], "f32[2, 48, 48]", False),
+    "one_head": ([1, 1, 1, 150, 150, 64], "", True),
+    "long": ([1, 1, 1, 64, 1500, 64], "", False),  # sums that the library computes
 }
 
 
@@ -85,6 +89,8 @@ def check_bits(inputs, lines, arguments, actual, monkeypatch, **options):
     with monkeypatch.context() as alone:
         alone.setenv("TANDEM_DISABLE", "chain_products")
         assert same(build(inputs, lines, **options).run(arguments), actual)
+    if max(t.numel() for t in arguments) > SLOW_TO_INTERPRET:
+        return
     interpreted = build(inputs, lines, interpret=True, **options).run(arguments)
     for a, b in zip(interpreted, actual):
         # exp of the C library and of emitted code may differ in the last place.
@@ -98,7 +104,7 @@ def test_forward(name, monkeypatch):
     tensors, mask = tensors_of(case)
     arguments = tensors + ([] if mask is None else [mask])
     executable = build(inputs, lines)
-    assert executable.counts["instructions"] == (3 if name == "long" else 1)
+    assert executable.counts["instructions"] == (4 if name == "long" else 1)
     actual = executable.run(arguments)
     expected = eager(case, [t.double() for t in tensors], mask)
     torch.testing.assert_close(actual[0].double(), expected, rtol=2e-5, atol=2e-5)
@@ -195,7 +201,9 @@ def test_dropout_drops_the_same_backward():
     torch.manual_seed(0)
     q, k, tangent = (torch.randn(2, 3, size, size) for _ in range(3))
     v = torch.eye(size).expand(2, 3, size, size).contiguous()
-    kept, *gradients = build(inputs, lines, gradients="tangents").run([q, k, v, tangent])
+    executable = build(inputs, lines, gradients="tangents")
+    known = {"q": q, "k": k, "v": v, "seed": 11, "tangent0": tangent}
+    kept, *gradients = executable.run([known[name] for name in executable.inputs])
     mask = kept != 0
     assert 0.7 < mask.double().mean() < 0.8
     leaves = [t.double().requires_grad_() for t in (q, k, v)]
