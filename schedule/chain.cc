@@ -196,7 +196,18 @@ class Chainer {
       loop::Access access = group.kernel.buffers[i].access;
       if (group.buffer_values[i] == nullptr && access != loop::Access::scratch) return false;
     }
-    return true;
+    return !is_empty(group.kernel) && (!is_product(group) || has_small_panel(group));
+  }
+
+  static bool is_empty(const Kernel& kernel) {
+    auto none = [](const std::vector<loop::Axis>& axes) {
+      return std::any_of(axes.begin(), axes.end(),
+                         [](const loop::Axis& axis) { return axis.extent == Expr(0); });
+    };
+    return none(kernel.outer) ||
+           std::any_of(kernel.stages.begin(), kernel.stages.end(), [&](const Stage& stage) {
+             return none(stage.axes) || none(stage.reduce_axes);
+           });
   }
 
   Chain grown(uint32_t first) {
@@ -220,7 +231,7 @@ class Chainer {
     longer.products += is_product(groups_[number]) ? 1 : 0;
     bool all_fit = std::all_of(longer.members.begin(), longer.members.end(),
                                [&](uint32_t member) { return fits(longer, member); });
-    if (!all_fit || !place_of(longer)) return false;
+    if (!all_fit || !stays_in_cache(longer) || !place_of(longer)) return false;
     chain = std::move(longer);
     return true;
   }
@@ -380,26 +391,27 @@ class Chainer {
   }
 
   bool is_worth_it(const Chain& chain) const {
-    if (chain.products < 2) return false;
-    std::set<const Value*> values = inside(chain);
-    int64_t row = 0;
-    for (const Value* value : values)
-      row = std::max(row, width_of(*value, chain.rows).constant().value_or(kAssumedLength) *
-                              size_of(value->type.dtype));
-    if (row == 0 || row * kFewestChainRows > plan_.target.l2_bytes / 4) return false;
-    for (uint32_t member : chain.members)
-      if (is_product(groups_[member]) && panel_bytes(groups_[member]) > plan_.target.l2_bytes / 4)
-        return false;
-    return true;
+    return chain.products >= 2 && !inside(chain).empty();
   }
 
-  static int64_t panel_bytes(const Group& group) {
+  /// Whether a block of rows is small enough for what stays inside.
+  bool stays_in_cache(const Chain& chain) const {
+    int64_t row = 0;
+    for (const Value* value : inside(chain))
+      row = std::max(row, width_of(*value, chain.rows).constant().value_or(kAssumedLength) *
+                              size_of(value->type.dtype));
+    return row * kFewestChainRows <= plan_.target.l2_bytes / 4;
+  }
+
+  /// Of the right factor: it is copied for each block of rows.
+  bool has_small_panel(const Group& group) const {
     const Stage& stage = group.kernel.stages[0];
+    if (group.kernel.outer.empty()) return false;
     int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype) *
                     group.kernel.outer.back().extent.constant().value_or(kAssumedLength);
     for (const loop::Axis& axis : stage.reduce_axes)
       bytes *= axis.extent.constant().value_or(kAssumedLength);
-    return bytes;
+    return bytes <= plan_.target.l2_bytes / 4;
   }
 
   // --- joining

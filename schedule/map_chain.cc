@@ -157,9 +157,9 @@ class ChainMapper {
     block.columns = stage.axes[0];
     block.height = height_;
     block.width = stage.axes[0].extent;
-    std::vector<Val> right{stage.reductions[0].inputs[1]};
-    for (Val part : loop::reachable(right))
-      if (sym::depends_on(part->index, rows_.index)) block.left = 1;
+    std::vector<Val> first{stage.reductions[0].inputs[0]};
+    for (Val part : loop::reachable(first))
+      if (sym::depends_on(part->index, block.columns.index)) block.left = 1;
     return block;
   }
 

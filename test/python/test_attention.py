@@ -235,3 +235,28 @@ def test_layers_of_rows(monkeypatch):
     with monkeypatch.context() as alone:
         alone.setenv("TANDEM_DISABLE", "chain_products")
         assert same(build(inputs, lines).run(tensors), actual)
+
+
+@pytest.mark.parametrize("sizes", [(0, 32, 32, 32), (64, 0, 32, 32), (64, 32, 0, 32), (64, 32, 32, 0)])
+def test_empty(sizes):
+    rows, width, middle, out = sizes
+    inputs = f"%x: f32[{rows}, {width}], %w: f32[{width}, {middle}], %u: f32[{middle}, {out}]"
+    lines = ["%y = aten.mm(%x, %w)", "%z = aten.relu(%y)", "%r = aten.mm(%z, %u)"]
+    tensors = [torch.randn(rows, width), torch.randn(width, middle), torch.randn(middle, out)]
+    expected = torch.relu(tensors[0] @ tensors[1]) @ tensors[2]
+    assert torch.equal(build(inputs, lines).run(tensors)[0], expected)
+
+
+def test_projection_of_one_head(monkeypatch):
+    """A large product that reads the chain's rows does not keep the rest from being joined."""
+    inputs = ", ".join(f"%{n}: f32[2, 64, 32]" for n in "qkv") + ", %w: f32[32, 4096]"
+    lines = ["%s = aten.scaled_dot_product_attention(%q, %k, %v)", "%r = aten.matmul(%s, %w)"]
+    torch.manual_seed(0)
+    tensors = [torch.randn(2, 64, 32) for _ in range(3)] + [torch.randn(32, 4096)]
+    executable = build(inputs, lines)
+    assert executable.counts["instructions"] == 2
+    q, k, v, w = (t.double() for t in tensors)
+    expected = F.scaled_dot_product_attention(q, k, v) @ w
+    actual = executable.run(tensors)
+    torch.testing.assert_close(actual[0].double(), expected, rtol=1e-4, atol=1e-4)
+    check_bits(inputs, lines, tensors, actual, monkeypatch)
