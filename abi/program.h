@@ -86,7 +86,8 @@ enum class LibraryOp : uint8_t {
   convolution_backward_data,
   /// args: grad_out, x, out = grad of weight
   convolution_backward_weights,
-  /// args: x; out: i64 of x's sizes, the place of each element in its sorted row; see RankParams
+  /// args: x; out: i64 or i32 of x's sizes, the place of each element in its sorted row; see
+  /// RankParams
   rank,
 };
 

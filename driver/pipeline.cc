@@ -74,9 +74,21 @@ std::vector<std::string_view> pass_names() {
   return names;
 }
 
+namespace {
+
+/// Backward of a custom function: reverse mode writes its nodes into the joint graph.
+void prepare_body(ir::Graph& body, PassCtx& ctx) {
+  run_pass(body, kFunctionalize, ctx);
+  run_pass(body, kDecomposeComposite, ctx);
+}
+
+}  // namespace
+
 void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx) {
   if (options.freeze && !options.gradients.empty())
     throw UserError("a program with frozen weights has no gradients: freeze is for inference");
+  for (const std::unique_ptr<ir::Graph>& body : graph.module().graphs())
+    if (body.get() != &graph) prepare_body(*body, ctx);
   run_pass(graph, kFunctionalize, ctx);
   if (options.freeze) run_pass(graph, kFreeze, ctx);
   run_pass(graph, kDecomposeComposite, ctx);

@@ -21,6 +21,10 @@ class Call;
 /// Types of the results of a call; throws UserError on arguments that the op does not accept.
 using TypeRule = std::vector<Type> (*)(const Call&);
 
+/// What an autocast region does with the float operands of a call: nothing, casts them to its
+/// 16-bit type, to f32, or to the widest of theirs.
+enum class Autocast : uint8_t { none, lower, full, promote };
+
 struct Op {
   Schema schema;
   TypeRule types = nullptr;
@@ -28,6 +32,7 @@ struct Op {
   /// For in-place and out= variants: the op they derive from, and the parameter that receives the
   /// result.
   const Op* functional = nullptr;
+  Autocast autocast = Autocast::none;
 
   std::string name() const { return schema.dotted_name(); }
   bool is_view() const { return schema.is_view(); }

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/diagnostic.h"
+#include "ir/autocast.h"
 #include "ir/builder.h"
 #include "ir/lexer.h"
 #include "ir/text.h"
@@ -250,6 +251,13 @@ class Parser {
     for (const Diagnostic& problem : error.problems()) problems_.add(problem.text, at);
   }
 
+  /// The type that `{autocast bf16}` behind the call at hand names.
+  std::optional<DType> autocast_ahead() const {
+    for (size_t ahead = 0; at("{") && !(peek(ahead).text == "}"); ++ahead)
+      if (peek(ahead).text == "autocast") return dtype_from_name(peek(ahead + 1).text);
+    return std::nullopt;
+  }
+
   /// What `loc` says at the end of the line.
   std::string_view place_ahead(int line) const {
     size_t ahead = 0;
@@ -314,7 +322,13 @@ class Parser {
     std::vector<Keyword> keywords;
     for (const std::pair<std::string, Arg>& entry : named)
       keywords.emplace_back(entry.first, entry.second);
-    return Builder(*graph_).call(op, std::move(positional), std::move(keywords));
+    Builder builder(*graph_);
+    if (std::optional<DType> dtype = autocast_ahead(); dtype && found != nullptr) {
+      std::vector<Arg> args = complete_args(*found, std::move(positional), std::move(keywords));
+      ir::autocast(builder, *found, args, *dtype);
+      return builder.call(*found, std::move(args));
+    }
+    return builder.call(op, std::move(positional), std::move(keywords));
   }
 
   void bind_results(Node& node, const std::vector<Written>& written, int line) {
@@ -441,6 +455,9 @@ class Parser {
       node.no_grad = true;
     } else if (word == "backward") {
       node.backward = true;
+    } else if (word == "autocast") {  // build has made its casts
+      std::optional<DType> dtype = dtype_from_name(expect(Kind::name, "a dtype"));
+      if (dtype != DType::bf16 && dtype != DType::f16) fail("autocast is to bf16 or f16");
     } else if (word == "region") {
       node.region = static_cast<int32_t>(integer());
     } else if (word == "must_recompute") {

@@ -364,7 +364,8 @@ const OpDef kAsStridedScatter{
     // Integers only: eager's gradient of self is non-zero exactly where it was overwritten, which
     // is wrong.
     .samples = {"$[12], $[3, 2], [3, 2], [4, 1]", "$[3, 4], $[2, 2], [2, 2], [1, 4], 1"},
-    .sample_dtypes = DTypes::integers};
+    .sample_dtypes = DTypes::integers,
+    .out = true};
 const OpDef kStridedScatter{
     .schema =
         "tandem::strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt "

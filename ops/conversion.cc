@@ -75,7 +75,8 @@ const OpDef kLiftFreshCopy{.schema = "aten::lift_fresh_copy(Tensor self) -> Tens
                            .decompose = [](Builder& b, const Call& c) -> Tensors {
                              return {call(b, "aten.clone", {self_of(b, c)})};
                            },
-                           .samples = {"$[3, 4]", "$[]"}};
+                           .samples = {"$[3, 4]", "$[]"},
+                           .out = true};
 
 /// Sizes and dtype are known here and now; strides, devices and layouts are not compared.
 const OpDef kAssertMetadata{
@@ -118,7 +119,7 @@ TANDEM_COPY(kAliasCopy, "alias_copy(Tensor self) -> Tensor", true, "$[3, 4]");
 TANDEM_COPY(kViewCopy, "view_copy(Tensor self, SymInt[] size) -> Tensor", true, "$[2, 6], [3, -1]",
             "$[4], [3]");
 TANDEM_COPY(kExpandCopy,
-            "expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor", false,
+            "expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor", true,
             "$[3, 1], [3, 4]");
 TANDEM_COPY(kPermuteCopy, "permute_copy(Tensor self, int[] dims) -> Tensor", true,
             "$[2, 3, 4], [2, 0, 1]");

@@ -20,7 +20,8 @@ const OpDef kClone{
     .vjp = same_vjp,
     .samples = {"$[3, 4]", "$[]", "$[4, 3]{1, 4}"},
     .sample_dtypes = DTypes::all,
-    .pointwise = true};
+    .pointwise = true,
+    .out = true};
 const OpDef kContiguous{
     .schema =
         "aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> "

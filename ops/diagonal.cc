@@ -153,7 +153,8 @@ const OpDef kDiagonalBackward{
       Diagonal d = diagonal_of(c, c.result()->type.rank());
       return {{"grad_output", call(b, "aten.diagonal", {g[0], d.offset, d.dim1, d.dim2})}};
     },
-    .samples = {"$[3], [3, 4], 0, 0, 1", "$[3, 2], [2, 3, 4], 1, 0, 2", "$[2], [4, 3], -2, 0, 1"}};
+    .samples = {"$[3], [3, 4], 0, 0, 1", "$[3, 2], [2, 3, 4], 1, 0, 2", "$[2], [4, 3], -2, 0, 1"},
+    .out = true};
 
 /// Of diag_embed: the diagonal of its result.
 Diagonal embedded(const Call& c) { return diagonal_of(c, c.type("self").rank() + 1); }
@@ -179,7 +180,8 @@ const OpDef kDiagEmbed{
     },
     .samples = {"$[3]", "$[2, 3]", "$[2, 3], 1", "$[2, 3], -2, 0, 2", "$[2, 3], 1, 1, 0", "$[0]",
                 "$[2, 3], 0, 1, 1", "$[5]:special"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .out = true};
 
 // --- by other names
 // -------------------------------------------------------------------------------
@@ -218,6 +220,7 @@ const OpDef kTrace{.schema = "aten::trace(Tensor self) -> Tensor",
                    .types = [](const Call& c) -> Types {
                      if (c.type("self").rank() != 2)
                        c.fail(c.describe("self") + " must have 2 dimensions");
+                     need_number(c, "self");
                      DType dtype = c.type("self").dtype;
                      return {ir::Type::tensor(is_float(dtype) ? dtype : DType::i64, {})};
                    },
@@ -332,7 +335,8 @@ const OpDef kUnfoldBackward{
                 "$[2, 8, 2], [3, 8], -2, 2, "
                 "1",
                 "$[1, 5], [5], 0, 5, 1", "$[2, 1, 3, 4], [2, 6, 3], 1, 4, 3",
-                "$[3, 40, 2], [4, 40], 0, 2, 1"}};
+                "$[3, 40, 2], [4, 40], 0, 2, 1"},
+    .out = true};
 
 const OpDef* const kOps[] = {&kDiagonal,  &kLinalgDiagonal, &kDiagonalScatter, &kDiagonalBackward,
                              &kDiagEmbed, &kDiag,           &kDiagflat,        &kTrace,

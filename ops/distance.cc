@@ -50,19 +50,20 @@ const OpDef kCdistForward{
     .schema = "aten::_cdist_forward(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor",
     .types = all_pairs_types,
     .decompose = all_pairs,
-    .samples = {"f32[3, 4], f32[5, 4], 2.0, none", "f64[2, 3, 4], f64[2, 5, 4], 1.0, none"}};
+    .samples = {"f32[3, 4], f32[5, 4], 2.0, none", "f64[2, 3, 4], f64[2, 5, 4], 1.0, none"},
+    .out = true};
 const OpDef kEuclidean{.schema = "aten::_euclidean_dist(Tensor x1, Tensor x2) -> Tensor",
                        .types = all_pairs_types,
                        .decompose = all_pairs,
-                       .samples = {"f64[3, 4], f64[5, 4]", "f64[2, 3, 4], f64[2, 5, 4]"}};
+                       .samples = {"f64[3, 4], f64[5, 4]", "f64[2, 3, 4], f64[2, 5, 4]"},
+                       .out = true};
 
 const OpDef kPairwise{.schema =
                           "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float "
                           "eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor",
                       .types = [](const Call& c) -> Types {
                         Sizes sizes = broadcast(c, c.type("x1").sizes, c.type("x2").sizes);
-                        DType dtype = common_dtype(c, {"x1", "x2"});
-                        if (!is_float(dtype)) c.fail("needs floats");
+                        DType dtype = to_float(common_dtype(c, {"x1", "x2"}));
                         if (sizes.empty()) return {ir::Type::tensor(dtype, {})};
                         sizes.back() = 1;
                         if (!c.boolean("keepdim")) sizes.pop_back();

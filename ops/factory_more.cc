@@ -31,7 +31,7 @@ Types like(const Call& c) {
   return {ir::Type::tensor(c.dtype("dtype", c.type("self").dtype), c.type("self").sizes)};
 }
 
-Tensors filled(Builder& b, const Call& c, Operand value) {
+Tensors filled(Builder& b, const Call& c, const Operand& value) {
   const ir::Type& type = c.result()->type;
   return {call(b, "aten.full", {type.sizes, value, type.dtype})};
 }

@@ -7,6 +7,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "ops/autocast.h"
+
 namespace tandem::ops {
 namespace {
 
@@ -55,6 +59,7 @@ std::vector<Family> all_families() {
       compare_family(),
       copy_family(),
       host_family(),
+      custom_gradient_family(),
       factory_more_family(),
       diagonal_family(),
       join_family(),
@@ -89,6 +94,14 @@ std::string inplace_name(const std::string& name) {
                                      : name.substr(0, dunder) + "::__i" + name.substr(dunder + 4);
 }
 
+/// Types of the functional form. Its first parameter may be named otherwise (dropout's `input`);
+/// then its rules see its own call.
+std::vector<ir::Type> functional_types(const ir::Call& call) {
+  const ir::Op& functional = *call.op().functional;
+  bool same_names = functional.schema.params[0].name == call.op().schema.params[0].name;
+  return functional.types(same_names ? call : ir::Call(functional, call.args()));
+}
+
 /// `add_.Tensor(Tensor(a!) self, …) -> Tensor(a!)`: the result is self, so its dtype and sizes are
 /// self's.
 void add_inplace(ir::OpTable& table, const ir::Op& functional) {
@@ -96,13 +109,14 @@ void add_inplace(ir::OpTable& table, const ir::Op& functional) {
   op.schema.name = inplace_name(op.schema.name);
   if (std::string_view overload = functional.def->inplace_as; !overload.empty())
     op.schema.overload = overload == "default" ? "" : overload;
+  op.schema.params[0].name = "self";
   op.schema.params[0].alias = "a";
   op.schema.params[0].mutates = true;
   op.schema.results[0].alias = "a";
   op.schema.results[0].mutates = true;
   op.types = [](const ir::Call& call) -> std::vector<ir::Type> {
-    const ir::Type& self = call.type(call.op().schema.params[0].name);
-    std::vector<ir::Type> types = call.op().functional->types(call);
+    const ir::Type& self = call.type("self");
+    std::vector<ir::Type> types = functional_types(call);
     if (types[0].sizes != self.sizes)
       call.fail(fmt::format("the result {} does not fit into self {}", to_string(types[0]),
                             to_string(self)));
@@ -140,7 +154,8 @@ void add_out(ir::OpTable& table, const ir::Op& functional) {
 }
 
 void add(ir::OpTable& table, ir::Schema schema, const OpDef& def) {
-  const ir::Op& op = table.add({std::move(schema), def.types, &def, nullptr});
+  const ir::Autocast autocast = autocast_of(schema);
+  const ir::Op& op = table.add({std::move(schema), def.types, &def, nullptr, autocast});
   if (def.inplace) add_inplace(table, op);
   if (def.out) add_out(table, op);
 }
@@ -201,7 +216,8 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
       problems.push_back(op.name() + " has no gradient and gives no reason");
     if (op.is_view() && def.scatter == nullptr && def.scatter_part == nullptr)
       problems.push_back(op.name() + " is a view without a scatter rule");
-    if (def.samples.empty() && !is_effect) problems.push_back(op.name() + " has no samples");
+    const bool has_graph = std::any_of(op.schema.params.begin(), op.schema.params.end(), [](const ir::Param& param) { return param.name == "body"; });
+    if (def.samples.empty() && !is_effect && !has_graph) problems.push_back(op.name() + " has no samples");
   }
   return problems;
 }

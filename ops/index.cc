@@ -87,6 +87,7 @@ const OpDef kEmbedding{
     },
     .samples = {"$[5, 4], i64[3]:index(5)", "$[7, 3], i64[2, 3]:index(7), 2",
                 "$[5, 4], i64[]:index(5)", "$[5, 4], i64[0]", "$[5, 33], i32[9]:index(5), 1"},
+    .out = true,
     .can_fail = true};
 
 /// 1 / (how often row i's index occurs), one a source row.
@@ -143,6 +144,7 @@ const OpDef kEmbeddingBackward{
     .samples = {"$[3, 4], i64[3]:index(5), 5, -1, false",
                 "$[2, 3, 4], i64[2, 3]:index(4), 4, 1, false",
                 "$[9, 40], i64[9]:index(3), 3, -1, false"},
+    .out = true,
     .can_fail = true};
 
 // --- gather, index_select
@@ -200,6 +202,7 @@ const OpDef kGather{
                 "$[5], -1, i64[7]:index(5)", "$[3, 4], 0, i64[0, 4]", "$[], 0, i64[]:index(1)",
                 "$[2, 3, 40], 1, i64[2, 5, 33]:index(3)"},
     .sample_dtypes = DTypes::all,
+    .out = true,
     .can_fail = true};
 
 const OpDef kIndexSelect{
@@ -229,6 +232,7 @@ const OpDef kIndexSelect{
     .samples = {"$[3, 4], 0, i64[5]:index(3)", "$[3, 4], -1, i64[2]:index(4)", "$[3, 4], 1, i64[0]",
                 "$[2, 3, 40], 1, i32[4]:index(3)", "$[5], 0, i64[]:index(5)"},
     .sample_dtypes = DTypes::all,
+    .out = true,
     .can_fail = true};
 
 // --- scatter
@@ -346,6 +350,7 @@ const OpDef kScatterAdd{
                 "$[], 0, i64[]:index(1), $[]", "$[3, 4], 0, i64[0, 4], $[0, 4]"},
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
+    .out = true,
     .can_fail = true};
 const OpDef kScatterSrc{
     .schema = "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
@@ -417,6 +422,7 @@ const OpDef kIndexAdd{
                 "$[3, 40], 0, i64[5]:index(3), $[5, 40], alpha=2", "$[3, 4], 0, i64[0], $[0, 4]"},
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
+    .out = true,
     .can_fail = true};
 
 const OpDef* const kOps[] = {&kEmbedding,   &kEmbeddingBackward, &kGather,

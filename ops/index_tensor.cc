@@ -270,6 +270,7 @@ const OpDef kIndexPut{
                 "$[5, 4], [bool[5]], $[1, 4], false", "$[5, 4], [bool[4]], $[], false"},
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
+    .out = true,
     .can_fail = true};
 
 // --- without checks

@@ -41,7 +41,7 @@ Types fill_types(const Call& c) {
 }
 Tensors index_fill(Builder& b, const Call& c) {
   Tensor self = self_of(b, c);
-  Sizes sizes = self.sizes();
+  const Sizes& sizes = self.sizes();
   Tensor rows = self.rank() == 0 ? reshape(self, {1}) : self;
   int64_t dim = self_dim(c);
   Tensor index = wrapped_index(c, tensor(b, c, "index"), rows.size(dim));
@@ -147,6 +147,7 @@ const OpDef kIndexReduce{
           std::string reduce = c.string("reduce");
           if (reduce != "prod" && reduce != "mean" && reduce != "amax" && reduce != "amin")
             c.fail(fmt::format("reduce \"{}\" is none of prod, mean, amax, amin", reduce));
+          if (reduce == "mean" && !c.boolean("include_self")) need_number(c, "self");
           return slices_types(c);
         },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
@@ -329,7 +330,7 @@ const OpDef kScatterReduce{
                 "$[3, 4], 1, i64[3, 6]:index(4), $[3, 6], \"amin\", include_self=false",
                 "$[], 0, i64[]:index(1), $[], \"amax\"", "$[3, 4], 0, i64[0, 4], $[0, 4], \"prod\"",
                 "$[3], 0, i64[3]:index(3), $[3], \"none\"",
-                "$[3], 0, i64[5]:index(3), $[5], \"max\""},
+                "i64[3], 0, i64[5]:index(3), i64[5], \"max\""},
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
     .can_fail = true};
@@ -401,6 +402,7 @@ const OpDef kPut{
                 "$[5], i64[0], $[0]", "$[5], i64[2]:index(5), $[3]",
                 "$[3, 4], i64[2, 3]:index(12), $[6], true"},
     .inplace = true,
+    .out = true,
     .can_fail = true};
 
 /// dim none: both flat. Else all other dimensions broadcast.

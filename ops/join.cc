@@ -438,7 +438,7 @@ const OpDef kRot90{
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       auto [from, into] = turned_dims(c);
       Tensor x = self_of(b, c);
-      auto flip = [&](std::vector<int64_t> dims) { return call(b, "aten.flip", {x, dims}); };
+      auto flip = [&](const std::vector<int64_t>& dims) { return call(b, "aten.flip", {x, dims}); };
       switch (quarter_turns(c)) {
         case 1: return {transpose(flip({into}), from, into)};
         case 2: return {flip({from, into})};

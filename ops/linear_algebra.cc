@@ -78,10 +78,14 @@ const OpDef kMv{.schema = "aten::mv(Tensor self, Tensor vec) -> Tensor",
                 .sample_dtypes = DTypes::numbers,
                 .out = true};
 
-/// beta self + alpha product; beta 0 ignores self, NaN included.
+/// beta self + alpha product, with whole alpha and beta for integers; beta 0 ignores self, NaN
+/// included.
 Tensor scaled_sum(Builder& b, const Call& c, Tensor product) {
   auto scaled = [&](Tensor x, std::string_view by) {
-    return c.arg(by) == ir::Arg(Expr(1)) ? x : call(b, "aten.mul.Scalar", {x, c.arg(by)});
+    const double* number = std::get_if<double>(&c.arg(by));
+    bool truncates = number != nullptr && !is_float(x.dtype());
+    Operand factor = truncates ? Operand(static_cast<int64_t>(*number)) : Operand(c.arg(by));
+    return c.arg(by) == ir::Arg(Expr(1)) ? x : call(b, "aten.mul.Scalar", {x, factor});
   };
   Tensor result = scaled(product, "alpha");
   bool ignores = c.floating("beta") == 0;
@@ -93,10 +97,6 @@ Types added_types(const Call& c, const ir::Type& product) {
   if (broadcast(c, c.type("self").sizes, product.sizes) != product.sizes)
     c.fail(fmt::format("{} does not broadcast to the product {}", c.describe("self"),
                        to_string(product)));
-  if (!is_float(product.dtype))
-    for (std::string_view name : {"alpha", "beta"})
-      if (std::holds_alternative<double>(c.arg(name)))
-        c.fail(c.describe(name) + " must be an integer for a product of integers");
   return {product};
 }
 const OpDef kAddmv{
@@ -145,10 +145,12 @@ const OpDef kAddr{.schema =
                       "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar "
                       "alpha=1) -> Tensor",
                   .types = [](const Call& c) -> Types {
-                    need_factor(c, "vec1", 1);
-                    need_factor(c, "vec2", 1);
-                    need_number(c, "self");
+                    need_rank(c, "vec1", 1, 1);
+                    need_rank(c, "vec2", 1, 1);
                     DType dtype = common_dtype(c, {"self", "vec1", "vec2"});
+                    for (std::string_view name : {"alpha", "beta"})
+                      if (!is_float(dtype) && std::holds_alternative<double>(c.arg(name)))
+                        c.fail(c.describe(name) + " must be an integer for a product of integers");
                     return added_types(c, ir::Type::tensor(dtype, {c.type("vec1").sizes[0],
                                                                    c.type("vec2").sizes[0]}));
                   },
@@ -314,8 +316,8 @@ const OpDef kBilinear{
         "Tensor",
     .types = [](const Call& c) -> Types {
       need_rank(c, "weight", 3, 3);
-      need_same_dtype(c, {"input1", "input2", "weight"});
-      need_float(c, "input1");
+      need_same_dtype(c, {"input1", "input2", "weight", "bias"});
+      need_number(c, "input1");
       const Sizes& w = c.type("weight").sizes;
       Sizes left = c.type("input1").sizes;
       const Sizes& right = c.type("input2").sizes;
@@ -405,7 +407,8 @@ Types chain_types(const Call& c, bool vectors) {
     if (type.rank() != 2 && !(vectors && end && type.rank() == 1))
       c.fail(fmt::format("tensor {} of {} must have 2 dimensions", i, to_string(type)));
     if (type.dtype != values[0]->type.dtype) c.fail("tensors must have the same dtype");
-    if (type.dtype == DType::boolean) c.fail("a product of bool tensors is not defined");
+    if (values.size() > 1 && type.dtype == DType::boolean)
+      c.fail("a product of bool tensors is not defined");
     if (i == 0) {
       sizes = type.sizes;
       continue;
@@ -442,7 +445,6 @@ const OpDef kMultiDot{
 
 Types power_types(const Call& c) {
   const ir::Type& self = c.type("self");
-  need_float(c, "self");
   if (self.rank() < 2) c.fail(c.describe("self") + " must have at least 2 dimensions");
   need_equal(c, self.sizes[self.rank() - 1], self.sizes[self.rank() - 2]);
   if (c.constant("n") < 0)

@@ -149,14 +149,16 @@ const OpDef kMm{.schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
                 .fast = {{RouteKind::matmul, library_declines}},
                 .samples = {"$[3, 4], $[4, 5]", "$[0, 4], $[4, 5]", "$[3, 0], $[0, 5]",
                             "$[4, 3]{1, 4}, $[3, 2]", "$[65, 130], $[130, 33]",
-                            "$[70, 65]{1, 70}, $[65, 130]{1, 65}"}};
+                            "$[70, 65]{1, 70}, $[65, 130]{1, 65}"},
+                .out = true};
 const OpDef kBmm{.schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
                  .types = product_types<3>,
                  .lower = product,
                  .vjp = product_vjp,
                  .fast = {{RouteKind::matmul, library_declines}},
                  .samples = {"$[2, 3, 4], $[2, 4, 5]", "$[0, 3, 4], $[0, 4, 5]",
-                             "$[2, 3, 0], $[2, 0, 5]", "$[7, 17, 33], $[7, 33, 9]"}};
+                             "$[2, 3, 0], $[2, 0, 5]", "$[7, 17, 33], $[7, 33, 9]"},
+                 .out = true};
 const OpDef kAddmm{
     .schema =
         "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> "
@@ -166,7 +168,9 @@ const OpDef kAddmm{
     .vjp = add_product_vjp,
     .fast = {{RouteKind::matmul, library_declines}},
     .samples = {"$[5], $[3, 4], $[4, 5]", "$[3, 5], $[3, 4], $[4, 5], beta=0.5, alpha=2",
-                "$[3, 1], $[3, 4], $[4, 5]", "$[5], $[3, 0], $[0, 5]"}};
+                "$[3, 1], $[3, 4], $[4, 5]", "$[5], $[3, 0], $[0, 5]"},
+    .inplace = true,
+    .out = true};
 const OpDef kBaddbmm{.schema =
                          "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar "
                          "beta=1, Scalar alpha=1) -> "
@@ -176,7 +180,9 @@ const OpDef kBaddbmm{.schema =
                      .vjp = add_product_vjp,
                      .fast = {{RouteKind::matmul, library_declines}},
                      .samples = {"$[2, 3, 5], $[2, 3, 4], $[2, 4, 5]",
-                                 "$[5], $[2, 3, 4], $[2, 4, 5], beta=0.5, alpha=2"}};
+                                 "$[5], $[2, 3, 4], $[2, 4, 5], beta=0.5, alpha=2"},
+                     .inplace = true,
+                     .out = true};
 
 // --- matmul and linear: products of any rank
 // -------------------------------------------------------
@@ -232,7 +238,8 @@ const OpDef kMatmul{
     .types = matmul_types,
     .decompose = matmul_decompose,
     .samples = {"$[3, 4], $[4, 5]", "$[4], $[4]", "$[2, 3, 4], $[4]", "$[4], $[2, 4, 5]",
-                "$[2, 1, 3, 4], $[5, 4, 2]", "$[2, 3, 4], $[4, 5]"}};
+                "$[2, 1, 3, 4], $[5, 4, 2]", "$[2, 3, 4], $[4, 5]"},
+    .out = true};
 
 const OpDef kLinear{
     .schema = "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
@@ -262,7 +269,8 @@ const OpDef kLinear{
       return {reshape(y, c.result()->type.sizes)};
     },
     .samples = {"$[3, 4], $[5, 4], $[5]", "$[2, 3, 4], $[5, 4]", "$[4], $[5, 4], $[5]",
-                "$[0, 4], $[5, 4], $[5]"}};
+                "$[0, 4], $[5, 4], $[5]"},
+    .out = true};
 
 const OpDef* const kOps[] = {&kMm, &kBmm, &kAddmm, &kBaddbmm, &kMatmul, &kLinear};
 

@@ -57,7 +57,8 @@ const OpDef kUniform{
       return {as_result(c, uniform(b, result_sizes(c)) * (c.floating("to") - from) + from)};
     },
     .samples = {"$[3, 4]", "$[3, 4], -2.0, 5.0", "$[0]", "$[3], 2.0, 1.0", "i64[3]"},
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 const OpDef kNormalFunctional{
     .schema =
         "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? "
@@ -91,7 +92,8 @@ const OpDef kExponential{
       return {as_result(c, drawn * (-1 / c.floating("lambd")))};
     },
     .samples = {"$[3, 4]", "$[3, 4], 2.5", "$[3], 0.0"},
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 const OpDef kLogNormal{
     .schema =
         "aten::log_normal(Tensor self, float mean=1., float std=2., *, Generator? "
@@ -107,7 +109,8 @@ const OpDef kLogNormal{
           as_result(c, exp(normal(b, result_sizes(c)) * c.floating("std") + c.floating("mean")))};
     },
     .samples = {"$[3, 4]", "$[3, 4], 0.0, 0.5", "$[3], 0.0, 0.0"},
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 // The first success: ceil(log u / log(1 - p)), at least 1.
 const OpDef kGeometric{
     .schema = "aten::geometric(Tensor self, float p, *, Generator? generator=None) -> Tensor",
@@ -124,7 +127,8 @@ const OpDef kGeometric{
     },
     .samples = {"$[3, 4], 0.25", "$[3], 0.0", "$[3], 1.0"},
     .sample_dtypes = DTypes::numbers,
-    .inplace = true};
+    .inplace = true,
+    .out = true};
 // median + sigma tan(pi (u - 1/2))
 const OpDef kCauchy{.schema =
                         "aten::cauchy(Tensor self, float median=0., float sigma=1., *, Generator? "
@@ -141,7 +145,8 @@ const OpDef kCauchy{.schema =
                       return {as_result(c, tangent * c.floating("sigma") + c.floating("median"))};
                     },
                     .samples = {"$[3, 4]", "$[3, 4], 2.0, 0.5", "$[3], 0.0, 0.0"},
-                    .inplace = true};
+                    .inplace = true,
+                    .out = true};
 
 // --- normal of tensors
 // ----------------------------------------------------------------------------
@@ -152,7 +157,7 @@ Types normal_of_types(const Call& c) {
   DType dtype = DType::f32;
   for (std::string_view name : {"std", "mean"}) {
     if (!std::holds_alternative<ir::Value*>(c.arg(name))) continue;
-    need_float(c, name);
+    if (name == "mean" || !std::holds_alternative<ir::Value*>(c.arg("mean"))) need_float(c, name);
     sizes = broadcast(c, c.type(name).sizes, sizes);
     dtype = c.type(name).dtype;
   }
@@ -231,7 +236,8 @@ const OpDef kBernoulli{
     .schema = "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor",
     .types = bernoulli_types,
     .decompose = draw_bernoulli,
-    .samples = {"$[30, 4]:unit", "$[0]", "i64[3]:index(2)"}};
+    .samples = {"$[30, 4]:unit", "$[4]:unit", "$[0]", "i64[3]:index(2)"},
+    .out = true};
 const OpDef kBernoulliP{
     .schema = "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor",
     .types = bernoulli_types,
@@ -256,12 +262,36 @@ const OpDef kBernoulliInplace{
 // --- integers
 // -------------------------------------------------------------------------------------
 
+/// Largest integer that a random_ without bounds gives: floats hold all integers up to it.
+int64_t largest(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return int64_t{1} << 53;
+    case DType::f32: return int64_t{1} << 24;
+    case DType::bf16: return int64_t{1} << 8;
+    case DType::f16: return int64_t{1} << 11;
+    case DType::boolean: return 1;
+    case DType::u8: return UINT8_MAX;
+    case DType::i8: return INT8_MAX;
+    case DType::i16: return INT16_MAX;
+    case DType::i32: return INT32_MAX;
+    case DType::i64: return INT64_MAX - 1;
+  }
+  return 0;
+}
+/// Integers that are drawn must be numbers of their dtype; floats are rounded.
+void check_bounds(const Call& c, DType dtype, Expr low, Expr high) {
+  if (sym::known_le(high, low))
+    c.fail(fmt::format("low {} must be below high {}", sym::to_string(low), sym::to_string(high)));
+  if (is_float(dtype) || dtype == DType::i64) return;
+  int64_t least = is_signed(dtype) ? -largest(dtype) - 1 : 0;
+  if (sym::known_lt(low, least) || sym::known_lt(Expr(largest(dtype)) + 1, high))
+    c.fail(fmt::format("[{}, {}) is out of bounds for {}", sym::to_string(low),
+                       sym::to_string(high), name_of(dtype)));
+}
 Expr lowest(const Call& c) { return c.op().schema.find("low") < 0 ? Expr(0) : c.integer("low"); }
 Types integer_types(const Call& c, const Sizes& sizes, DType otherwise) {
   DType dtype = c.dtype("dtype", otherwise);
-  if (sym::known_le(c.integer("high"), lowest(c)))
-    c.fail(fmt::format("low {} must be below high {}", sym::to_string(lowest(c)),
-                       sym::to_string(c.integer("high"))));
+  check_bounds(c, dtype, lowest(c), c.integer("high"));
   return {ir::Type::tensor(dtype, sizes)};
 }
 Types randint_types(const Call& c) { return integer_types(c, c.ints("size"), DType::i64); }
@@ -300,22 +330,6 @@ const OpDef kRandintLikeLow{.schema =
                             .samples = {"$[3, 4], 2, 7", "$[3, 4], 4, 5"},
                             .sample_dtypes = DTypes::numbers};
 
-/// Largest integer that a random_ without bounds gives: floats hold all integers up to it.
-int64_t largest(DType dtype) {
-  switch (dtype) {
-    case DType::f64: return int64_t{1} << 53;
-    case DType::f32: return int64_t{1} << 24;
-    case DType::bf16: return int64_t{1} << 8;
-    case DType::f16: return int64_t{1} << 11;
-    case DType::boolean: return 1;
-    case DType::u8: return UINT8_MAX;
-    case DType::i8: return INT8_MAX;
-    case DType::i16: return INT16_MAX;
-    case DType::i32: return INT32_MAX;
-    case DType::i64: return INT64_MAX - 1;
-  }
-  return 0;
-}
 struct Bounds {
   Expr low, high;
 };
@@ -323,8 +337,7 @@ Bounds bounds_of(const Call& c) {
   Expr low = c.op().schema.find("from") < 0 ? Expr(0) : c.integer("from");
   bool given = c.op().schema.find("to") >= 0 && c.has("to");
   Expr high = given ? c.integer("to") : Expr(largest(c.type("self").dtype)) + 1;
-  if (sym::known_le(high, low))
-    c.fail(fmt::format("from {} must be below to {}", sym::to_string(low), sym::to_string(high)));
+  check_bounds(c, c.type("self").dtype, low, high);
   return {low, high};
 }
 Types random_types(const Call& c) {
@@ -335,12 +348,14 @@ Tensors random_between(Builder& b, const Call& c) {
   Bounds bounds = bounds_of(c);
   return {as_result(c, integers(b, result_sizes(c), bounds.low, bounds.high))};
 }
-const OpDef kRandom_{.schema = "aten::random(Tensor self, *, Generator? generator=None) -> Tensor",
-                     .types = random_types,
-                     .decompose = random_between,
-                     .samples = {"$[30, 4]", "$[0]"},
-                     .sample_dtypes = DTypes::all,
-                     .inplace = true};
+const OpDef kRandomAny{
+    .schema = "aten::random(Tensor self, *, Generator? generator=None) -> Tensor",
+    .types = random_types,
+    .decompose = random_between,
+    .samples = {"$[30, 4]", "$[0]"},
+    .sample_dtypes = DTypes::all,
+    .inplace = true,
+    .out = true};
 const OpDef kRandomTo{
     .schema = "aten::random.to(Tensor self, int to, *, Generator? generator=None) -> Tensor",
     .types = random_types,
@@ -361,7 +376,8 @@ const OpDef kRandomFrom{
 // --- permutations and draws
 // -----------------------------------------------------------------------
 
-/// The order of random keys, of 62 bits, so that equal ones do not count.
+/// The order of random keys of 31 bits: a pair of equal ones, which keeps its order, is one in
+/// 2^31.
 const OpDef kRandperm{.schema = "aten::randperm(SymInt n, " TANDEM_INT_OPTIONS,
                       .types = [](const Call& c) -> Types {
                         if (c.integer("n").range().hi < 0)
@@ -369,7 +385,7 @@ const OpDef kRandperm{.schema = "aten::randperm(SymInt n, " TANDEM_INT_OPTIONS,
                         return {ir::Type::tensor(c.dtype("dtype", DType::i64), {c.integer("n")})};
                       },
                       .decompose = [](Builder& b, const Call& c) -> Tensors {
-                        Tensor keys = integers(b, result_sizes(c), 0, int64_t{1} << 62);
+                        Tensor keys = to(integers(b, result_sizes(c), 0, INT32_MAX), DType::i32);
                         return {as_result(c, call(b, "aten.argsort", {keys, 0}))};
                       },
                       .samples = {"9", "0", "1", "40, dtype=i32", "-1"}};
@@ -406,7 +422,8 @@ const OpDef kMultinomial{
       return {call(b, "aten.clamp", {place, ir::Arg(ir::None{}), sums.size(-1) - 1})};
     },
     .samples = {"$[5]:positive, 3", "$[3, 5]:positive, 5", "$[3, 5]:positive, 9, true",
-                "$[5]:positive, 6", "$[5]:positive, 0", "$[1]:positive, 4, true"}};
+                "$[5]:positive, 6", "$[5]:positive, 0", "$[1]:positive, 4, true"},
+    .out = true};
 #undef TANDEM_INT_OPTIONS
 #undef TANDEM_FACTORY_OPTIONS
 
@@ -415,7 +432,7 @@ const OpDef* const kOps[] = {
     &kLogNormal,         &kGeometric,        &kCauchy,           &kNormalTensorFloat,
     &kNormalFloatTensor, &kNormalTensors,    &kNormalFloats,     &kBernoulli,
     &kBernoulliP,        &kBernoulliTensor,  &kBernoulliInplace, &kRandint,
-    &kRandintLow,        &kRandintLike,      &kRandintLikeLow,   &kRandom_,
+    &kRandintLow,        &kRandintLike,      &kRandintLikeLow,   &kRandomAny,
     &kRandomTo,          &kRandomFrom,       &kRandperm,         &kMultinomial};
 
 }  // namespace

@@ -117,7 +117,8 @@ const OpDef kSum{.schema = "aten::sum(Tensor self, *, ScalarType? dtype=None) ->
                  .lower = sum_lower,
                  .vjp = sum_vjp,
                  .samples = {"$[3, 4]", "$[]", "$[0]", "$[1000]", "$[4, 3]{1, 4}"},
-                 .sample_dtypes = DTypes::all};
+                 .sample_dtypes = DTypes::all,
+                 .out = true};
 const OpDef kSumDim{
     .schema =
         "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? "
@@ -190,14 +191,16 @@ const OpDef kAmax{.schema = "aten::amax(Tensor self, int[1] dim=[], bool keepdim
                   .vjp = extremum_vjp,
                   .samples = {"$[3, 4], [1]", "$[3, 4], [0], true", "$[2, 3, 4], [0, 2]",
                               "$[7]:special", "$[], []"},
-                  .sample_dtypes = DTypes::all};
+                  .sample_dtypes = DTypes::all,
+                  .out = true};
 const OpDef kAmin{.schema = "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
                   .types = extremum_types,
                   .lower = extremum_lower<Combiner::min>,
                   .vjp = extremum_vjp,
                   .samples = {"$[3, 4], [1]", "$[3, 4], [0], true", "$[2, 3, 4], [0, 2]",
                               "$[7]:special", "$[], []"},
-                  .sample_dtypes = DTypes::all};
+                  .sample_dtypes = DTypes::all,
+                  .out = true};
 
 const OpDef* const kOps[] = {&kSum, &kSumDim, &kMean, &kMeanDim, &kAmax, &kAmin};
 

@@ -75,7 +75,8 @@ const OpDef kCountNonzero{
     },
     .no_grad = "a count is not differentiable",
     .samples = {"$[3, 4]", "$[3, 4], 1", "$[]", "$[0]", "$[9]:special", "$[3], 1"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .out = true};
 const OpDef kCountNonzeroDims{
     .schema = "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor",
     .types = [](const Call& c) { return reduced_types(c, DType::i64); },
@@ -440,7 +441,8 @@ const OpDef kSpecialLogsumexp{
     .schema = "aten::special_logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
     .types = other_types<"aten.logsumexp">,
     .decompose = other_call<"aten.logsumexp">,
-    .samples = {"$[3, 4], [1]", "$[3, 4], [0], true"}};
+    .samples = {"$[3, 4], [1]", "$[3, 4], [0], true"},
+    .out = true};
 
 const OpDef* const kOps[] = {&kNansum,
                              &kNanmean,

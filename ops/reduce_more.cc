@@ -61,7 +61,8 @@ const OpDef kProd{.schema = "aten::prod(Tensor self, *, ScalarType? dtype=None) 
                   .lower = product_lower,
                   .vjp = product_vjp,
                   .samples = {"$[3, 4]", "$[]", "$[0]", "$[2, 3]:positive"},
-                  .sample_dtypes = DTypes::all};
+                  .sample_dtypes = DTypes::all,
+                  .out = true};
 const OpDef kProdDim{.schema =
                          "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, "
                          "ScalarType? dtype=None) -> Tensor",
@@ -154,7 +155,8 @@ const OpDef kArgmax{
                 const Call& c) { return arg_reduction(l, c, Combiner::argmax, false); },
     .no_grad = kPosition,
     .samples = kArgSamples,
-    .sample_dtypes = DTypes::numbers};
+    .sample_dtypes = DTypes::numbers,
+    .out = true};
 const OpDef kArgmin{
     .schema = "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
     .types = position_types,
@@ -162,7 +164,8 @@ const OpDef kArgmin{
                 const Call& c) { return arg_reduction(l, c, Combiner::argmin, false); },
     .no_grad = kPosition,
     .samples = kArgSamples,
-    .sample_dtypes = DTypes::numbers};
+    .sample_dtypes = DTypes::numbers,
+    .out = true};
 
 Types whole_types(const Call& c) {
   need_elements(c);
@@ -293,7 +296,9 @@ const OpDef kCumsum{
     },
     .samples = {"$[3, 4], 1", "$[3, 4], 0", "$[2, 3, 5], 1", "$[], 0", "$[0, 3], 1",
                 "$[4, 3]{1, 4}, 0", "$[130], 0"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::numbers,
+    .inplace = true,
+    .out = true};
 
 // --- variances
 // ------------------------------------------------------------------------------------
@@ -447,7 +452,8 @@ const OpDef kLogsumexp{
       return {{"self", to(against_self(widened(g[0]), c) * share, c.type("self").dtype)}};
     },
     .samples = {"$[3, 4], [1]", "$[3, 4], [0], true", "$[2, 3, 4], [0, 2]", "$[3, 0], [1]",
-                "$[6, 33]:special, [1]"}};
+                "$[6, 33]:special, [1]"},
+    .out = true};
 
 DType norm_dtype(const Call& c) { return c.dtype("dtype", c.type("self").dtype); }
 Tensors norm_parts(Builder& b, const Call& c) {
@@ -509,7 +515,8 @@ const OpDef kVectorNorm{
     .decompose = norm_parts,
     .vjp = norm_vjp,
     .samples = {"$[3, 4]", "$[3, 4], 2, [1]", "$[3, 4], 1, [0], true", "$[3, 4], inf, [1]",
-                "$[3, 4], 3, [1]", "$[3, 4], 0", "$[0]", "$[300]"}};
+                "$[3, 4], 3, [1]", "$[3, 4], 0", "$[0]", "$[300]"},
+    .out = true};
 
 const OpDef* const kOps[] = {
     &kProd,      &kProdDim,       &kMax,     &kMin,        &kMaxOther,   &kMinOther,

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/diagnostic.h"
+
 #include "ops/elements.h"
 #include "ops/families.h"
 
@@ -35,6 +37,7 @@ Types search_types(const Call& c) {
   const Sizes& sequence = c.type("sorted_sequence").sizes;
   searches_right(c);
   check_sorter(c);
+  if (common_dtype(c, {"sorted_sequence", "self"}) == DType::boolean) c.fail("bool has no order");
   if (sequence.empty()) c.fail(c.describe("sorted_sequence") + " must have a dimension");
   bool is_tensor =
       std::holds_alternative<ir::Value*>(c.arg("self")) && c.value("self")->type.is_tensor();
@@ -173,6 +176,8 @@ const OpDef kIsin{
         "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool "
         "assume_unique=False, bool invert=False) -> Tensor",
     .types = [](const Call& c) -> Types {
+      need_number(c, "elements");
+      need_number(c, "test_elements");
       return {ir::Type::tensor(DType::boolean, c.type("elements").sizes)};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
@@ -190,6 +195,7 @@ const OpDef kIsinScalar{
         "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool "
         "assume_unique=False, bool invert=False) -> Tensor",
     .types = [](const Call& c) -> Types {
+      need_number(c, "elements");
       return {ir::Type::tensor(DType::boolean, c.type("elements").sizes)};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
@@ -202,7 +208,10 @@ const OpDef kScalarIsin{
     .schema =
         "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool "
         "assume_unique=False, bool invert=False) -> Tensor",
-    .types = [](const Call&) -> Types { return {ir::Type::tensor(DType::boolean, {})}; },
+    .types = [](const Call& c) -> Types {
+      need_number(c, "test_elements");
+      return {ir::Type::tensor(DType::boolean, {})};
+    },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor same = call(b, "aten.eq.Scalar", {c.arg("test_elements"), c.arg("element")});
       return negated_if(c, call(b, "aten.any", {same}));
@@ -211,8 +220,73 @@ const OpDef kScalarIsin{
     .samples = {"2, $[3, 4]", "1, $[3, 4], invert=true", "1, $[0]"},
     .sample_dtypes = DTypes::numbers};
 
-const OpDef* const kOps[] = {&kSearchsorted, &kSearchsortedScalar, &kBucketize, &kBucketizeScalar,
-                             &kIsin,         &kIsinScalar,         &kScalarIsin};
+// --- repeats by a tensor
+// -------------------------------------------------------------------------- The result's size is
+// in the data, so output_size must say it. Result i is a copy of the element whose share of the
+// running sum of repeats holds i.
+
+void check_repeats(const Call& c) {
+  DType dtype = c.type("repeats").dtype;
+  if (dtype != DType::i64 && dtype != DType::i32)
+    c.fail(c.describe("repeats") + " must have dtype i64 or i32");
+  if (!c.has("output_size"))
+    throw Unsupported(fmt::format(
+        "[{}] a result of unknown size: not implemented (ops); output_size= is accepted",
+        c.op().schema.full_name()));
+  if (c.integer("output_size").range().hi < 0) c.fail("output_size must not be negative");
+}
+Tensor repeated_places(Builder& b, Tensor repeats, Expr size) {
+  Tensor sums = call(b, "aten.cumsum", {repeats, 0});
+  Tensor place = arange(b, size, DType::i64);
+  return call(b, "aten.searchsorted.Tensor", {sums, place, repeats.dtype() == DType::i32, true});
+}
+const OpDef kRepeatTensor{
+    .schema =
+        "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> "
+        "Tensor",
+    .types = [](const Call& c) -> Types {
+      need_rank(c, "repeats", 1, 1);
+      check_repeats(c);
+      return {ir::Type::tensor(c.type("repeats").dtype, {c.integer("output_size")})};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      return {repeated_places(b, Tensor{b, c.value("repeats")}, c.integer("output_size"))};
+    },
+    .no_grad = kPosition,
+    .samples = {"i64[1]:index(1), output_size=0", "i64[0], output_size=0",
+                "i32[0], output_size=0"}};
+const OpDef kRepeatSelf{
+    .schema =
+        "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, "
+        "SymInt? output_size=None) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      need_rank(c, "repeats", 0, 1);
+      check_repeats(c);
+      Sizes sizes = c.type("self").sizes;
+      if (!c.has("dim")) sizes = {c.type("self").numel()};
+      if (sizes.empty()) c.fail("a 0-d tensor has no dimension to repeat");
+      int64_t dim = c.has("dim") ? c.dim("dim", static_cast<int64_t>(sizes.size())) : 0;
+      Expr count = c.type("repeats").numel();
+      if (count != Expr(1) && count != sizes[dim] && !sym::known_eq(count, sizes[dim]))
+        c.fail(c.describe("repeats") + " must have an element for each that is repeated");
+      sizes[dim] = c.integer("output_size");
+      return {ir::Type::tensor(c.type("self").dtype, sizes)};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensor self{b, c.value("self")};
+      Tensor repeats{b, c.value("repeats")};
+      if (!c.has("dim")) self = reshape(self, {self.type().numel()});
+      int64_t dim = c.has("dim") ? c.dim("dim", self.rank()) : 0;
+      repeats = expand(reshape(repeats, {repeats.type().numel()}), {self.size(dim)});
+      Tensor places = repeated_places(b, repeats, c.integer("output_size"));
+      return {call(b, "aten.index_select", {self, dim, places})};
+    },
+    .samples = {"$[3], i64[1]:index(1), 0, output_size=0", "$[0, 2], i64[0], 0, output_size=0"},
+    .can_fail = true};
+
+const OpDef* const kOps[] = {
+    &kRepeatTensor,    &kRepeatSelf, &kSearchsorted, &kSearchsortedScalar, &kBucketize,
+    &kBucketizeScalar, &kIsin,       &kIsinScalar,   &kScalarIsin};
 
 }  // namespace
 

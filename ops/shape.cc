@@ -280,18 +280,21 @@ const OpDef kCat{
                 "[$[65, 33], $[65, 31]], 1", "[$[0], $[0]]",
                 "[$[1], $[2], $[1], $[0], $[1], $[1], $[3], $[1], $[1], $[1], $[1], $[1], $[1], "
                 "$[1], $[1], $[1], $[1], $[2], $[1]]"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .out = true};
 Tensors as_cat(Builder& b, const Call& c) {
   return {call(b, "aten.cat", {c.arg("tensors"), c.constant("dim")})};
 }
 const OpDef kConcat{.schema = "aten::concat(Tensor[] tensors, int dim=0) -> Tensor",
                     .types = cat_types,
                     .decompose = as_cat,
-                    .samples = {"[$[3, 4], $[2, 4]]"}};
+                    .samples = {"[$[3, 4], $[2, 4]]"},
+                    .out = true};
 const OpDef kConcatenate{.schema = "aten::concatenate(Tensor[] tensors, int dim=0) -> Tensor",
                          .types = cat_types,
                          .decompose = as_cat,
-                         .samples = {"[$[3, 4], $[2, 4]]"}};
+                         .samples = {"[$[3, 4], $[2, 4]]"},
+                         .out = true};
 const OpDef kStack{
     .schema = "aten::stack(Tensor[] tensors, int dim=0) -> Tensor",
     .types = [](const Call& c) -> Types {
@@ -317,7 +320,8 @@ const OpDef kStack{
       return {cat(parts, dim)};
     },
     .samples = {"[$[3, 4], $[3, 4]]", "[$[3], $[3], $[3]], -1", "[$[], $[]]", "[$[0, 2]], 1"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .out = true};
 
 // --- flip, roll, repeat
 // ---------------------------------------------------------------------------
@@ -340,7 +344,8 @@ const OpDef kFlip{.schema = "aten::flip(Tensor self, int[] dims) -> Tensor",
                     return {{"self", call(b, "aten.flip", {g[0], c.arg("dims")})}};
                   },
                   .samples = {"$[3, 4], [0]", "$[3, 4], [0, -1]", "$[3], []", "$[0, 2], [0]"},
-                  .sample_dtypes = DTypes::all};
+                  .sample_dtypes = DTypes::all,
+                  .out = true};
 
 /// Dimensions of the shifts; one may be named several times.
 std::vector<int64_t> roll_dims(const Call& c) {
@@ -387,7 +392,8 @@ const OpDef kRoll{
       for (Expr shift : c.ints("shifts")) back.push_back(-shift);
       return {{"self", call(b, "aten.roll", {g[0], back, c.arg("dims")})}};
     },
-    .samples = {"$[3, 4], [1], [0]", "$[3, 4], [1, -2], [0, 1]", "$[3, 4], [5]", "$[0], [1], [0]"}};
+    .samples = {"$[3, 4], [1], [0]", "$[3, 4], [1, -2], [0, 1]", "$[3, 4], [5]", "$[0], [1], [0]"},
+    .out = true};
 
 Sizes repeated_sizes(const Call& c, const ir::Ints& repeats) {
   Sizes sizes = repeats;
@@ -426,7 +432,8 @@ const OpDef kRepeat{
       return {{"self", sum(reshape(g[0], apart), dims)}};
     },
     .samples = {"$[3, 4], [2, 1]", "$[3], [2, 3]", "$[], [2]", "$[3], [0]", "$[], []"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .out = true};
 const OpDef kTile{.schema = "aten::tile(Tensor self, SymInt[] dims) -> Tensor",
                   .types = [](const Call& c) -> Types {
                     ir::Ints repeats = c.ints("dims");
@@ -513,7 +520,8 @@ const OpDef kConstantPad{
     },
     .samples = {"$[3, 4], [1, 2]", "$[3, 4], [1, 0, 2, 1], 2", "$[3, 4], [-1, 2], 1", "$[3], []",
                 "$[0], [1, 1], 3", "$[2, 3, 4], [0, 0, 1, 1]"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .out = true};
 /// Elements on one side of a diagonal; the others become zero whatever they were.
 template <bool lower>
 Definition triangle(Lowering& lowering, const Call& c) {
@@ -540,7 +548,8 @@ const OpDef kTril{.schema = "aten::tril(Tensor self, SymInt diagonal=0) -> Tenso
                   },
                   .samples = kTriangleSamples,
                   .sample_dtypes = DTypes::all,
-                  .inplace = true};
+                  .inplace = true,
+                  .out = true};
 const OpDef kTriu{.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor",
                   .types = triangle_types,
                   .lower = triangle<false>,
@@ -549,7 +558,8 @@ const OpDef kTriu{.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tenso
                   },
                   .samples = kTriangleSamples,
                   .sample_dtypes = DTypes::all,
-                  .inplace = true};
+                  .inplace = true,
+                  .out = true};
 
 const OpDef* const kOps[] = {
     &kSplit,  &kSplitSizes,       &kSplitWithSizes, &kChunk, &kUnbind, &kCat,

@@ -30,13 +30,18 @@ Element below(Element a, Element b) {
   if (!is_float(a.dtype())) return a < b;
   return either(a < b, both(not_equal(b, b), equal(a, a)));
 }
+/// Places take half the memory where they are known to fit.
+DType place_dtype(const Call& c) {
+  return self_sizes(c).back().range().hi < INT32_MAX ? DType::i32 : DType::i64;
+}
 /// Number of elements that come before this one, at most `limit`.
 Definition count_before(Lowering& lowering, const Call& c) {
   Definition definition;
   definition.kind = Definition::Kind::reduce;
   definition.combiner = loop::Combiner::sum;
   definition.reduce_sizes = {self_sizes(c).back()};
-  definition.input = [&lowering, c](const Index& out, const Index& r) {
+  DType dtype = place_dtype(c);
+  definition.input = [&lowering, c, dtype](const Index& out, const Index& r) {
     loop::ScalarPool& pool = lowering.scalars();
     Index at = out;
     at.back() = r[0];
@@ -51,13 +56,12 @@ Definition count_before(Lowering& lowering, const Call& c) {
     Element before = down ? below(mine, other) : below(other, mine);
     Element after = down ? below(other, mine) : below(mine, other);
     Element not_after = after.apply(Opcode::logical_not);
-    return std::vector<loop::Val>{
-        either(before, both(earlier, not_after)).cast(DType::i64).value()};
+    return std::vector<loop::Val>{either(before, both(earlier, not_after)).cast(dtype).value()};
   };
   if (int64_t limit = c.constant("limit"); limit >= 0)
     definition.finish = [&lowering, limit](std::span<const loop::Val> counts, const Index&) {
       Element count{lowering.scalars(), counts[0]};
-      Element most{lowering.scalars(), lowering.scalars().integer(DType::i64, limit)};
+      Element most{lowering.scalars(), lowering.scalars().integer(count.dtype(), limit)};
       return std::vector<loop::Val>{min(count, most).value()};
     };
   return definition;
@@ -71,7 +75,7 @@ const OpDef kRanks{
     .schema = "tandem::ranks(Tensor self, bool descending, int limit) -> Tensor",
     .types = [](const Call& c) -> Types {
       if (self_sizes(c).empty()) c.fail(c.describe("self") + " has no rows");
-      return {ir::Type::tensor(DType::i64, self_sizes(c))};
+      return {ir::Type::tensor(place_dtype(c), self_sizes(c))};
     },
     .lower = count_before,
     .no_grad = kPosition,
@@ -209,8 +213,8 @@ Tensors topk(Builder& b, const Call& c) {
   bool cuts = k.constant().has_value() && k != x.size(dim);
   Tensor places = ranks(x, dim, c.boolean("largest"), cuts ? *k.constant() : -1);
   Expr extent = cuts ? k + 1 : x.size(dim);
-  auto first_k = [&](Tensor y) { return slice(put(c, y, places, dim, extent), dim, 0, k); };
-  return {first_k(x), first_k(positions(x, dim))};
+  Tensor indices = slice(put(c, positions(x, dim), places, dim, extent), dim, 0, k);
+  return {call(b, "aten.gather", {x, dim, indices}), indices};
 }
 const OpDef kTopk{
     .schema =
@@ -259,6 +263,7 @@ const OpDef kKthvalue{
         "values, Tensor indices)",
     .types =
         [](const Call& c) {
+          need_number(c, "self");
           need_elements(c);
           if (!(sym::known_le(1, c.integer("k")) && sym::known_le(c.integer("k"), row_length(c))))
             c.fail(fmt::format("k {} is not within dimension {} of {}",
@@ -334,7 +339,7 @@ Tensors whole_median(Builder& b, const Call& c) {
     },                                                                                            \
     .decompose = whole_median, .vjp = whole_median_vjp,                                           \
     .samples = {"$[3, 5]", "$[2, 2]", "$[40]", "$[]", "f32[0]", "$[40]:special", "$[6]:special"}, \
-    .sample_dtypes = DTypes::numbers                                                              \
+    .sample_dtypes = DTypes::numbers, .out = true                                                 \
   }
 TANDEM_MEDIAN(kMedian, "median");
 TANDEM_MEDIAN(kNanmedian, "nanmedian");

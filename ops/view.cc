@@ -456,7 +456,8 @@ const OpDef kSelectScatter{
       return {{"self", call(b, "aten.select_scatter", {g[0], zero, view_dim(c), select_index(c)})},
               {"src", select(g[0], view_dim(c), select_index(c))}};
     },
-    .samples = {"$[3, 4], $[4], 0, 1", "$[3, 4], $[3], 1, -1"}};
+    .samples = {"$[3, 4], $[4], 0, 1", "$[3, 4], $[3], 1, -1"},
+    .out = true};
 const OpDef kSliceScatter{
     .schema =
         "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? "
@@ -486,7 +487,8 @@ const OpDef kSliceScatter{
       return {{"self", call(b, "aten.slice_scatter", rest)},
               {"src", call(b, "aten.slice.Tensor", back)}};
     },
-    .samples = {"$[5, 4], $[3, 4], 0, 1, 4", "$[5, 4], $[5, 2], 1, 0, 4, 2"}};
+    .samples = {"$[5, 4], $[3, 4], 0, 1, 4", "$[5, 4], $[5, 2], 1, 0, 4, 2"},
+    .out = true};
 
 /// Dimension of input_sizes that a backward op of a view means.
 int64_t input_dim(const Call& c) {
@@ -529,7 +531,8 @@ const OpDef kSelectBackward{
     .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
       return {{"grad_output", select(g[0], input_dim(c), c.integer("index"))}};
     },
-    .samples = {"$[4], [3, 4], 0, 1", "$[3], [3, 4], 1, 2"}};
+    .samples = {"$[4], [3, 4], 0, 1", "$[3], [3, 4], 1, 2"},
+    .out = true};
 const OpDef kSliceBackward{
     .schema =
         "aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, "
@@ -550,7 +553,8 @@ const OpDef kSliceBackward{
       return {{"grad_output", slice(g[0], input_dim(c), c.integer("start"), c.integer("end"),
                                     c.constant("step"))}};
     },
-    .samples = {"$[3, 4], [5, 4], 0, 1, 4, 1", "$[5, 2], [5, 4], 1, 0, 4, 2"}};
+    .samples = {"$[3, 4], [5, 4], 0, 1, 4, 1", "$[5, 2], [5, 4], 1, 0, 4, 2"},
+    .out = true};
 
 const OpDef* const kOps[] = {
     &kView,   &kUnsafeView, &kReshape,       &kFlatten,      &kPermute,        &kTranspose,

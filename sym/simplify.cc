@@ -185,6 +185,16 @@ Expr sum_with_rules(Linear e);
 
 Pool* pool_of(Expr a, Expr b) { return a.is_constant() ? b.node()->pool : a.node()->pool; }
 
+/// (a // b + c) // d = (a + b c) // (b d) for constants b, c: sizes of one convolution after
+/// another.
+std::optional<Expr> quotient_plus_constant(Expr dividend, Expr divisor) {
+  const std::span<const Expr> terms = dividend.args();
+  if (dividend.kind() != Kind::add || terms.size() != 2 || !terms[1].constant()) return std::nullopt;
+  if (terms[0].kind() != Kind::floor_div || !terms[0].args()[1].constant()) return std::nullopt;
+  const Expr inner = terms[0].args()[1];
+  return floor_div(terms[0].args()[0] + inner * terms[1], inner * divisor);
+}
+
 /// rest // d where nothing can be taken out of rest.
 Expr quotient_of_rest(const Linear& rest, const Linear& d) {
   if (rest.is_zero()) return 0;
@@ -197,6 +207,7 @@ Expr quotient_of_rest(const Linear& rest, const Linear& d) {
   if (dividend.kind() == Kind::floor_div) {
     return floor_div(dividend.args()[0], dividend.args()[1] * divisor);
   }
+  if (std::optional<Expr> merged = quotient_plus_constant(dividend, divisor)) return *merged;
   if (dividend.kind() == Kind::mod) {
     const Split inner = split_by(Linear(dividend.args()[1]), d);
     if (inner.rest.is_zero()) {

@@ -18,26 +18,40 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tandem._tandem import Unsupported
+from tandem.higher_order import HANDLERS, Bodies
 
 
 class Captured:
     """An ATen graph: `graph_module`, the fakes of its inputs, which of them require grad, and
     `lifted`, the tensors that the graph holds itself and that follow the inputs at every call."""
 
-    def __init__(self, graph_module, fakes, requires_grad, lifted, dialect):
+    def __init__(self, graph_module, fakes, requires_grad, lifted, dialect, bodies=None):
         self.graph_module = graph_module
         self.fakes = fakes
         self.requires_grad = requires_grad
         self.lifted = lifted
+        self.bodies = bodies or Bodies()
         self.dialect = dialect
 
 
 class _Interpreter(fx.Interpreter):
-    """Runs Dynamo's graph; tensors that it holds as attributes become inputs."""
+    """Runs Dynamo's graph; tensors that it holds as attributes become inputs. Nodes of a checkpoint
+    region are marked in their metadata."""
 
-    def __init__(self, module, attributes):
+    def __init__(self, module, attributes, bodies, region=0):
         super().__init__(module)
         self._attributes = attributes
+        self.bodies = bodies
+        self._region = region
+
+    def inner(self, body, region=None):
+        """For a body that runs inline."""
+        return _Interpreter(body, {}, self.bodies, self._region if region is None else region)
+
+    def run_node(self, node):
+        if self._region:
+            node.meta["custom"] = {**node.meta.get("custom", {}), "tandem_region": self._region}
+        return super().run_node(node)
 
     def get_attr(self, target, args, kwargs):
         if target in self._attributes:
@@ -54,6 +68,9 @@ class _Interpreter(fx.Interpreter):
             return None
         if getattr(target, "__name__", "") == "_get_data_attr":
             return args[0].detach()
+        handler = HANDLERS.get(getattr(target, "__name__", ""))
+        if handler is not None and isinstance(target, torch._ops.HigherOrderOperator):
+            return handler(self, *args, **kwargs)
         return super().call_function(target, args, kwargs)
 
 
@@ -97,12 +114,12 @@ def _leaks(graph_module):
     return found
 
 
-def _trace(module, attributes, fakes, count, mode, pre_dispatch):
+def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
     names = list(attributes)
 
     def run(*values):
         held = dict(zip(names, values[count:], strict=True))
-        return _Interpreter(module, held).run(*values[:count])
+        return _Interpreter(module, held, bodies).run(*values[:count])
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)
@@ -123,10 +140,12 @@ def capture(module, examples):
     # Read now: tracing an in-place op may set it.
     requires_grad = [isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes]
     for dialect, pre_dispatch in (("pre", True), ("post", False)):
-        traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch)
+        bodies = Bodies()
+        traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch, bodies)
         leaks = _leaks(traced)
         if not leaks:
-            return Captured(traced, fakes, requires_grad, list(attributes.values()), dialect)
+            held = list(attributes.values())
+            return Captured(traced, fakes, requires_grad, held, dialect, bodies)
     where = leaks[0].meta.get("stack_trace") or ""
     raise Unsupported(
         "torch.make_fx cannot follow this program: a value that depends on its inputs became a "

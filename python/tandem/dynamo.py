@@ -1,14 +1,15 @@
 """The backend of `torch.compile(model, backend="tandem")`: Dynamo's graph in, a callable out."""
 
+import contextlib
 import time
 import warnings
 
 import torch
 
 from tandem import _tandem
-from tandem._tandem import Unsupported
+from tandem._tandem import Unsupported, UserError
 from tandem.capture import capture
-from tandem.encode import encode
+from tandem.encode import encode, is_symbolic
 from tandem.function import Compiled
 from tandem.options import Options
 from tandem.reports import EagerReport, GraphReport, add
@@ -36,27 +37,36 @@ def compile_graph(module, examples, options):
     """Compiles one graph of torch functions for inputs like `examples`."""
     started = time.perf_counter()
     captured = capture(module, examples)
-    traced = time.perf_counter()
-    training = torch.is_grad_enabled() and any(captured.requires_grad)
-    encoded = encode(
-        captured, not torch.is_grad_enabled(), options.on_unsupported == "eager"
-    )
-    written = time.perf_counter()
+    times = {"capture": 1e3 * (time.perf_counter() - started)}
+    encoded, native = _compile_as_general_as_possible(captured, options, times)
+    if encoded.host:
+        names = ", ".join(dict.fromkeys(host.name for host in encoded.host))
+        _warn_once(f"operators that run in torch, because Tandem does not have them: {names}")
+    compiled = Compiled(native, encoded, module.forward)
+    add(GraphReport(encoded, native, times | native.times, captured.dialect, native.has_backward))
+    return compiled.callable()
+
+
+def _compile_as_general_as_possible(captured, options, times):
+    if is_symbolic(captured):
+        with contextlib.suppress(UserError):
+            return _compile(captured, options, times, specialize=False)
+    return _compile(captured, options, times, specialize=True)
+
+
+def _compile(captured, options, times, specialize):
+    started = time.perf_counter()
+    use_host = options.on_unsupported == "eager"
+    encoded = encode(captured, not torch.is_grad_enabled(), use_host, specialize)
+    times["encode"] = 1e3 * (time.perf_counter() - started)
     native = _tandem.compile_function(
         encoded.text,
-        differentiate=training,
+        differentiate=torch.is_grad_enabled() and any(captured.requires_grad),
         partition=options.memory_budget,
         report=options.report,
         host_functions=[f for host in encoded.host for f in (host.forward, host.backward)],
     )
-    compiled = Compiled(native, encoded, module.forward)
-    if encoded.host:
-        names = ", ".join(dict.fromkeys(host.name for host in encoded.host))
-        _warn_once(f"operators that run in torch, because Tandem does not have them: {names}")
-    times = {"capture": 1e3 * (traced - started), "encode": 1e3 * (written - traced)}
-    times |= native.times
-    add(GraphReport(encoded, native, times, captured.dialect, training))
-    return compiled.callable()
+    return encoded, native
 
 
 def _warn_once(text):

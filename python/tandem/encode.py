@@ -12,6 +12,8 @@ import torch
 from torch import fx
 
 from tandem._tandem import Unsupported, UserError, ops
+from tandem.capture import Captured
+from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.host import HostOp
 
 DTYPES = {
@@ -48,12 +50,14 @@ class Encoded:
     text: str
     results: list  # of Result
     fresh: int  # results of the program
-    arguments: list  # numbers of the graph's inputs that the program takes
+    inputs: int  # of the graph, without `lifted`
+    arguments: list  # numbers of those, and of `lifted` behind them, that the program takes
     shared: list  # groups of inputs that share memory, by number
     ops: dict  # overload -> count
     lifted: list  # tensors that the graph holds itself
     symbols: dict  # sympy symbol -> function of the inputs that gives its value
     host: list  # HostOp: operators that run in torch
+    numbers: list  # numbers of inputs that are 0-d tensors, where the program takes a float
 
 
 class _Sizes:
@@ -102,10 +106,15 @@ class _Sizes:
         raise Unsupported(f"the size {expr} is no integer expression that Tandem has")
 
 
+class _ReadsBroken(Exception):
+    """What is wrong has been said where it began."""
+
+
 class Encoder:
     """Writes one graph. `training`: inputs that require grad are marked."""
 
-    def __init__(self, captured, no_grad, known, use_host):
+    def __init__(self, captured, no_grad, known, use_host, specialize=False):
+        self.name = "g"
         self._module = captured.graph_module
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
@@ -123,14 +132,25 @@ class Encoder:
         self._lifted = list(captured.lifted)
         self._known = known  # names of operators
         self._use_host = use_host
+        self._specialize = specialize
         self._host = []
+        self._literals = {}  # nodes whose number is part of the program
+        self._broken = set()  # nodes that are in the problems, or read one that is
+        self._placeholders = 0
+        self._numbers_in_tensors = []
+        self._autocasts = [ambient_autocast()]
+        self._bodies = captured.bodies
+        self._more_graphs = []
         self._ops = {}
 
     def encode(self):
         for node in self._module.graph.nodes:
             try:
                 getattr(self, "_" + node.op)(node)
+            except _ReadsBroken:
+                self._broken.add(node)
             except UserError as error:
+                self._broken.add(node)
                 self._problems.append(f"{error}{place_text(node)}")
         if self._problems:
             raise Unsupported("\n".join(dict.fromkeys(self._problems)))
@@ -138,12 +158,14 @@ class Encoder:
             self._text(),
             self._results,
             len(self._fresh),
+            self._placeholders,
             self._arguments,
             [group for group in self._storages.values() if len(group) > 1],
             self._ops,
             self._lifted,
             self._symbol_readers(),
             self._host,
+            self._numbers_in_tensors,
         )
 
     def _symbol_readers(self):
@@ -164,7 +186,8 @@ class Encoder:
         where = f" where {ranges}" if ranges else ""
         results = ", ".join(self._fresh)
         body = "\n".join("  " + line for line in self._lines)
-        return f"graph @g({', '.join(self._inputs)}){where} {{\n{body}\n  return {results}\n}}\n"
+        graph = f"graph @{self.name}({', '.join(self._inputs)}){where} {{\n{body}\n"
+        return "\n".join([graph + f"  return {results}\n}}\n", *self._more_graphs])
 
     def _symbol_ranges(self):
         environment = None
@@ -181,9 +204,28 @@ class Encoder:
     # --- inputs
 
     def _placeholder(self, node):
-        number = len(self._names)
+        number = self._placeholders
+        self._placeholders += 1
         value = node.meta["val"] if "val" in node.meta else self._fakes[number]
+        if is_number_in_tensor(node, value):
+            return self._add_number(node, number)
         self._add_input(node, value, number)
+
+    def _add_number(self, node, number):
+        """A Python float that Dynamo hands over as a tensor, for `item` to read."""
+        name = f"a{number}"
+        self._names[node] = name
+        live = [user for user in node.users if user.users]
+        if self._specialize:
+            for user in node.users:  # asking for the value of a dead one would guard it
+                self._literals[user] = float(user.meta["val"]) if user in live else 0.0
+            return
+        for user in node.users:
+            self._names[user] = name
+        if live:
+            self._inputs.append(f"%{name}: f64")
+            self._arguments.append(number)
+            self._numbers_in_tensors.append(number)
 
     def _add_input(self, node, value, number):
         name = f"a{number}"
@@ -195,6 +237,9 @@ class Encoder:
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             name = str(value.node.expr)
             self._names[node] = name
+            if f"%{name}: i64" in self._inputs:
+                return  # two inputs that a guard makes equal
+            self._sizes.text(value)
             self._inputs.append(f"%{name}: i64")
         elif isinstance(value, (torch.SymFloat, float)):
             self._names[node] = name
@@ -228,12 +273,20 @@ class Encoder:
         target = node.target
         if target is torch._C._set_grad_enabled:
             self._no_grad = not node.args[0]
+        elif target is torch.amp.autocast_mode._enter_autocast:
+            self._autocasts.append(autocast_dtype(*node.args, **node.kwargs))
+        elif target is torch.amp.autocast_mode._exit_autocast:
+            self._autocasts.pop()
         elif target is operator.getitem:
+            if node.args[0] in self._broken:
+                raise _ReadsBroken
             self._names[node] = self._names[node.args[0]][node.args[1]]
             self._note_memory(node)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
-        elif not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, int, bool)):
+        elif not isinstance(
+            node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
+        ):
             raise Unsupported(f"[{target}] is no ATen operator")
 
     def _op(self, node):
@@ -241,9 +294,13 @@ class Encoder:
         name = str(target).removesuffix(".default")
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
+        if node in self._names or node in self._literals or name in _CHECKS_OF_SIZES:
+            return
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             raise Unsupported(f"[{name}] gives a number")
-        if name in self._known:
+        if target is CUSTOM_GRADIENT:
+            self._custom_gradient(node)
+        elif name in self._known:
             self._line(node, name, value)
         elif self._use_host:
             self._host_op(node, name, value)
@@ -262,11 +319,38 @@ class Encoder:
         self._add_line(results, f"{name}({', '.join(arguments)})", node)
 
     def _add_line(self, results, call, node):
-        attributes = " {no_grad}" if self._no_grad else ""
+        words = ["no_grad"] if self._no_grad else []
+        words += self._region_words(node)
+        words += [f"autocast {self._autocasts[-1]}"] if self._autocasts[-1] else []
+        attributes = f" {{{', '.join(words)}}}" if words else ""
         left = ", ".join(results) + " = " if results else ""
         place = place_of(node)
         where = f' loc("{place}")' if place else ""
         self._lines.append(f"{left}{call}{attributes}{where}")
+
+    # --- checkpoint regions and custom functions
+
+    def _region_words(self, node):
+        number = node.meta.get("custom", {}).get("tandem_region", 0)
+        if not number:
+            return []
+        region = self._bodies.regions[number - 1]
+        return [f"region {number}", region.word(node)]
+
+    def _custom_gradient(self, node):
+        outputs, inputs, saved, number = node.args
+        body, fakes = self._bodies.backward[number]
+        name = f"{self.name}_body{number}"
+        captured = Captured(body, fakes, [False] * len(fakes), [], "pre", self._bodies)
+        inner = Encoder(captured, True, self._known, False)
+        inner.name = name
+        self._more_graphs.append(inner.encode().text)
+        tensors = [value for value in inputs if is_tensor(value)]
+        lists = ", ".join(self._argument(values) for values in (outputs, tensors, saved))
+        # One gradient of the body for each operand; those of what is no tensor are left out.
+        kept = [i for i, value in enumerate(inputs) if is_tensor(value)]
+        results = self._result_names(node, node.meta["val"])
+        self._add_line(results, f'tandem.custom_gradient({lists}, {kept}, "{name}")', node)
 
     # --- operators that run in torch
 
@@ -314,9 +398,17 @@ class Encoder:
 
     def _argument(self, value):
         if isinstance(value, fx.Node):
+            if value in self._broken:
+                raise _ReadsBroken
+            if value in self._literals:
+                return repr(self._literals[value])
             number = value.meta.get("val")
             if isinstance(number, (torch.SymInt, int)) and not isinstance(number, bool):
                 return self._sizes.text(number)
+            if isinstance(number, torch.SymFloat) and self._specialize:
+                return repr(float(number))
+            if value not in self._names:
+                raise Unsupported(f"arithmetic of floats that are not known: {value.target}")
             return "%" + self._names[value]
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(self._argument(item) for item in value) + "]"
@@ -349,9 +441,10 @@ class Encoder:
         storage = storage_of(value)
         if storage not in self._storages:
             self._made.setdefault(storage, node)
-        source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+        source = node.args[0] if node.args else None
         if node.target is operator.getitem:
             source = source.args[0]
+        source = source if isinstance(source, fx.Node) else None
         from_value = source.meta.get("val") if source is not None else None
         if isinstance(from_value, torch.Tensor) and storage_of(from_value) == storage:
             self._parent[node] = source
@@ -369,6 +462,8 @@ class Encoder:
     # --- results
 
     def _output(self, node):
+        if self._broken:
+            raise _ReadsBroken
         outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
         readers = {}
         for out in outputs:
@@ -452,6 +547,21 @@ def _size_reader(number, dim):
     return lambda inputs: inputs[number].shape[dim]
 
 
+def is_number_in_tensor(node, value):
+    is_scalar = isinstance(value, torch.Tensor) and value.dim() == 0
+    reads = all(user.target is torch.ops.aten.item.default for user in node.users)
+    return is_scalar and value.dtype == torch.float64 and bool(node.users) and reads
+
+
+# What these assert, Dynamo guards.
+_CHECKS_OF_SIZES = {
+    "aten._assert_scalar",
+    "aten.sym_constrain_range",
+    "aten.sym_constrain_range_for_size",
+    "aten._assert_tensor_metadata",
+}
+
+
 def is_tensor(node):
     return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
@@ -518,6 +628,21 @@ def place_text(node):
     return f" ({place})" if place else ""
 
 
+def ambient_autocast():
+    """The 16-bit type of the region that the graph is compiled in, or None."""
+    if not torch.is_autocast_enabled("cpu"):
+        return None
+    return dtype_name(torch.get_autocast_dtype("cpu"))
+
+
+def autocast_dtype(device_type, dtype=None, enabled=True, cache_enabled=None):
+    """Of a region, as torch.amp.autocast takes its arguments."""
+    del cache_enabled
+    if device_type != "cpu" or not enabled:
+        return None
+    return dtype_name(dtype or torch.get_autocast_dtype("cpu"))
+
+
 def known_operators():
     """Names of the operators that the compiler has, derived forms included."""
     return {name for op in ops() for name in (op.name, *op.variants)}
@@ -526,7 +651,60 @@ def known_operators():
 _KNOWN = frozenset(known_operators())
 
 
-def encode(captured, no_grad, use_host=False):
+def encode(captured, no_grad, use_host=False, specialize=False):
     """`use_host`: operators that Tandem does not have become host nodes; else Unsupported names
-    them all."""
-    return Encoder(captured, no_grad, _KNOWN, use_host).encode()
+    them all. `specialize`: floats, and sizes that torch found to be tied to others, become part of
+    the program; Dynamo guards them, and compiles again for others."""
+    if specialize:
+        tie_sizes(captured.fakes)
+    return Encoder(captured, no_grad, _KNOWN, use_host, specialize).encode()
+
+
+def is_symbolic(captured):
+    """A size or a float is not known when compiling."""
+    for fake in captured.fakes:
+        if isinstance(fake, (torch.SymInt, torch.SymFloat)):
+            return True
+        if isinstance(fake, torch.Tensor):
+            if any(isinstance(size, torch.SymInt) for size in fake.shape):
+                return True
+            if fake.dim() == 0 and fake.dtype == torch.float64:
+                return True
+    return False
+
+
+def tie_sizes(fakes):
+    """Torch keeps equations between sizes (`s0*s1 == s2*s3`) as guards. Ours are expressions only,
+    so the symbols of such an equation are made equal pairwise, by their present values, or numbers
+    where there is nothing to pair. Asking installs the guard."""
+    environments = [f.fake_mode.shape_env for f in fakes if isinstance(f, torch.Tensor)]
+    if not environments or environments[0] is None:
+        return
+    environment = environments[0]
+    sizes = {}
+    for fake in fakes:
+        for size in fake.shape if isinstance(fake, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                sizes.setdefault(size.node.expr, size)
+    for guard in list(environment.guards):
+        symbols = [s for s in sorted(guard.expr.free_symbols, key=str) if s in sizes]
+        if type(guard.expr).__name__ == "Equality":
+            _tie(symbols, sizes, guard.expr)
+
+
+def _tie(symbols, sizes, equation):
+    plain = all(
+        arg.is_Symbol or arg.is_Integer or arg.is_Mul for arg in (equation.lhs, equation.rhs)
+    )
+    left = equation.lhs.free_symbols
+    for symbol in symbols:
+        twins = [
+            other
+            for other in symbols
+            if (other in left) != (symbol in left)
+            and sizes[other].node.hint == sizes[symbol].node.hint
+        ]
+        if plain and twins:
+            bool(sizes[symbol] == sizes[twins[0]])
+        elif not plain or not equation.rhs.is_Symbol:
+            int(sizes[symbol])

@@ -28,8 +28,9 @@ class Compiled:
         self._lifted = encoded.lifted
         self._sizes = encoded.symbols
         self._function = _autograd_function(self) if native.has_backward else None
-        count = encoded.arguments
-        self._takes_all = not encoded.lifted and count == list(range(len(count)))
+        self._numbers = encoded.numbers
+        self._takes_all = not encoded.lifted and encoded.arguments == list(range(encoded.inputs))
+        self._takes_all &= not encoded.numbers
         self.eager_calls = 0
 
     def callable(self):
@@ -48,6 +49,10 @@ class Compiled:
         if not self._takes_all:
             everything = (*args, *self._lifted)
             values = tuple(everything[number] for number in self._arguments)
+        if self._numbers:
+            read = set(self._numbers)
+            pairs = zip(self._arguments, values, strict=True)
+            values = tuple(v.item() if number in read else v for number, v in pairs)
         if self._written and self._is_odd(values):
             self.eager_calls += 1
             return self._fallback(*args)

@@ -1,15 +1,13 @@
-"""Operators over graphs (checkpoint, custom autograd.Function, invoke_subgraph) while Dynamo's graph is
-traced: their bodies run inline, and what they mean beyond that is left in the trace.
+"""Operators over graphs (checkpoint, custom autograd.Function, invoke_subgraph) while Dynamo's graph
+is traced: their bodies run inline, and what they mean beyond that is left in the trace.
 
 A checkpoint body's nodes carry a region in their metadata. A custom Function leaves a
-`tandem_capture::custom_gradient` node behind its forward: it hands the outputs on, and names the traced
-backward, which takes gradients of the outputs and then what forward saved.
+`tandem_capture::custom_gradient` node behind its forward: it hands the outputs on, and names the
+traced backward, which takes gradients of the outputs and then what forward saved.
 """
 
-import contextlib
-
 import torch
-from torch import fx
+import torch.utils.checkpoint as checkpoint_module
 from torch._higher_order_ops.utils import reenter_make_fx
 
 from tandem._tandem import Unsupported
@@ -27,8 +25,8 @@ CUSTOM_GRADIENT = torch.ops.tandem_capture.custom_gradient.default
 
 
 class Region:
-    """A checkpoint region. `policy(op, args, kwargs)` gives a CheckpointPolicy, or is None: all of it
-    is computed again."""
+    """A checkpoint region. `policy(context, op, *args, **kwargs)` gives a CheckpointPolicy; None:
+    all of it is computed again."""
 
     def __init__(self, number, context_fn):
         self.number = number
@@ -36,6 +34,38 @@ class Region:
         if context_fn is not None:
             forward, _ = context_fn()
             self.policy = getattr(forward, "policy_fn", None)
+
+
+    def word(self, node):
+        """What the policy says of a node, as the text form says it."""
+        if self.policy is None:
+            return "must_recompute"
+        context = checkpoint_module.SelectiveCheckpointContext(is_recompute=False)
+        chosen = [
+            self.policy(context, op, *node.args, **node.kwargs) for op in _policy_names(node.target)
+        ]
+        return max(chosen, key=lambda each: each.value in _SAVES).name.lower()
+
+
+# A policy names the operators behind the dispatcher; the trace has composites.
+_PARTS = {
+    "aten.linear.default": ("addmm", "mm"),
+    "aten.matmul.default": ("mm", "bmm"),
+    "aten.conv1d.default": ("convolution",),
+    "aten.conv2d.default": ("convolution",),
+    "aten.conv3d.default": ("convolution",),
+    "aten.scaled_dot_product_attention.default": (
+        "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention",
+    ),
+}
+_SAVES = {checkpoint_module.CheckpointPolicy.MUST_SAVE.value,
+          checkpoint_module.CheckpointPolicy.PREFER_SAVE.value}
+
+
+def _policy_names(target):
+    parts = _PARTS.get(str(target), ())
+    return [target, *(getattr(torch.ops.aten, part).default for part in parts)]
 
 
 class Bodies:
@@ -48,18 +78,6 @@ class Bodies:
     def region(self, context_fn):
         self.regions.append(Region(len(self.regions) + 1, context_fn))
         return self.regions[-1].number
-
-
-@contextlib.contextmanager
-def annotated(region):
-    """Nodes traced inside belong to the region."""
-    meta = fx.traceback.current_meta
-    before = dict(meta.get("custom", {}))
-    meta["custom"] = {**before, "tandem_region": region}
-    try:
-        yield
-    finally:
-        meta["custom"] = before
 
 
 def checkpoint(interpreter, body, *operands, **_):
@@ -92,18 +110,9 @@ def custom_function(interpreter, forward, backward, *operands, non_differentiabl
     return tuple(handed) if is_tuple else handed[0]
 
 
-def handlers():
-    """Operator -> handler(interpreter, *args, **kwargs)."""
-    from torch._higher_order_ops import wrap
-    from torch._ops import HigherOrderOperator
-
-    del HigherOrderOperator
-    named = {
-        "tag_activation_checkpoint": checkpoint,
-        "autograd_function_apply": custom_function,
-        "invoke_subgraph": inline,
-        "wrap": inline,
-    }
-    del wrap
-    return named
-''')
+HANDLERS = {
+    "tag_activation_checkpoint": checkpoint,
+    "autograd_function_apply": custom_function,
+    "invoke_subgraph": inline,
+    "wrap": inline,
+}

@@ -33,6 +33,7 @@ EAGER_LACKS = {
 EAGER_CRASHES = {"aten.smooth_l1_loss_backward"}
 WE_LACK = {
     "aten.mm": "products of bool without elements",
+    "aten.mv": "products of bool without elements",
     "aten.bmm": "products of bool, and of mixed dtypes, without elements",
     "aten.l1_loss": "differences of integers that are not reduced",
     "aten.avg_pool2d_backward": "integers have no gradient here",

@@ -97,6 +97,18 @@ TEST(Rank, HalvesKeepNanAboveAndZerosAlike) {
   EXPECT_EQ(places, (Places{1, 5, 3, 0, 2, 6, 4}));
 }
 
+TEST(Rank, NarrowPlacesOfLongRows) {
+  std::mt19937 random(7);
+  std::vector<float> values(5000);
+  for (float& value : values) value = std::uniform_real_distribution<float>(-1, 1)(random);
+  const std::vector<Operand> operands{{DType::f32, {5000}, {1}}, {DType::i32, {5000}, {1}}};
+  for (const int64_t limit : {-1, 7, 4000}) {
+    std::vector<int32_t> places(values.size());
+    plan_rank(operands, {true, limit})->execute(std::vector<void*>{values.data(), places.data()});
+    EXPECT_EQ(Places(places.begin(), places.end()), expected_places(values, true, limit));
+  }
+}
+
 TEST(Rank, StridesAndThreads) {
   std::mt19937 random(7);
   const std::vector<float> values = random_values<float>(60, random);
@@ -125,7 +137,7 @@ TEST(Rank, StridesAndThreads) {
 TEST(Rank, RefusesOtherOperands) {
   const std::vector<Operand> scalar{{DType::f32, {}, {}}, {DType::i64, {}, {}}};
   EXPECT_THROW(plan_rank(scalar, {}), UserError);
-  const std::vector<Operand> narrow{{DType::f32, {3}, {1}}, {DType::i32, {3}, {1}}};
+  const std::vector<Operand> narrow{{DType::f32, {3}, {1}}, {DType::i16, {3}, {1}}};
   EXPECT_THROW(plan_rank(narrow, {}), UserError);
 }
 

@@ -1,0 +1,83 @@
+// A function of the user's with a backward of the user's. The forward stands in the graph, outside
+// of history; this node hands its outputs on, and reverse mode writes the body of the backward
+// where the node's gradient is asked for. The body is a graph of the module: gradients of the
+// outputs, then what forward saved; one result for each operand of the function, or none.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "ir/graph.h"
+#include "ops/families.h"
+#include "ops/types.h"
+
+namespace tandem::ops {
+namespace {
+
+using ir::Builder;
+using ir::Call;
+
+/// Writes the nodes of `body` with `arguments` for its inputs; its results.
+ir::Values write_body(Builder& b, const ir::Graph& body, const ir::Values& arguments) {
+  std::map<const ir::Value*, ir::Value*> known;
+  for (size_t i = 0; i < arguments.size(); ++i) known[body.inputs()[i]] = arguments[i];
+  for (const ir::Node* node = body.first(); node != nullptr; node = node->next) {
+    std::vector<ir::Arg> args;
+    for (const ir::Arg& arg : node->args)
+      args.push_back(ir::map_operands(arg, [&](ir::Value* v) { return known.at(v); }));
+    const ir::Node* made = b.call(*node->op, std::move(args));
+    for (size_t i = 0; i < node->results.size(); ++i)
+      known[node->results[i]] = made->results[i];
+  }
+  ir::Values results;
+  for (const ir::Output& output : body.outputs())
+    results.push_back(output.value == nullptr ? nullptr : known.at(output.value));
+  return results;
+}
+
+Gradients custom_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
+  const ir::Graph* body = b.graph().module().find(c.string("body"));
+  if (body == nullptr) c.fail("there is no graph @" + c.string("body"));
+  ir::Values arguments;
+  for (size_t i = 0; i < grads.size(); ++i)
+    arguments.push_back((grads[i] ? grads[i] : zeros_like({b, c.result(i)})).value());
+  const ir::Values& saved = c.values("saved");
+  arguments.insert(arguments.end(), saved.begin(), saved.end());
+  if (arguments.size() != body->inputs().size())
+    c.fail(fmt::format("@{} takes {} arguments, not {}", body->name(), body->inputs().size(),
+                       arguments.size()));
+  ir::Values results = write_body(b, *body, arguments);
+  const ir::Values& inputs = c.values("inputs");
+  std::vector<int64_t> kept = c.constants("kept");
+  Gradients gradients;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    ir::Value* grad = results.at(static_cast<size_t>(kept.at(i)));
+    if (grad == nullptr || !is_float(inputs[i]->type.dtype)) continue;
+    gradients.push_back({"inputs", sum_to({b, grad}, inputs[i]->type), static_cast<int32_t>(i)});
+  }
+  return gradients;
+}
+
+const OpDef kCustomGradient{
+    .schema = "tandem::custom_gradient(Tensor[] outputs, Tensor[] inputs, Tensor[] saved, int[] "
+              "kept, str body) -> Tensor[]",
+    .types = [](const Call& c) -> Types {
+      Types types;
+      for (const ir::Value* output : c.values("outputs"))
+        types.push_back(ir::Type::tensor(output->type.dtype, output->type.sizes));
+      return types;
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Tensors outputs;
+      for (ir::Value* output : c.values("outputs")) outputs.emplace_back(b, output);
+      return outputs;
+    },
+    .vjp = custom_vjp,
+    .samples = {}};
+
+const OpDef* const kOps[] = {&kCustomGradient};
+
+}  // namespace
+
+Family custom_gradient_family() { return kOps; }
+
+}  // namespace tandem::ops
