@@ -347,7 +347,10 @@ std::vector<Val> rewrite(ScalarPool& to, const ScalarPool& from, std::span<const
         if (how.map_index) index = how.map_index(index);
         if (!here.empty()) index = sym::substitute(index, here);
       }
-      result = to.rebuild(*value, std::move(args), index);
+      Scalar copy = *value;
+      copy.index = index;
+      if (how.adjust) how.adjust(copy);
+      result = to.rebuild(copy, std::move(args), copy.index);
     }
     mapped.emplace(value, result);
   }

@@ -148,10 +148,11 @@ std::vector<Val> reachable(std::span<const Val> roots);
 
 /// Copies roots into `to` with symbols and loads mapped: `map_index` rewrites every index
 /// expression after indirect symbols were re-bound; `replace` may return a replacement (in `to`)
-/// for a node or null.
+/// for a node or null; `adjust` may give the copy of a node another slot or index.
 struct Rewrite {
   std::function<sym::Expr(sym::Expr)> map_index;
   std::function<Val(const Scalar& node, std::span<const Val> args)> replace;
+  std::function<void(Scalar& copy)> adjust;
 };
 std::vector<Val> rewrite(ScalarPool& to, const ScalarPool& from, std::span<const Val> roots,
                          const Rewrite& how);

@@ -107,9 +107,8 @@ constexpr int64_t kFewestEmittedRows = 32;
 
 bool is_as_fast_emitted(const Call& c) {
   const ir::Type& a = c.type(factors(c).a);
-  std::optional<int64_t> sum = a.sizes.back().constant();
   std::optional<int64_t> rows = a.sizes[a.sizes.size() - 2].constant();
-  return a.dtype == DType::f32 && sum && *sum <= kLongestEmittedSum &&
+  return a.dtype == DType::f32 && sym::known_le(a.sizes.back(), kLongestEmittedSum) &&
          (!rows || *rows >= kFewestEmittedRows);
 }
 

@@ -35,6 +35,9 @@ void replace_locals(loop::ScalarPool& pool, std::vector<loop::Store>& stores,
 int choose_lanes(const loop::Stage& stage, const Target& target, sym::Expr extent, bool reduces);
 void make_vector(loop::Axis& axis, const loop::Stage& stage, const Target& target, bool reduces);
 
+/// Lanes along the axis that most accesses of a stage of rows walk with stride 1.
+void map_row_stage(loop::Stage& stage, const Target& target);
+
 /// Cuts axis `number` of `outer` into blocks (left in place, as tasks) and positions inside a block
 /// (returned, for a stage); `stages` are rewritten.
 loop::Axis take_block(loop::Kernel& kernel, size_t number, int64_t block,

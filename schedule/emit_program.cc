@@ -9,6 +9,7 @@
 #include "base/diagnostic.h"
 #include "ir/text.h"
 #include "schedule/build_kernel.h"
+#include "schedule/chain.h"
 #include "schedule/schedule.h"
 #include "schedule/side_by_side.h"
 
@@ -263,6 +264,7 @@ class Emitter {
   void add_launch(Group& group) {
     loop::Kernel& kernel = group.kernel;
     map_axes(kernel, plan_.target);
+    share_scratch(group);
     collect_sizes(kernel);
     abi::Launch launch;
     launch.kernel = kernel_number(kernel);
@@ -577,6 +579,7 @@ Scheduled schedule_one(const ir::Graph& graph, const Target& target) {
   std::vector<Group> groups;
   for (const Draft& draft : drafts.drafts)
     groups.push_back(build_kernel(plan, lowering, draft, drafts));
+  chain_products(plan, drafts, groups);
   return Emitter(plan, lowering, std::move(groups)).run(drafts);
 }
 

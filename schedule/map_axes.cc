@@ -10,6 +10,7 @@
 #include <map>
 
 #include "schedule/axes.h"
+#include "schedule/chain.h"
 #include "schedule/schedule.h"
 
 namespace tandem::schedule {
@@ -148,17 +149,6 @@ void map_points(Kernel& kernel, const Target& target) {
 
 // --- rows
 // -----------------------------------------------------------------------------------------
-
-void map_row_stage(Stage& stage, const Target& target) {
-  std::vector<Axis>& axes = stage.reduce_axes.empty() ? stage.axes : stage.reduce_axes;
-  if (axes.empty()) return;
-  bool scans = std::any_of(stage.reductions.begin(), stage.reductions.end(),
-                           [](const loop::Reduction& reduction) { return reduction.scan; });
-  if (scans) return;
-  int score = 0;
-  move_last(axes, best_axis(axes, addresses(stage), &score));
-  make_vector(axes.back(), stage, target, !stage.reduce_axes.empty());
-}
 
 /// Rows that add to the same columns stay in one task, one after the other: an axis that some store
 /// does not walk.
@@ -309,9 +299,21 @@ bool has_reduction(const Kernel& kernel) {
 
 }  // namespace
 
+void map_row_stage(Stage& stage, const Target& target) {
+  std::vector<Axis>& axes = stage.reduce_axes.empty() ? stage.axes : stage.reduce_axes;
+  if (axes.empty()) return;
+  bool scans = std::any_of(stage.reductions.begin(), stage.reductions.end(),
+                           [](const loop::Reduction& reduction) { return reduction.scan; });
+  if (scans) return;
+  int score = 0;
+  move_last(axes, best_axis(axes, addresses(stage), &score));
+  make_vector(axes.back(), stage, target, !stage.reduce_axes.empty());
+}
+
 void map_axes(Kernel& kernel, const Target& target) {
   kernel.target = target.features;
   split_by_divisors(kernel);
+  if (is_chain(kernel)) return map_chain(kernel, target);
   order_axes(kernel);
   merge_axes(kernel);
   if (accumulates(kernel)) return map_scatter(kernel, target);

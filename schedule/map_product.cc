@@ -157,35 +157,38 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target&
   return blocks;
 }
 
+/// The product of one stage over a block of rows and a block of columns: the stages that it
+/// becomes.
 class ProductMapper {
  public:
-  ProductMapper(Kernel& kernel, Product product, Blocks blocks, const Target& target)
+  /// `tile`: its register tile; the extents of the axes are at most height and width.
+  ProductMapper(Kernel& kernel, Stage& stage, const Blocks& tile, const ProductBlock& block,
+                const Target& target)
       : kernel_(kernel),
+        stage_(stage),
         pool_(*kernel.scalars),
-        product_(product),
-        blocks_(blocks),
-        target_(target) {}
+        blocks_(tile),
+        target_(target),
+        block_(block),
+        width_(block.width),
+        height_(block.height),
+        rows_(block.rows),
+        columns_(block.columns) {}
 
-  void run() {
-    Stage& stage = kernel_.stages[0];
-    width_ = sym::min(kernel_.outer[product_.columns].extent, blocks_.columns);
-    height_ = sym::min(kernel_.outer[product_.rows].extent, blocks_.rows);
-    rows_ = take_block(kernel_, product_.rows, blocks_.rows, {&stage});
-    columns_ = take_block(kernel_, product_.columns, blocks_.columns, {&stage});
-    for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
+  std::vector<Stage> run() {
     std::optional<Stage> finish;
-    if (has_heavy_epilogue(stage)) finish = split_epilogue(stage);
+    if (has_heavy_epilogue(stage_)) finish = split_epilogue(stage_);
     Tiles tiles = cut();
     std::vector<Stage> stages;
-    std::vector<Val>& inputs = stage.reductions[0].inputs;
-    inputs = {left(inputs[product_.left], stages), right(inputs[product_.right], tiles, stages)};
-    substitute_axes(kernel_, stage, {{columns_.index, column_at(tiles)}});
+    std::vector<Val>& inputs = stage_.reductions[0].inputs;
+    inputs = {left(inputs[block_.left], stages), right(inputs[1 - block_.left], tiles, stages)};
+    substitute_axes(kernel_, stage_, {{columns_.index, column_at(tiles)}});
     rows_.kind = AxisKind::unroll;
     rows_.lanes = blocks_.tile_rows;
-    stage.axes = {tiles.number, tiles.position, rows_};
-    stages.push_back(std::move(stage));
+    stage_.axes = {tiles.number, tiles.position, rows_};
+    stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
-    kernel_.stages = std::move(stages);
+    return stages;
   }
 
  private:
@@ -245,12 +248,12 @@ class ProductMapper {
   // -------------------------------------------------------------------------------------------
 
   Val right(Val value, const Tiles& tiles, std::vector<Stage>& stages) {
-    const std::vector<Axis>& reduced = kernel_.stages[0].reduce_axes;
+    const std::vector<Axis>& reduced = stage_.reduce_axes;
     std::optional<int64_t> height = height_.constant();
     bool few_rows = height && *height <= 2 * blocks_.tile_rows;
     if (few_rows && is_plain_load(value) && runs_along(value, columns_.index, columns_.index))
       return rewritten(value, {{columns_.index, column_at(tiles)}});
-    Expr panel = length_of(kernel_.stages[0]) * blocks_.lanes;
+    Expr panel = length_of(stage_) * blocks_.lanes;
     int32_t number = scratch(value->dtype, sym::ceil_div(width_, blocks_.lanes) * panel);
     auto place = [&](const Tiles& at, const std::vector<Axis>& axes) {
       return at.number.index * panel + linear(axes) * blocks_.lanes + at.position.index;
@@ -264,11 +267,11 @@ class ProductMapper {
   Stage copy_right(Val value, int32_t number, const Place& place) {
     Tiles tiles = cut();
     sym::Substitution map{{columns_.index, column_at(tiles)}};
-    std::vector<Axis> reduced = fresh(kernel_.stages[0].reduce_axes, map);
+    std::vector<Axis> reduced = fresh(stage_.reduce_axes, map);
     Stage stage;
     stage.body = {{number, place(tiles, reduced), rewritten(value, map), false}};
-    bool crosses = !reduced.empty() &&
-                   runs_along(value, kernel_.stages[0].reduce_axes.back().index, columns_.index);
+    bool crosses =
+        !reduced.empty() && runs_along(value, stage_.reduce_axes.back().index, columns_.index);
     stage.axes = std::move(reduced);
     stage.axes.insert(stage.axes.begin(), tiles.number);
     stage.axes.push_back(tiles.position);
@@ -284,10 +287,10 @@ class ProductMapper {
   // -------------------------------------------------------------------------------------------
 
   Val left(Val value, std::vector<Stage>& stages) {
-    const std::vector<Axis>& reduced = kernel_.stages[0].reduce_axes;
+    const std::vector<Axis>& reduced = stage_.reduce_axes;
     if (is_plain_load(value) || reduced.empty()) return value;
     bool along_rows = runs_along(value, rows_.index, reduced.back().index);
-    Expr length = length_of(kernel_.stages[0]);
+    Expr length = length_of(stage_);
     auto place = [&](Expr row, const std::vector<Axis>& axes) {
       return along_rows ? linear(axes) * height_ + row : row * length + linear(axes);
     };
@@ -326,10 +329,11 @@ class ProductMapper {
   }
 
   Kernel& kernel_;
+  Stage& stage_;
   loop::ScalarPool& pool_;
-  Product product_;
   Blocks blocks_;
   const Target& target_;
+  const ProductBlock& block_;
   Expr width_;   // columns of a task, at most
   Expr height_;  // rows of a task, at most
   Axis rows_;
@@ -345,8 +349,24 @@ bool map_product(Kernel& kernel, const Target& target) {
   std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
   if ((rows && *rows < kFewestRows) || (length && *length == 0)) return false;
   Blocks blocks = choose_blocks(kernel, *product, target);
-  ProductMapper(kernel, *product, blocks, target).run();
+  Stage& stage = kernel.stages[0];
+  ProductBlock block;
+  block.left = product->left;
+  block.width = sym::min(kernel.outer[product->columns].extent, blocks.columns);
+  block.height = sym::min(kernel.outer[product->rows].extent, blocks.rows);
+  block.rows = take_block(kernel, product->rows, blocks.rows, {&stage});
+  block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
+  for (Axis& axis : kernel.outer) axis.kind = AxisKind::task;
+  kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
   return true;
+}
+
+std::vector<Stage> map_product_stage(Kernel& kernel, Stage& stage, const ProductBlock& block,
+                                     const Target& target) {
+  Blocks tile;
+  int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
+  choose_tile(tile, target, block.width.constant().value_or(INT64_MAX), bytes);
+  return ProductMapper(kernel, stage, tile, block, target).run();
 }
 
 }  // namespace tandem::schedule

@@ -40,6 +40,7 @@ sym::Expr batch_split(GraphLowering& lowering, const ir::Value* value, const ir:
 struct Group {
   std::vector<Item*> items;
   bool is_library = false;
+  bool is_chain = false;  // products in a row: chain.h
   loop::Kernel kernel;
   std::vector<const ir::Value*>
       buffer_values;               // what each kernel buffer holds; null for scratch and partials
@@ -53,6 +54,17 @@ void map_axes(loop::Kernel& kernel, const Target& target);
 /// Of a sum of products over two independent axes: register tiles over packed operands. False when
 /// the kernel is none. map_product.cc
 bool map_product(loop::Kernel& kernel, const Target& target);
+/// The rows and columns of one task, which a stage that sums products runs over.
+struct ProductBlock {
+  loop::Axis rows;
+  loop::Axis columns;
+  sym::Expr height;  // of rows and columns, at most
+  sym::Expr width;
+  size_t left = 0;  // which input of the dot walks the rows
+};
+/// What such a stage becomes inside a kernel of several: copies of its factors, register tiles.
+std::vector<loop::Stage> map_product_stage(loop::Kernel& kernel, loop::Stage& stage,
+                                           const ProductBlock& block, const Target& target);
 
 struct Scheduled {
   abi::Program program;

@@ -1,0 +1,455 @@
+// Problem: between two products that work on the same rows (attention: scores, softmax, weighted
+// values) stands a matrix that is larger than what goes in and comes out, and passes through memory
+// several times. Approach: groups become one kernel whose outer axes are those rows: a product, any
+// kernels of the rows, a product that sums along the rows. What only members read is a row of
+// scratch; map_axes works on blocks of rows, so that the matrix of a block stays in cache. Nothing
+// is asked of ops: a member reads, of what the chain computes, exactly its own row, which the
+// addresses say. Right factors are copied to panels for each block of rows, so they must be small.
+#include "schedule/chain.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/flags.h"
+#include "schedule/axes.h"
+
+namespace tandem::schedule {
+namespace {
+
+using ir::Value;
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+/// Groups under construction as one.
+struct Chain {
+  std::vector<uint32_t> members;  // in the order of their stages
+  ir::Sizes rows;                 // sizes of the outer axes
+  int products = 0;
+};
+
+bool is_product(const Group& group) {
+  const std::vector<Stage>& stages = group.kernel.stages;
+  return stages.size() == 1 && stages[0].reductions.size() == 1 && stages[0].axes.empty() &&
+         stages[0].body.empty() && stages[0].reductions[0].combiner == loop::Combiner::dot;
+}
+
+ir::Sizes extents(const std::vector<loop::Axis>& axes) {
+  ir::Sizes sizes;
+  for (const loop::Axis& axis : axes) sizes.push_back(axis.extent);
+  return sizes;
+}
+
+/// Elements of a value that one row holds.
+Expr width_of(const Value& value, const ir::Sizes& rows) {
+  return sym::floor_div(value.type.numel(), sym::product(rows));
+}
+
+ops::Index fresh_axes(sym::Pool& symbols, const ir::Sizes& sizes) {
+  ops::Index axes;
+  for (Expr size : sizes) axes.push_back(symbols.index("x", size));
+  return axes;
+}
+
+/// The outer axes of a kernel, the first `count` of them, as functions of the rows' axes.
+sym::Substitution at_rows(const Kernel& kernel, size_t count, const ir::Sizes& rows,
+                          const ops::Index& axes) {
+  ir::Sizes sizes = extents(kernel.outer);
+  sizes.resize(count);
+  ops::Index index = index_at(rows, axes, sizes);
+  sym::Substitution map;
+  for (size_t i = 0; i < count; ++i) map.emplace_back(kernel.outer[i].index, index[i]);
+  return map;
+}
+
+/// One kernel out of the members' kernels.
+class Joiner {
+ public:
+  Joiner(sym::Pool& symbols, const ir::Sizes& rows, std::set<const Value*> inside)
+      : rows_(rows), axes_(fresh_axes(symbols, rows)), inside_(std::move(inside)) {
+    joined_.is_chain = true;
+    joined_.kernel.scalars = std::make_shared<loop::ScalarPool>(symbols);
+    for (size_t i = 0; i < rows.size(); ++i) joined_.kernel.outer.push_back({axes_[i], rows[i]});
+  }
+
+  void add(Group group) {
+    Kernel& from = group.kernel;
+    size_t count = is_product(group) ? from.outer.size() - 1 : from.outer.size();
+    map_ = at_rows(from, count, rows_, axes_);
+    slots_.clear();
+    for (size_t i = 0; i < from.buffers.size(); ++i)
+      slots_.push_back(slot_of(from.buffers[i], group.buffer_values[i]));
+    first_local_ = joined_.kernel.locals;
+    joined_.kernel.locals += from.locals;
+    for (Stage& stage : from.stages) {
+      if (is_product(group)) stage.axes = {from.outer.back()};
+      add_stage(from, std::move(stage));
+    }
+    if (joined_.items.empty()) joined_.kernel.name = from.name;
+    joined_.items.insert(joined_.items.end(), group.items.begin(), group.items.end());
+    joined_.scalar_values.insert(joined_.scalar_values.end(), group.scalar_values.begin(),
+                                 group.scalar_values.end());
+  }
+
+  Group take() { return std::move(joined_); }
+
+ private:
+  /// Number of the joined kernel's buffer; `value` is null for scratch.
+  int32_t slot_of(const loop::Buffer& buffer, const Value* value) {
+    for (size_t i = 0; value != nullptr && i < holds_.size(); ++i) {
+      if (holds_[i] != value) continue;
+      loop::Access& access = joined_.kernel.buffers[i].access;
+      if (access != buffer.access && access != loop::Access::scratch)
+        access = loop::Access::read_write;
+      return static_cast<int32_t>(i);
+    }
+    bool inside = inside_.count(value) != 0;
+    joined_.kernel.buffers.push_back(buffer);
+    if (inside) {
+      joined_.kernel.buffers.back().access = loop::Access::scratch;
+      joined_.kernel.buffers.back().elements = width_of(*value, rows_);
+    }
+    holds_.push_back(value);
+    joined_.buffer_values.push_back(inside ? nullptr : value);
+    joined_.buffer_homes.push_back({});
+    return static_cast<int32_t>(holds_.size()) - 1;
+  }
+
+  /// Address in the joined kernel's buffer: what stays inside starts at its row.
+  Expr placed(int32_t slot, Expr address) const {
+    const Value* value = holds_[static_cast<size_t>(slot)];
+    if (value == nullptr || inside_.count(value) == 0) return address;
+    return address - linear_index(axes_, rows_) * width_of(*value, rows_);
+  }
+
+  std::vector<Val> copied(const Kernel& from, std::span<const Val> roots) const {
+    loop::Rewrite how;
+    how.map_index = [&](Expr e) { return sym::substitute(e, map_); };
+    how.adjust = [&](loop::Scalar& copy) {
+      if (copy.opcode == loop::Opcode::local) copy.slot += first_local_;
+      if (copy.opcode != loop::Opcode::load) return;
+      copy.slot = slots_[static_cast<size_t>(copy.slot)];
+      copy.index = placed(copy.slot, copy.index);
+    };
+    return loop::rewrite(*joined_.kernel.scalars, *from.scalars, roots, how);
+  }
+
+  void add_stage(const Kernel& from, Stage stage) {
+    for (loop::Reduction& reduction : stage.reductions) {
+      reduction.inputs = copied(from, reduction.inputs);
+      reduction.first_local += first_local_;
+    }
+    for (std::vector<loop::Store>* list : {&stage.body, &stage.after})
+      for (loop::Store& store : *list) {
+        store.buffer = slots_[static_cast<size_t>(store.buffer)];
+        store.index = placed(store.buffer, sym::substitute(store.index, map_));
+        store.value = copied(from, std::span(&store.value, 1))[0];
+      }
+    joined_.kernel.stages.push_back(std::move(stage));
+  }
+
+  ir::Sizes rows_;
+  ops::Index axes_;
+  std::set<const Value*> inside_;  // values that only members read
+  Group joined_;
+  std::vector<const Value*> holds_;  // by buffer: as buffer_values, with values that stay inside
+  // Of the member in hand.
+  sym::Substitution map_;
+  std::vector<int32_t> slots_;
+  int32_t first_local_ = 0;
+};
+
+class Chainer {
+ public:
+  Chainer(const Plan& plan, const Drafts& drafts, std::vector<Group>& groups)
+      : plan_(plan), drafts_(drafts.drafts), groups_(groups), symbols_(plan.graph->pool()) {
+    for (uint32_t i = 0; i < groups.size(); ++i) {
+      place_.push_back(i);
+      for (const Item* item : groups[i].items) number_of_[item] = i;
+    }
+    for (const std::pair<const std::pair<const Item*, uint32_t>, const Value*>& entry :
+         drafts.in_place)
+      overwritten_.emplace(number_of_.at(entry.first.first), entry.second);
+    joined_.resize(groups.size());
+  }
+
+  void run() {
+    for (uint32_t i = 0; i < groups_.size(); ++i) {
+      if (!may_join(i) || !is_product(groups_[i]) || groups_[i].kernel.outer.size() < 2) continue;
+      Chain chain = grown(i);
+      std::optional<uint32_t> place = place_of(chain);
+      if (place && is_worth_it(chain)) join(chain, *place);
+    }
+    write_order();
+  }
+
+ private:
+  /// A kernel of its own values: nothing written over an input, no partial sums, no failing.
+  bool may_join(uint32_t number) const {
+    const Group& group = groups_[number];
+    if (joined_[number] || group.is_library || drafts_[number].fixed || drafts_[number].can_fail)
+      return false;
+    if (overwritten_.count(number) != 0) return false;
+    for (size_t i = 0; i < group.kernel.buffers.size(); ++i) {
+      loop::Access access = group.kernel.buffers[i].access;
+      if (group.buffer_values[i] == nullptr && access != loop::Access::scratch) return false;
+    }
+    return !is_empty(group.kernel) && (!is_product(group) || has_small_panel(group));
+  }
+
+  static bool is_empty(const Kernel& kernel) {
+    auto none = [](const std::vector<loop::Axis>& axes) {
+      return std::any_of(axes.begin(), axes.end(),
+                         [](const loop::Axis& axis) { return axis.extent == Expr(0); });
+    };
+    return none(kernel.outer) ||
+           std::any_of(kernel.stages.begin(), kernel.stages.end(), [&](const Stage& stage) {
+             return none(stage.axes) || none(stage.reduce_axes);
+           });
+  }
+
+  Chain grown(uint32_t first) {
+    Chain chain;
+    chain.members = {first};
+    chain.rows = extents(groups_[first].kernel.outer);
+    chain.rows.pop_back();
+    chain.products = 1;
+    if (!fits(chain, first)) return chain;
+    for (uint32_t i = first + 1; i < groups_.size(); ++i) {
+      if (!may_join(i) || !reads_chain(chain, i)) continue;
+      if (try_member(chain, i)) add_sources(chain, i);
+    }
+    return chain;
+  }
+
+  bool try_member(Chain& chain, uint32_t number) {
+    Chain longer = chain;
+    longer.members.push_back(number);
+    std::sort(longer.members.begin(), longer.members.end());
+    longer.products += is_product(groups_[number]) ? 1 : 0;
+    bool all_fit = std::all_of(longer.members.begin(), longer.members.end(),
+                               [&](uint32_t member) { return fits(longer, member); });
+    if (!all_fit || !stays_in_cache(longer) || !place_of(longer)) return false;
+    chain = std::move(longer);
+    return true;
+  }
+
+  /// Other products that the member reads row by row, and no one else: the gradient of the weights
+  /// beside the weights.
+  void add_sources(Chain& chain, uint32_t member) {
+    for (uint32_t source : drafts_[member].depends) {
+      if (is_member(chain, source) || !may_join(source) || !is_product(groups_[source])) continue;
+      Chain longer = chain;
+      if (try_member(longer, source) && leaves_nothing(longer, source)) chain = std::move(longer);
+    }
+  }
+
+  bool leaves_nothing(const Chain& chain, uint32_t member) const {
+    const Group& group = groups_[member];
+    for (size_t i = 0; i < group.buffer_values.size(); ++i)
+      if (group.kernel.buffers[i].access == loop::Access::write &&
+          !is_inside(chain, group.buffer_values[i]))
+        return false;
+    return true;
+  }
+
+  bool is_member(const Chain& chain, uint32_t number) const {
+    return std::find(chain.members.begin(), chain.members.end(), number) != chain.members.end();
+  }
+
+  bool is_made_in(const Chain& chain, const Value* value) const {
+    Home home = value == nullptr ? Home{} : plan_.homes.at(value);
+    return home.item != nullptr && is_member(chain, number_of_.at(home.item));
+  }
+
+  bool reads_chain(const Chain& chain, uint32_t number) const {
+    const std::set<const Value*>& reads = drafts_[number].reads;
+    return std::any_of(reads.begin(), reads.end(),
+                       [&](const Value* value) { return is_made_in(chain, value); });
+  }
+
+  // --- what fits
+  // ------------------------------------------------------------------------------------
+
+  /// Whether the group walks the chain's rows and knows, of the chain's values, its own row only.
+  bool fits(const Chain& chain, uint32_t number) {
+    const Group& group = groups_[number];
+    const Kernel& kernel = group.kernel;
+    size_t count = kernel.outer.size();
+    if (is_product(group)) count -= count == 0 ? 0 : 1;
+    ir::Sizes sizes = extents(kernel.outer);
+    sizes.resize(count);
+    if (count == 0 || sym::product(sizes) != sym::product(chain.rows)) return false;
+    ops::Index axes = fresh_axes(symbols_, chain.rows);
+    sym::Substitution map = at_rows(kernel, count, chain.rows, axes);
+    for (const Stage& stage : kernel.stages)
+      if (!keeps_to_row(chain, group, stage, map, axes)) return false;
+    return !is_product(group) || walks_apart(group, map, axes.back());
+  }
+
+  bool keeps_to_row(const Chain& chain, const Group& group, const Stage& stage,
+                    const sym::Substitution& map, const ops::Index& axes) const {
+    auto own_row = [&](int32_t slot, Expr address) {
+      const Value* value = group.buffer_values[static_cast<size_t>(slot)];
+      Expr row = linear_index(axes, chain.rows) * width_of(*value, chain.rows);
+      Expr column = sym::substitute(address, map) - row;
+      return std::none_of(axes.begin(), axes.end(),
+                          [&](Expr axis) { return sym::depends_on(column, axis); });
+    };
+    for (Val value : scalars_of(stage)) {
+      bool loads = value->opcode == loop::Opcode::load;
+      const Value* from = loads ? group.buffer_values[static_cast<size_t>(value->slot)] : nullptr;
+      if (is_made_in(chain, from) && !own_row(value->slot, value->index)) return false;
+    }
+    for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
+      for (const loop::Store& store : *list) {
+        const Value* to = group.buffer_values[static_cast<size_t>(store.buffer)];
+        if (to != nullptr && is_inside(chain, to) && !own_row(store.buffer, store.index))
+          return false;
+      }
+    return true;
+  }
+
+  /// One factor walks the rows, the other one the columns.
+  static bool walks_apart(const Group& group, const sym::Substitution& map, Expr row) {
+    const Kernel& kernel = group.kernel;
+    Expr column = kernel.outer.back().index;
+    auto walks = [&](Val factor, Expr axis) {
+      std::vector<Val> roots{factor};
+      for (Val part : loop::reachable(roots))
+        if (sym::depends_on(sym::substitute(part->index, map), axis)) return true;
+      return false;
+    };
+    const std::vector<Val>& inputs = kernel.stages[0].reductions[0].inputs;
+    for (size_t left : {0, 1})
+      if (walks(inputs[left], row) && !walks(inputs[left], column) &&
+          walks(inputs[1 - left], column) && !walks(inputs[1 - left], row))
+        return stores_along(kernel.stages[0], column);
+    return false;
+  }
+
+  static bool stores_along(const Stage& stage, Expr column) {
+    return std::all_of(stage.after.begin(), stage.after.end(), [&](const loop::Store& store) {
+      std::optional<sym::Affine> affine = sym::affine_in(store.index, column);
+      return affine && affine->coefficient == Expr(1);
+    });
+  }
+
+  // --- where it runs
+  // --------------------------------------------------------------------------------
+
+  /// A member's place to which all others can move.
+  std::optional<uint32_t> place_of(const Chain& chain) const {
+    for (uint32_t place : chain.members)
+      if (std::all_of(chain.members.begin(), chain.members.end(),
+                      [&](uint32_t member) { return may_move(chain, member, place); }))
+        return place;
+    return std::nullopt;
+  }
+
+  bool may_move(const Chain& chain, uint32_t member, uint32_t to) const {
+    for (uint32_t other = 0; other < drafts_.size(); ++other) {
+      if (is_member(chain, other)) continue;
+      bool before = place_[other] < to;
+      bool needs_it = drafts_[other].depends.count(member) != 0;
+      bool is_needed = drafts_[member].depends.count(other) != 0;
+      if ((needs_it && before) || (is_needed && !before)) return false;
+      if (before && place_[other] > member && overwrites_read(other, member)) return false;
+    }
+    return true;
+  }
+
+  /// Whether a group writes over an input that the member reads.
+  bool overwrites_read(uint32_t writer, uint32_t member) const {
+    auto [first, last] = overwritten_.equal_range(writer);
+    return std::any_of(first, last, [&](const std::pair<const uint32_t, const Value*>& entry) {
+      return drafts_[member].reads.count(entry.second) != 0;
+    });
+  }
+
+  // --- what it is worth
+  // -----------------------------------------------------------------------------
+
+  /// Whether only members read a value of the chain.
+  bool is_inside(const Chain& chain, const Value* value) const {
+    if (!is_made_in(chain, value)) return false;
+    for (const ir::Use& use : value->uses)
+      if (use.node == nullptr || use.node->op->mutates()) return false;
+    for (uint32_t i = 0; i < drafts_.size(); ++i)
+      if (drafts_[i].reads.count(value) != 0 && !is_member(chain, i)) return false;
+    return true;
+  }
+
+  std::set<const Value*> inside(const Chain& chain) const {
+    std::set<const Value*> values;
+    for (uint32_t member : chain.members)
+      for (const Value* value : groups_[member].buffer_values)
+        if (value != nullptr && is_inside(chain, value)) values.insert(value);
+    return values;
+  }
+
+  bool is_worth_it(const Chain& chain) const {
+    return chain.products >= 2 && !inside(chain).empty();
+  }
+
+  /// Whether a block of rows is small enough for what stays inside.
+  bool stays_in_cache(const Chain& chain) const {
+    int64_t row = 0;
+    for (const Value* value : inside(chain))
+      row = std::max(row, width_of(*value, chain.rows).constant().value_or(kAssumedLength) *
+                              size_of(value->type.dtype));
+    return row * kFewestChainRows <= plan_.target.l2_bytes / 4;
+  }
+
+  /// Of the right factor: it is copied for each block of rows.
+  bool has_small_panel(const Group& group) const {
+    const Stage& stage = group.kernel.stages[0];
+    if (group.kernel.outer.empty()) return false;
+    int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype) *
+                    group.kernel.outer.back().extent.constant().value_or(kAssumedLength);
+    for (const loop::Axis& axis : stage.reduce_axes)
+      bytes *= axis.extent.constant().value_or(kAssumedLength);
+    return bytes <= plan_.target.l2_bytes / 4;
+  }
+
+  // --- joining
+  // --------------------------------------------------------------------------------------
+
+  void join(const Chain& chain, uint32_t place) {
+    Joiner joiner(symbols_, chain.rows, inside(chain));
+    for (uint32_t member : chain.members) joiner.add(std::move(groups_[member]));
+    for (uint32_t member : chain.members) {
+      joined_[member] = true;
+      place_[member] = place;
+      groups_[member] = {};
+    }
+    groups_[place] = joiner.take();
+  }
+
+  void write_order() {
+    std::erase_if(groups_, [](const Group& group) { return group.items.empty(); });
+  }
+
+  const Plan& plan_;
+  const std::vector<Draft>& drafts_;
+  std::vector<Group>& groups_;
+  sym::Pool& symbols_;
+  std::map<const Item*, uint32_t> number_of_;          // its group; only looked up
+  std::multimap<uint32_t, const Value*> overwritten_;  // inputs, by the group that writes over them
+  std::vector<uint32_t> place_;                        // by group: where it runs
+  std::vector<char> joined_;
+};
+
+}  // namespace
+
+void chain_products(const Plan& plan, const Drafts& drafts, std::vector<Group>& groups) {
+  std::vector<std::string> disabled = flag_disable();
+  bool is_asked_for =
+      std::find(disabled.begin(), disabled.end(), "chain_products") == disabled.end();
+  if (!flag_fusion() || !is_asked_for) return;
+  Chainer(plan, drafts, groups).run();
+}
+
+}  // namespace tandem::schedule

@@ -1,0 +1,28 @@
+// Products, and what stands between them row by row, as one kernel.
+#pragma once
+
+#include "schedule/fuse.h"
+#include "schedule/schedule.h"
+
+namespace tandem::schedule {
+
+constexpr int64_t kAssumedLength = 512;   // of a symbolic size
+constexpr int64_t kFewestChainRows = 32;  // of a block: copying the right factors must pay
+
+/// Joins groups (one for each draft, in the same order) whose values pass from row to row.
+void chain_products(const Plan& plan, const Drafts& drafts, std::vector<Group>& groups);
+
+/// Whether map_chain knows the kernel: several stages, products with columns of their own.
+bool is_chain(const loop::Kernel& kernel);
+/// Tasks are blocks of rows. Rows of scratch and locals of a row become those of a block; each
+/// stage walks the block's rows. map_chain.cc
+void map_chain(loop::Kernel& kernel, const Target& target);
+/// Where the columns end that the stages after a product read of its result, for a block of rows in
+/// hand; nothing where all are read. visible_columns.cc
+std::optional<sym::Expr> visible_columns(const loop::Kernel& kernel, size_t product,
+                                         sym::Expr width, const loop::Axis& rows, sym::Expr height);
+/// Scratch that is written when other scratch has been read for the last time takes its place.
+/// share_scratch.cc
+void share_scratch(Group& group);
+
+}  // namespace tandem::schedule

@@ -1,0 +1,186 @@
+// Mapping of joined products (chain.cc): a task owns a block of rows, the last outer axis, and runs
+// stage after stage over it. What was a number or a row of scratch for each row becomes a column or
+// a matrix of the block. Products copy their right factor to panels and keep sums in registers
+// (map_product.cc); all other stages have lanes along the row.
+#include <algorithm>
+#include <array>
+
+#include "schedule/axes.h"
+#include "schedule/chain.h"
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Axis;
+using loop::AxisKind;
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+constexpr int64_t kMostChainRows = 128;
+constexpr int64_t kEnoughTasks = 16;
+constexpr int64_t kRowGranule = 8;  // rows of a register tile
+
+bool is_product(const Stage& stage) {
+  return stage.reductions.size() == 1 && stage.axes.size() == 1 && stage.body.empty() &&
+         stage.reductions[0].combiner == loop::Combiner::dot;
+}
+
+bool is_scratch(const Kernel& kernel, int32_t slot) {
+  return kernel.buffers[static_cast<size_t>(slot)].access == loop::Access::scratch;
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Rows of a block: a matrix of the block fills a quarter of the cache at most (share_scratch
+/// leaves one or two of them); blocks are about equal, and there are tasks enough.
+int64_t rows_of_block(const Kernel& kernel, const Target& target) {
+  int64_t row = 1;
+  for (const loop::Buffer& buffer : kernel.buffers)
+    if (buffer.access == loop::Access::scratch)
+      row = std::max(row,
+                     buffer.elements.constant().value_or(kAssumedLength) * size_of(buffer.dtype));
+  int64_t most = std::clamp(target.l2_bytes / 4 / row, kFewestChainRows, kMostChainRows);
+  int64_t others = 1;
+  for (size_t i = 0; i + 1 < kernel.outer.size(); ++i)
+    others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(kEnoughTasks));
+  std::optional<int64_t> rows = kernel.outer.back().extent.constant();
+  if (!rows) return most / kRowGranule * kRowGranule;
+  int64_t blocks = ceil_div(*rows, most);
+  while (others * blocks < kEnoughTasks && ceil_div(*rows, blocks) > kFewestChainRows) ++blocks;
+  return ceil_div(ceil_div(*rows, blocks), kRowGranule) * kRowGranule;
+}
+
+class ChainMapper {
+ public:
+  ChainMapper(Kernel& kernel, const Target& target)
+      : kernel_(kernel), pool_(*kernel.scalars), target_(target) {}
+
+  void run() {
+    int64_t block = rows_of_block(kernel_, target_);
+    height_ = sym::min(kernel_.outer.back().extent, block);
+    std::vector<Stage*> all;
+    for (Stage& stage : kernel_.stages) all.push_back(&stage);
+    rows_ = take_block(kernel_, kernel_.outer.size() - 1, block, all);
+    for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
+    scratch_rows_ = kernel_.buffers.size();
+    for (size_t i = 0; i < scratch_rows_; ++i) widths_.push_back(kernel_.buffers[i].elements);
+    keep_locals();
+    for (Stage& stage : kernel_.stages) widen(stage);
+    for (size_t i = 0; i < scratch_rows_; ++i)
+      if (is_scratch(kernel_, static_cast<int32_t>(i)))
+        kernel_.buffers[i].elements = widths_[i] * height_;
+    std::vector<std::optional<Expr>> ends;
+    for (size_t i = 0; i < kernel_.stages.size(); ++i) ends.push_back(end_of(i));
+    std::vector<Stage> stages;
+    for (size_t i = 0; i < ends.size(); ++i) map(kernel_.stages[i], ends[i], stages);
+    kernel_.stages = std::move(stages);
+  }
+
+ private:
+  /// Locals of a row that later stages read get an element of scratch for each row.
+  void keep_locals() {
+    for (size_t i = 0; i < kernel_.stages.size(); ++i) {
+      Stage& stage = kernel_.stages[i];
+      if (!stage.axes.empty()) continue;
+      for (const loop::Reduction& reduction : stage.reductions)
+        for (int part = 0; part < loop::results(reduction.combiner); ++part)
+          keep_local(i, reduction.first_local + part,
+                     reduction.inputs[static_cast<size_t>(part)]->dtype);
+    }
+  }
+
+  void keep_local(size_t made_in, int32_t local, DType dtype) {
+    bool is_read = false;
+    for (size_t i = made_in + 1; i < kernel_.stages.size(); ++i)
+      for (Val value : scalars_of(kernel_.stages[i]))
+        is_read |= value->opcode == loop::Opcode::local && value->slot == local;
+    if (!is_read) return;
+    int32_t number = static_cast<int32_t>(kernel_.buffers.size());
+    kernel_.buffers.push_back({dtype, loop::Access::scratch, height_, true, ""});
+    kept_[local] = pool_.load(number, dtype, rows_.index);
+    made_in_[local] = made_in;
+    kernel_.stages[made_in].after.push_back(
+        {number, rows_.index, pool_.local(local, dtype), false});
+  }
+
+  /// Rows of scratch become matrices; locals of other stages are read from where they are kept.
+  void widen(Stage& stage) {
+    size_t number = static_cast<size_t>(&stage - kernel_.stages.data());
+    loop::Rewrite how;
+    how.replace = [&](const loop::Scalar& node, std::span<const Val>) -> Val {
+      if (node.opcode != loop::Opcode::local || kept_.count(node.slot) == 0) return nullptr;
+      return made_in_.at(node.slot) == number ? nullptr : kept_.at(node.slot);
+    };
+    how.adjust = [&](loop::Scalar& copy) {
+      if (copy.opcode == loop::Opcode::load) copy.index = placed(copy.slot, copy.index);
+    };
+    for (loop::Reduction& reduction : stage.reductions)
+      reduction.inputs = loop::rewrite(pool_, pool_, reduction.inputs, how);
+    for (std::vector<loop::Store>* list : {&stage.body, &stage.after})
+      for (loop::Store& store : *list) {
+        store.value = loop::rewrite(pool_, pool_, std::array{store.value}, how)[0];
+        store.index = placed(store.buffer, store.index);
+      }
+  }
+
+  Expr placed(int32_t slot, Expr index) const {
+    size_t number = static_cast<size_t>(slot);
+    if (number >= scratch_rows_ || !is_scratch(kernel_, slot)) return index;
+    return rows_.index * widths_[number] + index;
+  }
+
+  /// Of a product of which later stages do not read all columns: where those end that they read.
+  std::optional<Expr> end_of(size_t number) const {
+    const Stage& stage = kernel_.stages[number];
+    if (!is_product(stage)) return std::nullopt;
+    return visible_columns(kernel_, number, stage.axes[0].extent, rows_, height_);
+  }
+
+  void map(Stage& stage, std::optional<Expr> end, std::vector<Stage>& stages) {
+    if (is_product(stage)) {
+      ProductBlock block = block_of(stage);
+      if (end) block.columns.extent = sym::min(block.columns.extent, *end);
+      std::vector<Stage> made = map_product_stage(kernel_, stage, block, target_);
+      std::move(made.begin(), made.end(), std::back_inserter(stages));
+      return;
+    }
+    map_row_stage(stage, target_);
+    stage.axes.insert(stage.axes.begin(), rows_);
+    stages.push_back(std::move(stage));
+  }
+
+  ProductBlock block_of(const Stage& stage) const {
+    ProductBlock block;
+    block.rows = rows_;
+    block.columns = stage.axes[0];
+    block.height = height_;
+    block.width = stage.axes[0].extent;
+    std::vector<Val> first{stage.reductions[0].inputs[0]};
+    for (Val part : loop::reachable(first))
+      if (sym::depends_on(part->index, block.columns.index)) block.left = 1;
+    return block;
+  }
+
+  Kernel& kernel_;
+  loop::ScalarPool& pool_;
+  const Target& target_;
+  Axis rows_;
+  Expr height_;
+  size_t scratch_rows_ = 0;  // buffers before this one may be rows of scratch
+  std::vector<Expr> widths_;
+  std::map<int32_t, Val> kept_;
+  std::map<int32_t, size_t> made_in_;
+};
+
+}  // namespace
+
+bool is_chain(const Kernel& kernel) {
+  return kernel.stages.size() > 1 &&
+         std::any_of(kernel.stages.begin(), kernel.stages.end(), is_product);
+}
+
+void map_chain(Kernel& kernel, const Target& target) { ChainMapper(kernel, target).run(); }
+
+}  // namespace tandem::schedule

@@ -1,0 +1,264 @@
+"""Products in a row as one kernel (attention): against eager in f64, the same bits as separate
+kernels give, at any number of threads, and by the loop interpreter; at sizes not known when
+compiling."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tandem
+from graphs import build
+
+OP = "%r = aten.scaled_dot_product_attention(%q, %k, %v, {mask}, 0.0, {causal}, enable_gqa={gqa})"
+
+SLOW_TO_INTERPRET = 20000  # elements of an operand
+
+# Sizes [batch, heads, heads of keys, rows, keys, width], the mask's declaration, causal.
+CASES = {
+    "plain": ([2, 3, 3, 128, 128, 64], "", False),
+    "small": ([1, 2, 2, 40, 40, 32], "", False),
+    "causal": ([1, 2, 2, 160, 160, 32], "", True),
+    "causal_small": ([1, 2, 2, 70, 40, 32], "", True),
+    "causal_wide": ([2, 2, 2, 70, 200, 32], "", True),
+    "causal_tall": ([2, 2, 2, 200, 70, 32], "", True),
+    "odd": ([2, 3, 3, 197, 197, 40], "", False),
+    "few_columns": ([1, 2, 2, 64, 37, 24], "", False),
+    "grouped": ([1, 4, 2, 48, 80, 32], "", True),
+    "bool_mask": ([2, 2, 2, 48, 48, 32], "bool[2, 1, 48, 48]", False),
+    "key_mask": ([2, 3, 3, 96, 80, 32], "bool[2, 1, 1, 80]", False),
+    "bias": ([2, 2, 2, 48, 48, 32], "f32[2, 48, 48]", False),
+    "one_head": ([1, 1, 1, 150, 150, 64], "", True),
+    "long": ([1, 1, 1, 64, 1500, 64], "", False),  # sums that the library computes
+}
+
+
+def declaration(sizes, gradients, dtype="f32"):
+    batch, heads, shared, rows, keys, width = sizes
+    grad = " {input grad}" if gradients else ""
+    q = f"%q: {dtype}[{batch}, {heads}, {rows}, {width}]{grad}"
+    rest = [f"%{n}: {dtype}[{batch}, {shared}, {keys}, {width}]{grad}" for n in "kv"]
+    return ", ".join([q, *rest])
+
+
+def graph(case, gradients=False, dtype="f32"):
+    sizes, mask, causal = case
+    line = OP.format(
+        mask="%m" if mask else "none",
+        causal="true" if causal else "false",
+        gqa="true" if sizes[1] != sizes[2] else "false",
+    )
+    inputs = declaration(sizes, gradients, dtype) + (f", %m: {mask}" if mask else "")
+    return inputs, [line]
+
+
+def tensors_of(case, dtype=torch.float32):
+    (batch, heads, shared, rows, keys, width), mask, _ = case
+    torch.manual_seed(rows * keys)
+    tensors = [torch.randn(batch, heads, rows, width).to(dtype)]
+    tensors += [torch.randn(batch, shared, keys, width).to(dtype) for _ in range(2)]
+    if not mask:
+        return tensors, None
+    sizes = [int(size) for size in mask[mask.index("[") + 1 : -1].split(",")]
+    if not mask.startswith("bool"):
+        return tensors, torch.randn(sizes)
+    seen = torch.rand(sizes) < 0.7
+    seen[..., 0, :] &= sizes[-2] == 1  # rows that may see nothing
+    return tensors, seen
+
+
+def eager(case, tensors, mask):
+    sizes, _, causal = case
+    if mask is not None and mask.is_floating_point():
+        mask = mask.to(tensors[0].dtype)
+    return F.scaled_dot_product_attention(
+        *tensors, mask, is_causal=causal, enable_gqa=sizes[1] != sizes[2]
+    )
+
+
+def same(actual, expected):
+    return len(actual) == len(expected) and all(map(torch.equal, actual, expected))
+
+
+def check_bits(inputs, lines, arguments, actual, monkeypatch, **options):
+    """Threads, separate kernels and the interpreter give what was given."""
+    executable = build(inputs, lines, **options)
+    for threads in (1, 2, 3, 8):
+        tandem.set_threads(threads)
+        assert same(executable.run(arguments), actual), threads
+    tandem.set_threads(1)
+    with monkeypatch.context() as alone:
+        alone.setenv("TANDEM_DISABLE", "chain_products")
+        assert same(build(inputs, lines, **options).run(arguments), actual)
+    if max(t.numel() for t in arguments) > SLOW_TO_INTERPRET:
+        return
+    interpreted = build(inputs, lines, interpret=True, **options).run(arguments)
+    for a, b in zip(interpreted, actual):
+        # exp of the C library and of emitted code may differ in the last place.
+        torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forward(name, monkeypatch):
+    case = CASES[name]
+    inputs, lines = graph(case)
+    tensors, mask = tensors_of(case)
+    arguments = tensors + ([] if mask is None else [mask])
+    executable = build(inputs, lines)
+    assert executable.counts["instructions"] == (4 if name == "long" else 1)
+    actual = executable.run(arguments)
+    expected = eager(case, [t.double() for t in tensors], mask)
+    torch.testing.assert_close(actual[0].double(), expected, rtol=2e-5, atol=2e-5)
+    check_bits(inputs, lines, arguments, actual, monkeypatch)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name, monkeypatch):
+    case = CASES[name]
+    inputs, lines = graph(case, gradients=True)
+    tensors, mask = tensors_of(case)
+    tangent = torch.randn_like(tensors[0])
+    leaves = [t.double().requires_grad_() for t in tensors]
+    wanted = torch.autograd.grad(eager(case, leaves, mask), leaves, tangent.double())
+    arguments = tensors + ([] if mask is None else [mask]) + [tangent]
+    actual = build(inputs, lines, gradients="tangents").run(arguments)
+    for gradient, reference in zip(actual[1:], wanted):
+        torch.testing.assert_close(gradient.double(), reference, rtol=1e-4, atol=1e-4)
+    check_bits(inputs, lines, arguments, actual, monkeypatch, gradients="tangents")
+
+
+@pytest.mark.parametrize("dtype", ["f64", "bf16"])
+def test_other_types(dtype, monkeypatch):
+    """Emitted products of other types are joined like those of f32."""
+    monkeypatch.setenv("TANDEM_LIBRARY", "0")
+    case = ([2, 2, 2, 70, 90, 32], "", False)
+    inputs, lines = graph(case, dtype=dtype)
+    tensors, _ = tensors_of(case, {"f64": torch.float64, "bf16": torch.bfloat16}[dtype])
+    executable = build(inputs, lines)
+    assert executable.counts["instructions"] == 1
+    actual = executable.run(tensors)
+    bound = {"f64": 1e-11, "bf16": 2e-2}[dtype]
+    expected = eager(case, [t.double() for t in tensors], None)
+    torch.testing.assert_close(actual[0].double(), expected, rtol=bound, atol=bound)
+    with monkeypatch.context() as alone:
+        alone.setenv("TANDEM_DISABLE", "chain_products")
+        assert same(build(inputs, lines).run(tensors), actual)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_symbolic_sizes(gradients):
+    for causal in (False, True):
+        case = (["s0", 3, 3, "s1", "s1", 32], "", causal)
+        inputs, lines = graph(case, gradients)
+        options = {"gradients": "tangents"} if gradients else {}
+        where = "s0 in [1, 8], s1 in [32, 600]"
+        executable = build(inputs, lines, where=where, **options)
+        if not gradients:
+            assert executable.counts["instructions"] == 1
+        for batch, length in [(1, 33), (2, 128), (3, 64), (1, 515)]:
+            check_symbolic(executable, [batch, 3, 3, length, length, 32], causal, gradients)
+
+
+def check_symbolic(executable, sizes, causal, gradients):
+    case = (sizes, "", causal)
+    tensors, _ = tensors_of(case)
+    leaves = [t.double().requires_grad_() for t in tensors]
+    expected = eager(case, leaves, None)
+    tangent = torch.randn_like(tensors[0])
+    wanted = [expected]
+    if gradients:
+        wanted += torch.autograd.grad(expected, leaves, tangent.double())
+    actual = executable.run(tensors + ([tangent] if gradients else []))
+    for a, b in zip(actual, wanted):
+        torch.testing.assert_close(a.double(), b.detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_heads_behind_rows(monkeypatch):
+    """Heads as a model has them: views of [batch, rows, heads, width]."""
+    inputs = ", ".join(f"%{n}: f32[2, 96, 4, 32]" for n in "abc")
+    lines = [f"%{to} = aten.transpose.int(%{n}, 1, 2)" for n, to in zip("abc", "qkv")]
+    lines += [
+        "%s = aten.scaled_dot_product_attention(%q, %k, %v, none, 0.0, true)",
+        "%t = aten.transpose.int(%s, 1, 2)",
+        "%r = aten.reshape(%t, [2, 96, 128])",
+    ]
+    torch.manual_seed(0)
+    tensors = [torch.randn(2, 96, 4, 32) for _ in range(3)]
+    expected = F.scaled_dot_product_attention(
+        *[t.double().transpose(1, 2) for t in tensors], is_causal=True
+    )
+    actual = build(inputs, lines).run(tensors)
+    torch.testing.assert_close(
+        actual[0].double(), expected.transpose(1, 2).reshape(2, 96, 128), rtol=2e-5, atol=2e-5
+    )
+    check_bits(inputs, lines, tensors, actual, monkeypatch)
+
+
+def test_dropout_drops_the_same_backward():
+    """Values that are the identity show the weights that were kept; the gradients must agree."""
+    size = 64
+    inputs = ", ".join(f"%{n}: f32[2, 3, {size}, {size}] {{input grad}}" for n in "qkv")
+    lines = ["%r = aten.scaled_dot_product_attention(%q, %k, %v, none, 0.25)"]
+    torch.manual_seed(0)
+    q, k, tangent = (torch.randn(2, 3, size, size) for _ in range(3))
+    v = torch.eye(size).expand(2, 3, size, size).contiguous()
+    executable = build(inputs, lines, gradients="tangents")
+    known = {"q": q, "k": k, "v": v, "seed": 11, "tangent0": tangent}
+    kept, *gradients = executable.run([known[name] for name in executable.inputs])
+    mask = kept != 0
+    assert 0.7 < mask.double().mean() < 0.8
+    leaves = [t.double().requires_grad_() for t in (q, k, v)]
+    weights = torch.softmax(leaves[0] @ leaves[1].transpose(-2, -1) / size**0.5, -1)
+    expected = (weights * mask / 0.75) @ leaves[2]
+    torch.testing.assert_close(kept.double(), expected.detach(), rtol=1e-4, atol=1e-5)
+    for actual, wanted in zip(gradients, torch.autograd.grad(expected, leaves, tangent.double())):
+        torch.testing.assert_close(actual.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_layers_of_rows(monkeypatch):
+    """No attention: two products with a norm of the rows between them."""
+    inputs = "%x: f32[200, 48], %w: f32[48, 96], %g: f32[96], %b: f32[96], %u: f32[96, 40]"
+    lines = [
+        "%y = aten.mm(%x, %w)",
+        "%n, %m, %s = aten.native_layer_norm(%y, [96], %g, %b, 1e-5)",
+        "%a = aten.gelu(%n)",
+        "%r = aten.mm(%a, %u)",
+    ]
+    torch.manual_seed(0)
+    tensors = [torch.randn(sizes) for sizes in ([200, 48], [48, 96], [96], [96], [96, 40])]
+    executable = build(inputs, lines)
+    assert executable.counts["instructions"] == 1
+    actual = executable.run(tensors)
+    x, w, g, b, u = (t.double() for t in tensors)
+    expected = F.gelu(F.layer_norm(x @ w, [96], g, b)) @ u
+    torch.testing.assert_close(actual[0].double(), expected, rtol=1e-4, atol=1e-3)
+    tandem.set_threads(1)
+    with monkeypatch.context() as alone:
+        alone.setenv("TANDEM_DISABLE", "chain_products")
+        assert same(build(inputs, lines).run(tensors), actual)
+
+
+@pytest.mark.parametrize("empty", range(4))
+def test_empty(empty):
+    sizes = [64, 32, 32, 32]
+    sizes[empty] = 0
+    rows, width, middle, out = sizes
+    inputs = f"%x: f32[{rows}, {width}], %w: f32[{width}, {middle}], %u: f32[{middle}, {out}]"
+    lines = ["%y = aten.mm(%x, %w)", "%z = aten.relu(%y)", "%r = aten.mm(%z, %u)"]
+    tensors = [torch.randn(rows, width), torch.randn(width, middle), torch.randn(middle, out)]
+    expected = torch.relu(tensors[0] @ tensors[1]) @ tensors[2]
+    assert torch.equal(build(inputs, lines).run(tensors)[0], expected)
+
+
+def test_projection_of_one_head(monkeypatch):
+    """A large product that reads the chain's rows does not keep the rest from being joined."""
+    inputs = ", ".join(f"%{n}: f32[2, 64, 32]" for n in "qkv") + ", %w: f32[32, 4096]"
+    lines = ["%s = aten.scaled_dot_product_attention(%q, %k, %v)", "%r = aten.matmul(%s, %w)"]
+    torch.manual_seed(0)
+    tensors = [torch.randn(2, 64, 32) for _ in range(3)] + [torch.randn(32, 4096)]
+    executable = build(inputs, lines)
+    assert executable.counts["instructions"] == 2
+    q, k, v, w = (t.double() for t in tensors)
+    expected = F.scaled_dot_product_attention(q, k, v) @ w
+    actual = executable.run(tensors)
+    torch.testing.assert_close(actual[0].double(), expected, rtol=1e-4, atol=1e-4)
+    check_bits(inputs, lines, tensors, actual, monkeypatch)
