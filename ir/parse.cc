@@ -253,8 +253,10 @@ class Parser {
 
   /// The type that `{autocast bf16}` behind the call at hand names.
   std::optional<DType> autocast_ahead() const {
-    for (size_t ahead = 0; at("{") && !(peek(ahead).text == "}"); ++ahead)
+    for (size_t ahead = 0; at("{") && peek(ahead).kind != Kind::end; ++ahead) {
+      if (peek(ahead).text == "}") break;
       if (peek(ahead).text == "autocast") return dtype_from_name(peek(ahead + 1).text);
+    }
     return std::nullopt;
   }
 

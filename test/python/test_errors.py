@@ -177,11 +177,11 @@ ARGUMENTS = [
     ([torch.zeros(0, 4)], "size 0 must be 3"),
     ([3], "expected f32[3, 4], got an i64 scalar"),
     ([0.5], "got an f64 scalar"),
-    (["x"], "argument 0 is no CPU tensor, int or float"),
-    ([None], "argument 0 is no CPU tensor, int or float"),
-    ([torch.zeros(3, 4, device="meta")], "argument 0 is no CPU tensor"),
-    ([torch.zeros(3, 4).to_sparse()], "argument 0 is no CPU tensor"),
-    ([torch.zeros(3, 4, dtype=torch.complex64)], "element type is not supported"),
+    (["x"], "argument 0 is no tensor on the CPU"),
+    ([None], "argument 0 is no tensor on the CPU"),
+    ([torch.zeros(3, 4, device="meta")], "argument 0 is no tensor on the CPU"),
+    ([torch.zeros(3, 4).to_sparse()], "argument 0 is no tensor on the CPU"),
+    ([torch.zeros(3, 4, dtype=torch.complex64)], "an element type that is not supported"),
 ]
 
 

@@ -231,7 +231,7 @@ def test_mistakes():
         frozen.run([torch.ones(3)])
     with pytest.raises(tandem.UserError, match=r"constant 'w': expected f32\[3\], got f32\[4\]"):
         frozen.bind_constants({"w": torch.ones(4)})
-    with pytest.raises(tandem.UserError, match="constant 'w' is no CPU tensor"):
+    with pytest.raises(tandem.UserError, match="constant 'w' is no tensor on the CPU"):
         frozen.bind_constants({"w": "ones"})
     with pytest.raises(tandem.UserError, match="no gradients"):
         tandem.compile_text(text, "tangents", freeze=True)
