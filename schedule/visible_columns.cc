@@ -3,6 +3,7 @@
 // column, columns behind the last one that the block's last row sees are never asked for, and need
 // not be computed. What the loads find there is thrown away by the select, so no bit changes.
 #include <algorithm>
+#include <unordered_set>
 
 #include "schedule/axes.h"
 #include "schedule/chain.h"
