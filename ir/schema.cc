@@ -81,7 +81,6 @@ class SchemaParser {
       case ParamType::tensor: return ParamType::tensor_list;
       case ParamType::integer:
       case ParamType::boolean: return ParamType::int_list;  // bool[3]: ones and zeros
-      case ParamType::scalar:
       case ParamType::floating: return ParamType::float_list;
       case ParamType::scalar: return ParamType::scalar_list;
       default: fail("no list of that type");

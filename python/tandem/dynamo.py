@@ -9,10 +9,11 @@ import torch
 from tandem import _tandem
 from tandem._tandem import UserError
 from tandem.capture import capture
-from tandem.encode import encode, is_symbolic
+from tandem.encode import encode
 from tandem.function import Compiled
 from tandem.options import Options
 from tandem.reports import EagerReport, GraphReport, add
+from tandem.sizes import is_symbolic
 
 
 def backend(module, examples, *, options=None, mode=None, **_):

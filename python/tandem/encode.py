@@ -1,8 +1,8 @@
 """An ATen graph of torch as text of ours, and what crosses its border.
 
-The text is what `TANDEM_DUMP` prints and `tandem opt` reads. Results that share memory with an input
-or with another result are left out of it: they are taken as views of the tensors that are there,
-after the call, so that torch knows them as views (`Result`).
+The text is what `TANDEM_DUMP` prints and `tandem opt` reads. Results that share memory with an
+input or with another result are left out of it: they are taken as views of the tensors that are
+there, after the call, so that torch knows them as views (`Result`).
 """
 
 import dataclasses
@@ -15,21 +15,19 @@ from tandem._tandem import Unsupported, UserError, ops
 from tandem.capture import Captured
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.host import HostOp
+from tandem.fakes import (
+    dtype_name,
+    dtype_text,
+    is_float,
+    is_in_place,
+    is_tensor,
+    memory_order,
+    place_of,
+    place_text,
+    storage_of,
+)
 from tandem.scalars import Scalars
-
-DTYPES = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-    torch.int8: "i8",
-    torch.uint8: "u8",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.bool: "bool",
-}
-
+from tandem.sizes import Sizes, tie_sizes
 
 @dataclasses.dataclass
 class Result:
@@ -61,52 +59,6 @@ class Encoded:
     readers: list  # functions of the inputs: floats that come after inputs and `lifted`
 
 
-class _Sizes:
-    """Symbolic integers as text, and as functions of the arguments."""
-
-    def __init__(self):
-        self.symbols = {}
-
-    def text(self, value):
-        if isinstance(value, torch.SymInt):
-            node = value.node
-            if node.is_constant():
-                return str(int(value))
-            return self._print(node.expr)
-        return str(int(value))
-
-    def _print(self, expr):
-        import sympy
-
-        if expr.is_Integer:
-            return str(int(expr))
-        if expr.is_Symbol:
-            self.symbols[str(expr)] = expr
-            return str(expr)
-        name = type(expr).__name__
-        args = [self._print(arg) for arg in expr.args]
-        if isinstance(expr, sympy.Add):
-            return "(" + " + ".join(args) + ")"
-        if isinstance(expr, sympy.Mul):
-            return "(" + " * ".join(args) + ")"
-        if isinstance(expr, sympy.Pow) and expr.args[1].is_Integer and int(expr.args[1]) > 0:
-            return "(" + " * ".join([args[0]] * int(expr.args[1])) + ")"
-        if name in ("FloorDiv", "CleanDiv"):
-            return f"({args[0]} // {args[1]})"
-        if name in ("Mod", "PythonMod"):
-            return f"({args[0]} % {args[1]})"
-        if name == "ModularIndexing":
-            return f"(({args[0]} // {args[1]}) % {args[2]})"
-        if name in ("Max", "Min"):
-            text = args[0]
-            for arg in args[1:]:
-                text = f"{name.lower()}({text}, {arg})"
-            return text
-        if name == "Identity":
-            return args[0]
-        raise Unsupported(f"the size {expr} is no integer expression that Tandem has")
-
-
 class _ReadsBroken(Exception):
     """What is wrong has been said where it began."""
 
@@ -120,7 +72,7 @@ class Encoder:
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
         self._no_grad = no_grad
-        self._sizes = _Sizes()
+        self._sizes = Sizes()
         self._names = {}
         self._lines = []
         self._inputs = []
@@ -397,7 +349,7 @@ class Encoder:
     def _typed(self, name, value):
         """With its type where it is not row-major: views depend on strides."""
         if isinstance(value, torch.Tensor):
-            dtype_text(value)  # refuses other layouts than strided, which have no strides to ask for
+            dtype_text(value)  # other layouts than strided have no strides to ask for
         if not isinstance(value, torch.Tensor) or value.dim() == 0 or value.is_contiguous():
             return "%" + name
         return f"%{name}: {self._type_text(value)}"
@@ -580,76 +532,6 @@ _CHECKS_OF_SIZES = {
 }
 
 
-def is_tensor(node):
-    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
-
-
-def is_float(node):
-    return isinstance(node.meta.get("val"), (torch.SymFloat, float))
-
-
-def storage_of(value):
-    return value.untyped_storage()._cdata if value.layout is torch.strided else None
-
-
-def is_in_place(target):
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    returns = target._schema.returns
-    return bool(returns) and returns[0].alias_info is not None and returns[0].alias_info.is_write
-
-
-def dtype_text(value):
-    if value.layout is not torch.strided:
-        raise Unsupported(f"a tensor of layout {value.layout}")
-    if value.device.type != "cpu":
-        raise Unsupported(f"a tensor on the device {value.device}: Tandem compiles for the CPU")
-    return dtype_name(value.dtype)
-
-
-def dtype_name(dtype):
-    if dtype not in DTYPES:
-        raise Unsupported(f"the element type {dtype}")
-    return DTYPES[dtype]
-
-
-def memory_order(value):
-    """Dimensions from the outermost in memory to the innermost: [] for row-major, None where there
-    are gaps or overlaps."""
-    if value.is_contiguous():
-        return []
-    hints = [hint_of(stride) for stride in value.stride()]
-    sizes = [hint_of(size) for size in value.shape]
-    order = sorted(range(value.dim()), key=lambda dim: (-hints[dim], dim))
-    expected = 1
-    for dim in reversed(order):
-        if sizes[dim] != 1 and hints[dim] != expected:
-            return None
-        expected *= sizes[dim]
-    return order
-
-
-def hint_of(value):
-    return value.node.hint if isinstance(value, torch.SymInt) else int(value)
-
-
-def place_of(node):
-    """ "model.py:41" of the user's line."""
-    trace = node.meta.get("stack_trace") or ""
-    place = ""
-    for line in trace.split("\n"):
-        line = line.strip()
-        if line.startswith('File "') and '", line ' in line:
-            file, rest = line[6:].split('", line ', 1)
-            place = f"{file.rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
-    return place
-
-
-def place_text(node):
-    place = place_of(node)
-    return f" ({place})" if place else ""
-
-
 def ambient_autocast():
     """The 16-bit type of the region that the graph is compiled in, or None."""
     if not torch.is_autocast_enabled("cpu"):
@@ -680,53 +562,3 @@ def encode(captured, no_grad, use_host=False, specialize=False):
     if specialize:
         tie_sizes(captured.fakes)
     return Encoder(captured, no_grad, _KNOWN, use_host, specialize).encode()
-
-
-def is_symbolic(captured):
-    """A size or a float is not known when compiling."""
-    for fake in captured.fakes:
-        if isinstance(fake, (torch.SymInt, torch.SymFloat)):
-            return True
-        if isinstance(fake, torch.Tensor):
-            if any(isinstance(size, torch.SymInt) for size in fake.shape):
-                return True
-            if fake.dim() == 0 and fake.dtype == torch.float64:
-                return True
-    return False
-
-
-def tie_sizes(fakes):
-    """Torch keeps equations between sizes (`s0*s1 == s2*s3`) as guards. Ours are expressions only,
-    so the symbols of such an equation are made equal pairwise, by their present values, or numbers
-    where there is nothing to pair. Asking installs the guard."""
-    environments = [f.fake_mode.shape_env for f in fakes if isinstance(f, torch.Tensor)]
-    if not environments or environments[0] is None:
-        return
-    environment = environments[0]
-    sizes = {}
-    for fake in fakes:
-        for size in fake.shape if isinstance(fake, torch.Tensor) else ():
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                sizes.setdefault(size.node.expr, size)
-    for guard in list(environment.guards):
-        symbols = [s for s in sorted(guard.expr.free_symbols, key=str) if s in sizes]
-        if type(guard.expr).__name__ == "Equality":
-            _tie(symbols, sizes, guard.expr)
-
-
-def _tie(symbols, sizes, equation):
-    plain = all(
-        arg.is_Symbol or arg.is_Integer or arg.is_Mul for arg in (equation.lhs, equation.rhs)
-    )
-    left = equation.lhs.free_symbols
-    for symbol in symbols:
-        twins = [
-            other
-            for other in symbols
-            if (other in left) != (symbol in left)
-            and sizes[other].node.hint == sizes[symbol].node.hint
-        ]
-        if plain and twins:
-            bool(sizes[symbol] == sizes[twins[0]])
-        elif not plain or not equation.rhs.is_Symbol:
-            int(sizes[symbol])

@@ -1,5 +1,5 @@
-"""Operators over graphs (checkpoint, custom autograd.Function, invoke_subgraph) while Dynamo's graph
-is traced: their bodies run inline, and what they mean beyond that is left in the trace.
+"""Operators over graphs (checkpoint, custom autograd.Function, invoke_subgraph) while Dynamo's
+graph is traced: their bodies run inline, and what they mean beyond that is left in the trace.
 
 A checkpoint body's nodes carry a region in their metadata. A custom Function leaves a
 `tandem_capture::custom_gradient` node behind its forward: it hands the outputs on, and names the

@@ -1,8 +1,8 @@
 """An operator that runs in torch as a node of a compiled graph (`on_unsupported="eager"`).
 
-The program calls `forward(tensors, sizes, results)` with tensors over its own buffers; what torch gives
-is copied into `results`. The gradient runs the operator once more, recorded by autograd, so nothing has
-to live from forward to backward.
+The program calls `forward(tensors, sizes, results)` with tensors over its own buffers; what torch
+gives is copied into `results`. The gradient runs the operator once more, recorded by autograd, so
+nothing has to live from forward to backward.
 """
 
 import re
@@ -15,8 +15,8 @@ from tandem._tandem import Unsupported
 
 
 class HostOp:
-    """`tensors` and `sizes`: what the node reads, nodes and texts; `written`: those of its arguments
-    that it writes, whose new values are the results then."""
+    """`tensors` and `sizes`: what the node reads, nodes and texts; `written`: those of its
+    arguments that it writes, whose new values are the results then."""
 
     def __init__(self, node, sizes):
         self.node = node

@@ -1,6 +1,7 @@
 """Random straight-line programs of views, in-place ops, reductions and aliased inputs: functions of
-tensors that torch runs in eager and Tandem compiles. What must agree: values, gradients, what inputs
-hold afterwards, strides of results, and which results share memory with which inputs and results."""
+tensors that torch runs in eager and Tandem compiles. What must agree: values, gradients, what
+inputs hold afterwards, strides of results, and which results share memory with which inputs and
+results."""
 
 import random
 
@@ -299,4 +300,5 @@ def _same(value, wanted):
 
 
 def _short(value):
-    return f"{type(value).__name__} {str(value)[:600]}" if isinstance(value, Exception) else "a result"
+    is_error = isinstance(value, Exception)
+    return f"{type(value).__name__} {str(value)[:600]}" if is_error else "a result"

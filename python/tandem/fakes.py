@@ -1,0 +1,89 @@
+"""What the nodes and fake tensors of a trace say: memory, layout, element type, the user's line."""
+
+import torch
+from torch import fx
+
+from tandem._tandem import Unsupported
+
+DTYPES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.bool: "bool",
+}
+
+
+def is_tensor(node):
+    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def is_float(node):
+    return isinstance(node.meta.get("val"), (torch.SymFloat, float))
+
+
+def storage_of(value):
+    return value.untyped_storage()._cdata if value.layout is torch.strided else None
+
+
+def is_in_place(target):
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    returns = target._schema.returns
+    return bool(returns) and returns[0].alias_info is not None and returns[0].alias_info.is_write
+
+
+def dtype_text(value):
+    if value.layout is not torch.strided:
+        raise Unsupported(f"a tensor of layout {value.layout}")
+    if value.device.type != "cpu":
+        raise Unsupported(f"a tensor on the device {value.device}: Tandem compiles for the CPU")
+    return dtype_name(value.dtype)
+
+
+def dtype_name(dtype):
+    if dtype not in DTYPES:
+        raise Unsupported(f"the element type {dtype}")
+    return DTYPES[dtype]
+
+
+def memory_order(value):
+    """Dimensions from the outermost in memory to the innermost: [] for row-major, None where there
+    are gaps or overlaps."""
+    if value.is_contiguous():
+        return []
+    hints = [hint_of(stride) for stride in value.stride()]
+    sizes = [hint_of(size) for size in value.shape]
+    order = sorted(range(value.dim()), key=lambda dim: (-hints[dim], dim))
+    expected = 1
+    for dim in reversed(order):
+        if sizes[dim] != 1 and hints[dim] != expected:
+            return None
+        expected *= sizes[dim]
+    return order
+
+
+def hint_of(value):
+    return value.node.hint if isinstance(value, torch.SymInt) else int(value)
+
+
+def place_of(node):
+    """ "model.py:41" of the user's line."""
+    trace = node.meta.get("stack_trace") or ""
+    place = ""
+    for line in trace.split("\n"):
+        line = line.strip()
+        if line.startswith('File "') and '", line ' in line:
+            file, rest = line[6:].split('", line ', 1)
+            place = f"{file.rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
+    return place
+
+
+def place_text(node):
+    place = place_of(node)
+    return f" ({place})" if place else ""
