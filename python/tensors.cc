@@ -55,7 +55,10 @@ bool has_exchange(nb::handle tensor) {
 
 Array borrow(nb::handle tensor, std::string_view what, std::function<void(void*)> deleter) {
   dlpack::Tensor view{};
-  if (g_exchange->view_object(tensor.ptr(), &view) != 0) nb::raise_python_error();
+  if (g_exchange->view_object(tensor.ptr(), &view) != 0) {
+    PyErr_Clear();  // torch's text is a stack trace
+    throw UserError(std::string(what) + " is no tensor on the CPU");
+  }
   if (view.device.type != dlpack::kCpu) throw UserError(std::string(what) + " is not on the CPU");
   std::byte* data = static_cast<std::byte*>(view.data) + view.byte_offset;
   const size_t rank = static_cast<size_t>(view.ndim);
