@@ -29,10 +29,10 @@ size_t count(const ir::Graph& graph, ir::OutputKind kind) {
 /// What joint gave a tangent: an output by its number ("tangent3"), or an input by its name
 /// ("tangent_x").
 std::optional<size_t> output_of(std::string_view tangent) {
-  tangent.remove_prefix(std::string_view("tangent").size());
+  const std::string digits(tangent.substr(std::string_view("tangent").size()));
   size_t number = 0;
-  const char* end = tangent.data() + tangent.size();
-  const std::from_chars_result read = std::from_chars(tangent.data(), end, number);
+  const char* end = digits.c_str() + digits.size();
+  const std::from_chars_result read = std::from_chars(digits.c_str(), end, number);
   return read.ec == std::errc() && read.ptr == end ? std::optional(number) : std::nullopt;
 }
 

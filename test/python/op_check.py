@@ -460,7 +460,7 @@ class Case:
 
     def variant_graph(self, variant, is_out, expected, gradients=False):
         names = list(self.names)
-        if isinstance(self.sample.positional[0], list):
+        if not is_out and isinstance(self.sample.positional[0], list):
             return self.list_variant_graph(variant, names)
         if is_out:
             sizes = list(expected.shape)
