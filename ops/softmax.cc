@@ -1,5 +1,7 @@
 // Softmax and its kin, by decomposition into maximum, exp and sum: over one row they fuse to a
 // single kernel. 16-bit operands are widened first and the result is rounded once.
+#include <cmath>
+
 #include "ops/elements.h"
 #include "ops/families.h"
 
