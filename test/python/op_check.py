@@ -246,7 +246,11 @@ class Case:
         """Whether eager's values are not to be compared: they were drawn, or are left over."""
         if UNSPECIFIED.fullmatch(self.op.name):
             return True
-        return self.random and not same_bits(self.eager()[number], self.eager()[number])
+        if not self.random:
+            return False
+        first = self.eager()[number]
+        # Few elements may come out equal by chance.
+        return any(not same_bits(first, self.eager()[number]) for _ in range(20))
 
     def same_on_all(self, executable, text, arguments, actual):
         """Thread counts give the same bits; the interpreter gives the same values."""
