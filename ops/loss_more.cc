@@ -206,6 +206,8 @@ const OpDef kTripletMargin{
       if (c.type("positive").rank() != rank || c.type("negative").rank() != rank)
         c.fail("anchor, positive and negative must have the same number of dimensions");
       if (rank == 0) c.fail(c.describe("anchor") + " needs a dimension");
+      for (std::string_view name : {"anchor", "positive", "negative"})
+        if (c.type(name).dtype == DType::boolean) c.fail(c.describe(name) + " has no differences");
       if (!(c.floating("margin") > 0)) c.fail(c.describe("margin") + " must be positive");
       Sizes sizes = broadcast(c, c.type("anchor").sizes, c.type("positive").sizes);
       sizes = broadcast(c, sizes, c.type("negative").sizes);

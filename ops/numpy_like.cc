@@ -237,6 +237,7 @@ void check_axis(const Call& c, const Axis& axis) {
     c.fail(fmt::format("spacing needs a coordinate for each element of dimension {}", axis.dim));
 }
 std::vector<Axis> axes_of(const Call& c) {
+  if (c.type("self").dtype == DType::u8) c.fail("differences of u8 have no sign");
   if (c.constant("edge_order") != 1 && c.constant("edge_order") != 2)
     c.fail(c.describe("edge_order") + " must be 1 or 2");
   std::vector<Axis> axes;

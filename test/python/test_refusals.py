@@ -16,6 +16,15 @@ EAGER_LACKS = {
     "aten.gelu_backward": "mixed dtypes: a restriction of eager's library",
     "aten.convolution": "dilated convolutions of integers: eager has no kernel",
     "aten.avg_pool3d": "16-bit floats",
+    "aten.special_erfcx": "16-bit floats",
+    "aten.special_ndtri": "16-bit floats",
+    "aten.special_log_ndtr": "16-bit floats",
+    "aten.round.decimals": "integers, which are round",
+    "aten.special_round": "integers, which are round",
+    "aten.ldexp.Tensor": "exponents that are bool",
+    "aten.mish_backward": "mixed dtypes",
+    "aten.glu_backward": "mixed dtypes",
+    "aten._prelu_kernel_backward": "mixed dtypes",
     "aten.avg_pool3d_backward": "16-bit floats",
     "aten.multi_margin_loss": "16-bit floats",
     "aten.multi_margin_loss_backward": "16-bit floats",
@@ -32,6 +41,9 @@ EAGER_LACKS = {
 # Ops that end the process in eager when they are given integers.
 EAGER_CRASHES = {"aten.smooth_l1_loss_backward"}
 WE_LACK = {
+    "prims.fma": "bool",
+    "aten.rrelu_with_noise_backward": "integers have no gradient here",
+    "aten.rrelu_with_noise_functional": "noise of another dtype",
     "aten.mm": "products of bool without elements",
     "aten.mv": "products of bool without elements",
     "aten.bmm": "products of bool, and of mixed dtypes, without elements",
