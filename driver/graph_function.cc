@@ -50,10 +50,7 @@ Options compile_options(const FunctionOptions& options) {
     compile.gradients = "tangents";
     compile.partition = options.partition;
   }
-  compile.freeze = options.freeze;
   compile.report = options.report;
-  compile.compile_threads = options.compile_threads;
-  compile.level = options.level;
   compile.own_outputs = true;
   return compile;
 }
@@ -166,6 +163,12 @@ std::vector<Result> GraphFunction::backward(const Saved& saved, std::span<const 
   if (!saved.is_alive)
     throw UserError("backward ran before on this forward and freed what it saved");
   if (backward_ == nullptr) return {};  // results have a history, and all gradients are 0
+  const size_t expected = static_cast<size_t>(
+      std::count_if(saved_places_.begin(), saved_places_.end(),
+                    [](const SavedPlace& p) { return p.kind != SavedPlace::Kind::own; }));
+  if (borrowed.size() != expected)
+    throw UserError(fmt::format("backward takes {} saved inputs and results, {} were given",
+                                expected, borrowed.size()));
   // Sizes come last out of forward and first into backward.
   const size_t count = saved.values.size() - saved_sizes_;
   std::vector<Argument> arguments(saved.values.begin() + static_cast<std::ptrdiff_t>(count),

@@ -16,10 +16,7 @@ namespace tandem::driver {
 struct FunctionOptions {
   bool differentiate = false;         // inputs that require grad get gradients
   std::string partition = "default";  // "default" | "min_cut"
-  bool freeze = false;                // not with differentiate
   bool report = false;
-  int compile_threads = 2;
-  int level = -1;
   /// What tandem::host nodes run, by number.
   std::vector<runtime::HostFunction> host_functions;
 };

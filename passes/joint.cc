@@ -33,13 +33,6 @@ class Joint {
   }
 
  private:
-  static Node* first_write_back(const ir::Graph& graph) {
-    Node* tail = nullptr;
-    for (Node* node = graph.last(); node != nullptr && node->op->mutates(); node = node->prev)
-      tail = node;
-    return tail;
-  }
-
   static bool differentiable(const Node& node) {
     return !node.no_grad && ops::def_of(node).vjp != nullptr;
   }

@@ -15,6 +15,10 @@ inline constexpr Facts kCore = 1 << 4;            // every op has a lowering
 inline constexpr Facts kChosen = 1 << 5;          // outputs name what forward saves for backward
 inline constexpr Facts kSeparate = 1 << 6;  // backward reads nothing of forward but saved values
 
+/// The first of the nodes at the end that all write to inputs; null where there are none. What a
+/// pass adds stands before it.
+ir::Node* first_write_back(const ir::Graph& graph);
+
 /// Nodes that contradict the facts.
 std::vector<Diagnostic> check_facts(const ir::Graph& graph, Facts facts);
 

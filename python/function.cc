@@ -32,39 +32,29 @@ nb::list objects_of(const std::vector<Result>& results) {
   return objects;
 }
 
+template <typename Sequence>
+std::vector<Argument> borrowed_arguments(const Sequence& objects) {
+  std::vector<Argument> values;
+  values.reserve(nb::len(nb::handle(objects)));
+  for (nb::handle object : objects) values.push_back(borrowed_argument(object, values.size()));
+  return values;
+}
+
+GraphFunction::Forward run_forward(GraphFunction& function, const std::vector<Argument>& values) {
+  nb::gil_scoped_release release;
+  return function.forward(values);
+}
+
 /// (results, handle or None).
 nb::tuple forward(GraphFunction& function, nb::args arguments) {
-  std::vector<Argument> values;
-  values.reserve(arguments.size());
-  for (nb::handle object : arguments) values.push_back(borrowed_argument(object, values.size()));
-  GraphFunction::Forward made;
-  {
-    nb::gil_scoped_release release;
-    made = function.forward(values);
-  }
+  GraphFunction::Forward made = run_forward(function, borrowed_arguments(arguments));
   nb::object handle = made.saved ? nb::cast(std::move(made.saved)) : nb::none();
   return nb::make_tuple(objects_of(made.results), handle);
 }
 
 /// Results alone, of a function without a backward.
 nb::list call(GraphFunction& function, nb::args arguments) {
-  std::vector<Argument> values;
-  values.reserve(arguments.size());
-  for (nb::handle object : arguments) values.push_back(borrowed_argument(object, values.size()));
-  GraphFunction::Forward made;
-  {
-    nb::gil_scoped_release release;
-    made = function.forward(values);
-  }
-  return objects_of(made.results);
-}
-
-std::vector<Argument> borrowed_arguments(nb::handle sequence) {
-  std::vector<Argument> values;
-  values.reserve(nb::len(sequence));
-  for (nb::handle object : nb::borrow<nb::sequence>(sequence))
-    values.push_back(borrowed_argument(object, values.size()));
-  return values;
+  return objects_of(run_forward(function, borrowed_arguments(arguments)).results);
 }
 
 bool found(Overlap& overlap, nb::sequence arguments) {
@@ -76,12 +66,7 @@ bool found(Overlap& overlap, nb::sequence arguments) {
 nb::object run(GraphFunction& function, nb::sequence arguments, Overlap& overlap) {
   const std::vector<Argument> values = borrowed_arguments(arguments);
   if (overlap.found(values)) return nb::none();
-  GraphFunction::Forward made;
-  {
-    nb::gil_scoped_release release;
-    made = function.forward(values);
-  }
-  return objects_of(made.results);
+  return objects_of(run_forward(function, values).results);
 }
 
 std::vector<Array> arrays_of(nb::sequence tensors, std::string_view what) {
@@ -181,12 +166,11 @@ runtime::HostFunction host_function(nb::object callable) {
 }
 
 std::unique_ptr<GraphFunction> compile_function(const std::string& text, bool differentiate,
-                                                const std::string& partition, bool freeze,
-                                                bool report, nb::list host_functions) {
+                                                const std::string& partition, bool report,
+                                                nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
   options.partition = partition;
-  options.freeze = freeze;
   options.report = report;
   for (nb::handle callable : host_functions)
     options.host_functions.push_back(host_function(nb::borrow(callable)));
@@ -204,7 +188,7 @@ void bind_function(nb::module_& m) {
   nb::class_<Overlap>(m, "Overlap")
       .def(nb::init<const std::vector<size_t>&>(), nb::arg("written"))
       .def("found", &found, nb::arg("arguments"));
-  nb::class_<GraphFunction>(m, "GraphFunction")
+  nb::class_<GraphFunction>(m, "GraphFunction", nb::is_weak_referenceable())
       .def("forward", &forward)
       .def("__call__", &call)
       .def("run", &run, nb::arg("arguments"), nb::arg("overlap"))
@@ -225,7 +209,7 @@ void bind_function(nb::module_& m) {
         return f.backward_executable() == nullptr ? std::string() : f.backward_executable()->report;
       });
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
-        nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
+        nb::arg("partition") = "default", nb::arg("report") = false,
         nb::arg("host_functions") = nb::list());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }

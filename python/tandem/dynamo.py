@@ -1,4 +1,5 @@
-"""The backend of `torch.compile(model, backend="tandem")`: Dynamo's graph in, a callable out."""
+"""The backend of `torch.compile(model, backend=tandem.backend)`: Dynamo's graph in, a callable
+out."""
 
 import contextlib
 import time
@@ -17,7 +18,7 @@ from tandem.sizes import is_symbolic
 
 
 def backend(module, examples, *, options=None, mode=None, **_):
-    """Called by Dynamo for every graph; torch finds it by its entry point `tandem`."""
+    """Called by Dynamo for every graph."""
     del mode
     chosen = Options.of(options)
     _connect()
@@ -36,7 +37,7 @@ def compile_graph(module, examples, options):
             raise
         reason = str(error)
     add(EagerReport(reason))
-    _warn_once(f"a whole graph runs in torch, because Tandem does not compile it: {reason}")
+    _warn(f"a whole graph runs in torch, because Tandem does not compile it: {reason}")
     return module.forward
 
 
@@ -47,9 +48,9 @@ def _compile_graph(module, examples, options):
     encoded, native = _compile_as_general_as_possible(captured, options, times)
     if encoded.host:
         names = ", ".join(dict.fromkeys(host.name for host in encoded.host))
-        _warn_once(f"operators that run in torch, because Tandem does not have them: {names}")
+        _warn(f"operators that run in torch, because Tandem does not have them: {names}")
     compiled = Compiled(native, encoded, module.forward)
-    add(GraphReport(encoded, native, times | native.times, captured.dialect, native.has_backward))
+    add(GraphReport(compiled, times | native.times, captured.dialect))
     return compiled.callable()
 
 
@@ -75,7 +76,8 @@ def _compile(captured, options, times, specialize):
     return encoded, native
 
 
-def _warn_once(text):
+def _warn(text):
+    """Python's filters show a text once for a place."""
     warnings.warn(f"tandem: {text}", UserWarning, stacklevel=2)
 
 

@@ -13,8 +13,6 @@ from torch import fx
 
 from tandem._tandem import Unsupported, UserError, ops
 from tandem.capture import Captured
-from tandem.higher_order import CUSTOM_GRADIENT
-from tandem.host import HostOp
 from tandem.fakes import (
     dtype_name,
     dtype_text,
@@ -26,8 +24,11 @@ from tandem.fakes import (
     place_text,
     storage_of,
 )
+from tandem.higher_order import CUSTOM_GRADIENT
+from tandem.host import HostOp
 from tandem.scalars import Scalars
 from tandem.sizes import Sizes, tie_sizes
+
 
 @dataclasses.dataclass
 class Result:
@@ -48,10 +49,8 @@ class Result:
 class Encoded:
     text: str
     results: list  # of Result
-    fresh: int  # results of the program
     inputs: int  # of the graph, without `lifted`
     arguments: list  # numbers of those, and of `lifted` behind them, that the program takes
-    shared: list  # groups of inputs that share memory, by number
     ops: dict  # overload -> count
     lifted: list  # tensors that the graph holds itself
     symbols: dict  # sympy symbol -> function of the inputs that gives its value
@@ -64,7 +63,7 @@ class _ReadsBroken(Exception):
 
 
 class Encoder:
-    """Writes one graph. `training`: inputs that require grad are marked."""
+    """Writes one graph."""
 
     def __init__(self, captured, no_grad, known, use_host, specialize=False):
         self.name = "g"
@@ -111,10 +110,8 @@ class Encoder:
         return Encoded(
             self._text(),
             self._results,
-            len(self._fresh),
             self._examples,
             [held - 1 - number if number < 0 else number for number in self._arguments],
-            [group for group in self._storages.values() if len(group) > 1],
             self._ops,
             self._lifted,
             self._symbol_readers(),

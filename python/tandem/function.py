@@ -8,12 +8,9 @@ import torch
 
 from tandem import _tandem
 
-_seed = torch.empty((), dtype=torch.int64)
-
-
 def _draw_seed():
     """One number of torch's generator a call, so that manual_seed makes runs repeatable."""
-    return _seed.random_().item()
+    return torch.empty((), dtype=torch.int64).random_().item()
 
 
 def _taker(numbers):
@@ -28,8 +25,8 @@ class Compiled:
     overlap in a way that the program does not expect."""
 
     def __init__(self, native, encoded, fallback):
-        self._native = native
-        self._encoded = encoded
+        self.native = native
+        self.encoded = encoded
         self._fallback = fallback
         self._written = [number for number, _ in native.mutations]
         self._dirty = [number for number, tangent in native.mutations if tangent]
@@ -49,11 +46,11 @@ class Compiled:
         """What is called with Dynamo's arguments."""
         only_fresh = all(
             result.kind == "fresh" and result.number == i
-            for i, result in enumerate(self._encoded.results)
+            for i, result in enumerate(self.encoded.results)
         )
         plain = only_fresh and self._function is None and self._takes_all and not self._written
-        if plain and not self._native.takes_seed:
-            return self._native.__call__
+        if plain and not self.native.takes_seed:
+            return self.native.__call__
         return self._call
 
     def _call(self, *args):
@@ -64,14 +61,14 @@ class Compiled:
         if self._function is not None:
             fresh = None if self._is_odd(values) else self._function.apply(*values)
         else:
-            seed = (_draw_seed(),) if self._native.takes_seed else ()
-            fresh = self._native.run(values + seed, self._overlap)
+            seed = (_draw_seed(),) if self.native.takes_seed else ()
+            fresh = self.native.run(values + seed, self._overlap)
             if fresh is not None and self._written:
                 torch.autograd.graph.increment_version(self._take_written(values))
         if fresh is None:
             self.eager_calls += 1
             return self._fallback(*args)
-        return [self._result(result, fresh, everything) for result in self._encoded.results]
+        return [self._result(result, fresh, everything) for result in self.encoded.results]
 
     def _is_odd(self, values):
         """Nobody guards these: an input that is written shares memory with another one (of a call
@@ -106,7 +103,7 @@ class Compiled:
 
 
 def _autograd_function(compiled):
-    native = compiled._native
+    native = compiled.native
     has_tangent = native.has_tangent
     dirty = [number for number, tangent in native.mutations if tangent]
     clean = [number for number, tangent in native.mutations if not tangent]
