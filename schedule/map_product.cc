@@ -38,6 +38,8 @@ struct Product {
   size_t right = 1;
 };
 
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 bool walks(Val value, Expr axis) {
   std::vector<Val> roots{value};
   for (Val part : loop::reachable(roots))
@@ -109,11 +111,18 @@ bool is_heavy(Val value) {
   return value->opcode == loop::Opcode::philox || loop::is_transcendental(value->opcode);
 }
 
-bool has_heavy_epilogue(const Stage& stage) {
+template <class Predicate>
+bool any_in_epilogue(const Stage& stage, Predicate predicate) {
   std::vector<Val> roots;
   for (const loop::Store& store : stage.after) roots.push_back(store.value);
   std::vector<Val> scalars = loop::reachable(roots);
-  return std::any_of(scalars.begin(), scalars.end(), is_heavy);
+  return std::any_of(scalars.begin(), scalars.end(), predicate);
+}
+
+bool has_heavy_epilogue(const Stage& stage) { return any_in_epilogue(stage, is_heavy); }
+
+bool draws_random(const Stage& stage) {
+  return any_in_epilogue(stage, [](Val v) { return v->opcode == loop::Opcode::philox; });
 }
 
 Expr length_of(const Stage& stage) {
@@ -129,6 +138,27 @@ void choose_tile(Blocks& blocks, const Target& target, int64_t width, int64_t by
   int one = static_cast<int>(target.vector_bytes / bytes);
   blocks.lanes = width <= one ? one : 2 * one;
   blocks.tile_rows = std::max(1, registers / std::max(1, blocks.lanes / one));
+}
+
+/// The same number of blocks, of about equal size: a task with a few rows would copy all of its
+/// columns for them.
+int64_t even_rows(int64_t height, int64_t rows, int64_t tile_rows) {
+  if (height == INT64_MAX) return rows;
+  int64_t even = ceil_div(height, ceil_div(height, rows));
+  return ceil_div(even, tile_rows) * tile_rows;
+}
+
+/// Columns are cut first, down to one panel, because each is copied once for all rows of a task.
+void cut_until_enough(Blocks& blocks, int64_t height, int64_t width, int64_t others,
+                      int64_t fewest_columns) {
+  auto is_enough = [&] {
+    int64_t down = height == INT64_MAX ? kEnoughTasks : ceil_div(height, blocks.rows);
+    int64_t across = width == INT64_MAX ? 1 : ceil_div(width, blocks.columns);
+    return others * down * across >= kEnoughTasks;
+  };
+  while (blocks.columns / 2 >= fewest_columns && !is_enough()) blocks.columns /= 2;
+  blocks.columns -= blocks.columns % blocks.lanes;
+  while (blocks.rows > kSmallestBlock && !is_enough()) blocks.rows /= 2;
 }
 
 Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target& target) {
@@ -147,13 +177,10 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target&
   for (size_t i = 0; i < kernel.outer.size(); ++i)
     if (i != product.rows && i != product.columns)
       others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(kEnoughTasks));
-  auto tasks = [&](int64_t rows) {
-    int64_t down = height == INT64_MAX ? kEnoughTasks : (height + rows - 1) / rows;
-    int64_t across = width == INT64_MAX ? 1 : (width + blocks.columns - 1) / blocks.columns;
-    return others * down * across;
-  };
   blocks.rows = kMostRows;
-  while (blocks.rows > kSmallestBlock && tasks(blocks.rows) < kEnoughTasks) blocks.rows /= 2;
+  int64_t fewest_columns = draws_random(stage) ? kRandomBlock : blocks.lanes;
+  cut_until_enough(blocks, height, width, others, fewest_columns);
+  blocks.rows = even_rows(height, blocks.rows, blocks.tile_rows);
   return blocks;
 }
 
@@ -273,7 +300,7 @@ class ProductMapper {
     bool crosses =
         !reduced.empty() && runs_along(value, stage_.reduce_axes.back().index, columns_.index);
     stage.axes = std::move(reduced);
-    stage.axes.insert(stage.axes.begin(), tiles.number);
+    stage.axes.insert(crosses ? stage.axes.begin() : stage.axes.end(), tiles.number);
     stage.axes.push_back(tiles.position);
     if (!crosses) return stage;
     std::swap(stage.axes.back(), stage.axes[stage.axes.size() - 2]);
