@@ -140,6 +140,15 @@ void choose_tile(Blocks& blocks, const Target& target, int64_t width, int64_t by
   blocks.tile_rows = std::max(1, registers / std::max(1, blocks.lanes / one));
 }
 
+/// Whether the right factor comes from beyond the second-level cache.
+bool is_streamed(const Kernel& kernel, const Product& product, const Target& target) {
+  const Stage& stage = kernel.stages[0];
+  std::optional<int64_t> width = kernel.outer[product.columns].extent.constant();
+  std::optional<int64_t> length = length_of(stage).constant();
+  int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
+  return width && length && *width * *length * bytes > target.l2_bytes;
+}
+
 /// The same number of blocks, of about equal size: a task with a few rows would copy all of its
 /// columns for them.
 int64_t even_rows(int64_t height, int64_t rows, int64_t tile_rows) {
@@ -208,11 +217,13 @@ class ProductMapper {
     Tiles tiles = cut();
     std::vector<Stage> stages;
     std::vector<Val>& inputs = stage_.reductions[0].inputs;
+    const Val right_value = inputs[1 - block_.left];
     inputs = {left(inputs[block_.left], stages), right(inputs[1 - block_.left], tiles, stages)};
     substitute_axes(kernel_, stage_, {{columns_.index, column_at(tiles)}});
     rows_.kind = AxisKind::unroll;
     rows_.lanes = blocks_.tile_rows;
     stage_.axes = {tiles.number, tiles.position, rows_};
+    if (block_.is_streamed) ask_ahead(right_value, tiles);
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
     return stages;
@@ -310,6 +321,39 @@ class ProductMapper {
     return stage;
   }
 
+  /// While a task computes, it asks for the columns of the next one, so that copying them does not
+  /// wait for memory. The tiles of rows and panels are numbered, and each step of each sum asks for
+  /// the next few elements: step s of `steps` for the element at share s / steps of the block.
+  void ask_ahead(Val value, const Tiles& tiles) {
+    std::optional<int64_t> width = width_.constant();
+    std::optional<int64_t> height = height_.constant();
+    std::optional<int64_t> length = length_of(stage_).constant();
+    int64_t row_tiles = height.value_or(0) / blocks_.tile_rows;
+    if (!is_plain_load(value) || !width || row_tiles == 0 || !length) return;
+    bool crosses = runs_along(value, stage_.reduce_axes.back().index, columns_.index);
+    if (!crosses && !runs_along(value, columns_.index, columns_.index)) return;
+    int64_t tile_count = ceil_div(*width, blocks_.lanes) * row_tiles;
+    Expr tile = tiles.number.index * row_tiles + sym::floor_div(rows_.index, blocks_.tile_rows);
+    Expr step = tile * *length + linear(stage_.reduce_axes);
+    Expr element = sym::floor_div(step * *width, tile_count);
+    Expr inner = crosses ? *length : *width;
+    Expr along = sym::mod(element, inner);
+    Expr across = sym::floor_div(element, inner);
+    sym::Substitution map = at_position(stage_.reduce_axes, crosses ? along : across);
+    map.emplace_back(columns_.index, *width + (crosses ? across : along));
+    stage_.prefetches.push_back({value->slot, sym::substitute(value->index, map)});
+  }
+
+  /// The inverse of `linear`.
+  static sym::Substitution at_position(const std::vector<Axis>& axes, Expr position) {
+    sym::Substitution map;
+    for (size_t i = axes.size(); i-- > 0;) {
+      map.emplace_back(axes[i].index, i == 0 ? position : sym::mod(position, axes[i].extent));
+      position = sym::floor_div(position, axes[i].extent);
+    }
+    return map;
+  }
+
   // --- the left factor: as it is, or computed once a task
   // -------------------------------------------------------------------------------------------
 
@@ -381,6 +425,7 @@ bool map_product(Kernel& kernel, const Target& target) {
   block.left = product->left;
   block.width = sym::min(kernel.outer[product->columns].extent, blocks.columns);
   block.height = sym::min(kernel.outer[product->rows].extent, blocks.rows);
+  block.is_streamed = is_streamed(kernel, *product, target);
   block.rows = take_block(kernel, product->rows, blocks.rows, {&stage});
   block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
   for (Axis& axis : kernel.outer) axis.kind = AxisKind::task;
