@@ -86,11 +86,11 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
   forward_->loaded().set_host_functions(options.host_functions);
   find_saved();
   if (!options.differentiate) return;
-  const ir::Graph& backward = *module->find(graph.name() + "_backward");
+  ir::Graph& backward = *module->find(graph.name() + "_backward");
   find_backward(backward);
   has_backward_ = std::count(has_tangent_.begin(), has_tangent_.end(), 1) > 0;
   if (std::count(has_gradient_.begin(), has_gradient_.end(), 1) > 0)
-    backward_ = finish(backward, compile);
+    backward_ = finish_backward(backward, graph, *forward_, compile);
   for (const Mutation& mutation : mutations_) has_backward_ |= mutation.has_tangent;
   if (backward_ != nullptr) backward_->loaded().set_host_functions(options.host_functions);
 }

@@ -239,6 +239,19 @@ const OpDef kMatmul{
                 "$[2, 1, 3, 4], $[5, 4, 2]", "$[2, 3, 4], $[4, 5]"},
     .out = true};
 
+/// y = x W^T + b, over rows: dx = g W, dW = g^T x, db = sum of g. Through the decomposition dW
+/// would be (x^T g)^T, a copy of the size of W.
+Gradients linear_vjp(Builder& b, const Call& c, Grads g) {
+  Tensor x{b, c.value("input")};
+  Tensor w{b, c.value("weight")};
+  Expr rows = sym::product(Sizes(x.sizes().begin(), x.sizes().end() - 1));
+  Tensor flat = reshape(g[0], {rows, w.size(0)});
+  Gradients grads{{"input", reshape(mm(flat, w), x.sizes())},
+                  {"weight", mm(t(flat), reshape(x, {rows, x.size(-1)}))}};
+  if (c.has("bias")) grads.push_back({"bias", sum_to(g[0], c.type("bias"))});
+  return grads;
+}
+
 const OpDef kLinear{
     .schema = "aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
     .types = [](const Call& c) -> Types {
@@ -266,6 +279,7 @@ const OpDef kLinear{
                                : mm(flat, w);
       return {reshape(y, c.result()->type.sizes)};
     },
+    .vjp = linear_vjp,
     .samples = {"$[3, 4], $[5, 4], $[5]", "$[2, 3, 4], $[5, 4]", "$[4], $[5, 4], $[5]",
                 "$[0, 4], $[5, 4], $[5]"},
     .out = true};

@@ -74,6 +74,7 @@ struct Scheduled {
       kernels;  // mapped, canonical, distinct; in the order of Program::kernels
   std::vector<loop::Kernel> setup_kernels;  // of Program::setup
   std::vector<Note> notes;
+  std::vector<ir::Sizes> output_strides;  // in the order of Program::outputs; empty for scalars
 };
 
 /// All of it, with the graph `<name>.setup` of the module as Program::setup. Throws Unsupported
