@@ -108,6 +108,13 @@ nb::list mutations(const GraphFunction& function) {
 
 std::vector<bool> flags(const std::vector<char>& values) { return {values.begin(), values.end()}; }
 
+/// By name; the arrays are kept.
+void bind_constants(GraphFunction& function, nb::dict tensors) {
+  const runtime::ConstantValues values = constants_of(tensors);
+  nb::gil_scoped_release release;
+  function.bind_constants(values);
+}
+
 nb::dict times(GraphFunction& function) {
   nb::dict times;
   double schedule = 0;
@@ -166,11 +173,12 @@ runtime::HostFunction host_function(nb::object callable) {
 }
 
 std::unique_ptr<GraphFunction> compile_function(const std::string& text, bool differentiate,
-                                                const std::string& partition, bool report,
-                                                nb::list host_functions) {
+                                                const std::string& partition, bool freeze,
+                                                bool report, nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
   options.partition = partition;
+  options.freeze = freeze;
   options.report = report;
   for (nb::handle callable : host_functions)
     options.host_functions.push_back(host_function(nb::borrow(callable)));
@@ -199,6 +207,8 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("has_gradient", [](const GraphFunction& f) { return flags(f.has_gradient()); })
       .def_prop_ro("mutations", &mutations)
       .def_prop_ro("borrowed_places", &borrowed_places)
+      .def_prop_ro("constants", &GraphFunction::constants)
+      .def("bind_constants", &bind_constants, nb::arg("values"))
       .def_prop_ro("times", &times)
       .def_prop_ro("forward_counts",
                    [](GraphFunction& f) { return counts_of(&f.forward_executable()); })
@@ -209,7 +219,7 @@ void bind_function(nb::module_& m) {
         return f.backward_executable() == nullptr ? std::string() : f.backward_executable()->report;
       });
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
-        nb::arg("partition") = "default", nb::arg("report") = false,
+        nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
         nb::arg("host_functions") = nb::list());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }

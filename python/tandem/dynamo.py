@@ -64,11 +64,14 @@ def _compile_as_general_as_possible(captured, options, times):
 def _compile(captured, options, times, specialize):
     started = time.perf_counter()
     use_host = options.on_unsupported == "eager"
-    encoded = encode(captured, not torch.is_grad_enabled(), use_host, specialize)
+    differentiate = torch.is_grad_enabled() and any(captured.requires_grad)
+    freeze = options.freeze and not differentiate
+    encoded = encode(captured, not torch.is_grad_enabled(), use_host, specialize, freeze)
     times["encode"] = 1e3 * (time.perf_counter() - started)
     native = _tandem.compile_function(
         encoded.text,
-        differentiate=torch.is_grad_enabled() and any(captured.requires_grad),
+        differentiate=differentiate,
+        freeze=freeze,
         partition=options.memory_budget,
         report=options.report,
         host_functions=[f for host in encoded.host for f in (host.forward, host.backward)],

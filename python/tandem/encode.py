@@ -51,6 +51,7 @@ class Encoded:
     results: list  # of Result
     inputs: int  # of the graph, without `lifted`
     arguments: list  # numbers of those, and of `lifted` behind them, that the program takes
+    names: list  # of the arguments, as the program calls them
     ops: dict  # overload -> count
     lifted: list  # tensors that the graph holds itself
     symbols: dict  # sympy symbol -> function of the inputs that gives its value
@@ -65,11 +66,13 @@ class _ReadsBroken(Exception):
 class Encoder:
     """Writes one graph."""
 
-    def __init__(self, captured, no_grad, known, use_host, specialize=False):
+    def __init__(self, captured, no_grad, known, use_host, specialize=False, freeze=False):
         self.name = "g"
         self._module = captured.graph_module
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
+        self._weights = captured.weights
+        self._freeze = freeze
         self._no_grad = no_grad
         self._sizes = Sizes()
         self._names = {}
@@ -112,6 +115,7 @@ class Encoder:
             self._results,
             self._examples,
             [held - 1 - number if number < 0 else number for number in self._arguments],
+            [text[1 : text.index(":")] for text in self._inputs],
             self._ops,
             self._lifted,
             self._symbol_readers(),
@@ -167,6 +171,8 @@ class Encoder:
         if isinstance(value, torch.Tensor):
             self._names[node] = name
             grad = " {input grad}" if self._requires_grad[number] else ""
+            if self._freeze and number in self._weights:
+                grad = f' {{param "{name}"}}'
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
             self._storages.setdefault(storage_of(value), []).append(number)
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
@@ -552,10 +558,10 @@ def known_operators():
 _KNOWN = frozenset(known_operators())
 
 
-def encode(captured, no_grad, use_host=False, specialize=False):
+def encode(captured, no_grad, use_host=False, specialize=False, freeze=False):
     """`use_host`: operators that Tandem does not have become host nodes; else Unsupported names
     them all. `specialize`: floats, and sizes that torch found to be tied to others, become part of
-    the program; Dynamo guards them, and compiles again for others."""
+    the program; Dynamo guards them, and compiles again for others. `freeze`: weights are marked."""
     if specialize:
         tie_sizes(captured.fakes)
-    return Encoder(captured, no_grad, _KNOWN, use_host, specialize).encode()
+    return Encoder(captured, no_grad, _KNOWN, use_host, specialize, freeze).encode()

@@ -20,6 +20,36 @@ def _taker(numbers):
     return operator.itemgetter(*numbers) if numbers else lambda values: ()
 
 
+def _state(tensor):
+    """Changes when somebody writes to the tensor or puts another in its place."""
+    return id(tensor), 0 if tensor.is_inference() else tensor._version
+
+
+class Frozen:
+    """The constants of a program among the inputs of its graph. `others`: numbers of the inputs
+    that are arguments."""
+
+    def __init__(self, native, encoded):
+        constants = set(native.constants)
+        named = list(zip(encoded.names, encoded.arguments, strict=True))
+        self._native = native
+        self._names = [name for name, _ in named if name in constants]
+        self._take = _taker([number for name, number in named if name in constants])
+        self.others = [number for name, number in named if name not in constants]
+        self._bound = None
+        self._held = None  # so that no other tensor gets their identity
+
+    def update(self, inputs):
+        """Binds the constants that changed since the last call."""
+        tensors = self._take(inputs)
+        states = [_state(tensor) for tensor in tensors]
+        if states == self._bound:
+            return
+        self._native.bind_constants(dict(zip(self._names, map(torch.Tensor.detach, tensors))))
+        self._held = tensors
+        self._bound = states
+
+
 class Compiled:
     """`native` with its border. `fallback(*args)` runs the graph in torch: for calls whose tensors
     overlap in a way that the program does not expect."""
@@ -34,7 +64,8 @@ class Compiled:
         self._readers = encoded.readers
         self._sizes = encoded.symbols
         self._function = _autograd_function(self) if native.has_backward else None
-        numbers = encoded.arguments
+        self._frozen = Frozen(native, encoded) if native.constants else None
+        numbers = self._frozen.others if self._frozen else encoded.arguments
         own = not encoded.lifted and not encoded.readers
         self._takes_all = own and numbers == list(range(encoded.inputs))
         self._take = _taker(numbers)
@@ -57,6 +88,8 @@ class Compiled:
         everything = args + self._lifted
         if self._readers:
             everything += tuple([read(args) for read in self._readers])
+        if self._frozen:
+            self._frozen.update(everything)
         values = args if self._takes_all else self._take(everything)
         if self._function is not None:
             fresh = None if self._is_odd(values) else self._function.apply(*values)

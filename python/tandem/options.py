@@ -11,10 +11,16 @@ class Options:
         that names it; "error" raises `tandem.Unsupported` at compile time, naming all of them.
     memory_budget: "default" saves what is cheap to keep for backward; "min_cut" saves as few bytes
         as possible and computes chains of pointwise operators again.
+    freeze: in graphs without gradients, parameters and buffers that nothing writes are constants:
+        what depends on them alone is computed once, batch norms are folded into convolutions, and
+        library calls read weights packed. A weight that was replaced or written is noticed at the
+        next call (by identity and version counter, so not through `.data` or NumPy), and costs that
+        work again.
     report: keep every kernel and decision for `tandem.report()`."""
 
     on_unsupported: str = "eager"
     memory_budget: str = "default"
+    freeze: bool = False
     report: bool = False
 
     @classmethod
