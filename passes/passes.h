@@ -36,6 +36,9 @@ void decompose_composite(ir::Graph& graph, PassCtx& ctx);
 /// index).
 void rng(ir::Graph& graph, PassCtx& ctx);
 
+/// tandem::gradient nodes become the nodes that compute these gradients.
+void inner_gradients(ir::Graph& graph, PassCtx& ctx);
+
 /// Reverse mode: adds the backward nodes behind the forward ones. Option `seed`: "tangents"
 /// (default; one tangent input for each differentiable output, "tangent2", then one for each input
 /// that was written with history, "tangent_x") or "ones" (the first output is a

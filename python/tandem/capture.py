@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tandem._tandem import Unsupported
+from tandem.gradients import autograd_grad
 from tandem.higher_order import HANDLERS, Bodies
 
 
@@ -75,6 +76,8 @@ class _Interpreter(fx.Interpreter):
         if target is torch.amp.autocast_mode._exit_autocast:
             args[0].__exit__(None, None, None)
             return None
+        if target is torch.autograd.grad:
+            return autograd_grad(*args, **kwargs)
         if getattr(target, "__name__", "") == "_get_data_attr":
             return args[0].detach()
         handler = HANDLERS.get(getattr(target, "__name__", ""))

@@ -24,6 +24,7 @@ from tandem.fakes import (
     place_text,
     storage_of,
 )
+from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.host import HostOp
 from tandem.scalars import Scalars
@@ -243,6 +244,8 @@ class Encoder:
             raise Unsupported(f"[{name}] gives a number")
         if target is CUSTOM_GRADIENT:
             self._custom_gradient(node)
+        elif target is GRADIENT:
+            self._gradient(node)
         elif name in self._known:
             self._line(node, name, value)
         elif self._use_host:
@@ -308,6 +311,11 @@ class Encoder:
         kept = [i for i, value in enumerate(inputs) if is_tensor(value)]
         results = self._result_names(node, node.meta["val"])
         self._add_line(results, f'tandem.custom_gradient({lists}, {kept}, "{name}")', node)
+
+    def _gradient(self, node):
+        lists = ", ".join(self._argument(values) for values in node.args)
+        results = self._result_names(node, node.meta["val"])
+        self._add_line(results, f"tandem.gradient({lists})", node)
 
     # --- operators that run in torch
 
