@@ -20,7 +20,7 @@ __all__ = [
 
 
 def backend(module, examples, **keywords):
-    """For `torch.compile(model, backend=tandem.backend)`; see tandem.options.Options."""
+    """For `torch.compile(model, backend="tandem")`; see tandem.options.Options."""
     from tandem import dynamo
 
     return dynamo.backend(module, examples, **keywords)

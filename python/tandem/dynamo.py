@@ -1,4 +1,4 @@
-"""The backend of `torch.compile(model, backend=tandem.backend)`: Dynamo's graph in, a callable
+"""The backend of `torch.compile(model, backend="tandem")`: Dynamo's graph in, a callable
 out."""
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Options of the backend: `torch.compile(model, backend=tandem.backend, options={...})`."""
+"""Options of the backend: `torch.compile(model, backend="tandem", options={...})`."""
 
 import dataclasses
 
