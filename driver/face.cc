@@ -27,6 +27,15 @@ bool has_tensor(const ir::Schema& schema) {
   return false;
 }
 
+std::string route_of(const ir::Op& op) {
+  const ops::OpDef& def = ops::def_of(op);
+  if (def.host) return "the caller's framework";
+  if (op.is_view()) return "view";
+  if (def.lower != nullptr) return def.fast.empty() ? "loops" : "loops or library";
+  if (!def.fast.empty()) return "library";
+  return def.decompose != nullptr || def.functional != nullptr ? "other ops" : "passes";
+}
+
 OpInfo info_of(const ir::Op& op) {
   const ops::OpDef& def = ops::def_of(op);
   OpInfo info;
@@ -34,6 +43,7 @@ OpInfo info_of(const ir::Op& op) {
   info.schema = std::string(def.schema);
   for (std::string_view sample : def.samples) info.samples.emplace_back(sample);
   info.sample_dtypes = name_of(def.sample_dtypes);
+  info.route = route_of(op);
   info.no_grad = std::string(def.no_grad);
   info.differentiable = def.no_grad.empty() && !op.mutates() && has_tensor(op.schema);
   info.random = def.random;

@@ -18,6 +18,9 @@ struct OpInfo {
   std::vector<std::string> samples;  // argument lists, ops/opdef.h
   std::string
       sample_dtypes;  // name of the enumerator: floats, numbers, integers, all, f32_only, booleans
+  /// How it runs: "loops", "loops or library" (by shape and dtype), "library", "other ops", "view",
+  /// "the caller's framework", "passes" (a pass replaces it).
+  std::string route;
   bool differentiable = false;
   std::string no_grad;  // the reason why it is not
   bool random = false;

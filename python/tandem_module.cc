@@ -100,6 +100,7 @@ void bind_ops(nb::module_& m) {
       .def_ro("schema", &OpInfo::schema)
       .def_ro("samples", &OpInfo::samples)
       .def_ro("sample_dtypes", &OpInfo::sample_dtypes)
+      .def_ro("route", &OpInfo::route)
       .def_ro("differentiable", &OpInfo::differentiable)
       .def_ro("no_grad", &OpInfo::no_grad)
       .def_ro("random", &OpInfo::random)
