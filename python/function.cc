@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "driver/graph_function.h"
+#include "python/call_scope.h"
 #include "python/overlap.h"
 #include "python/tensors.h"
 
@@ -41,7 +42,7 @@ std::vector<Argument> borrowed_arguments(const Sequence& objects) {
 }
 
 GraphFunction::Forward run_forward(GraphFunction& function, const std::vector<Argument>& values) {
-  nb::gil_scoped_release release;
+  const CallScope scope(function.threads());
   return function.forward(values);
 }
 
@@ -76,13 +77,14 @@ std::vector<Array> arrays_of(nb::sequence tensors, std::string_view what) {
 }
 
 /// Gradients of the inputs that have one, in order.
-nb::list backward(GraphFunction& function, const Saved& saved, nb::sequence borrowed,
+nb::list backward(GraphFunction& function, const Saved& handle, nb::sequence borrowed,
                   nb::sequence tangents) {
+  const Saved saved = handle;  // another thread may release the handle
   const std::vector<Array> kept = arrays_of(borrowed, "a saved tensor");
   const std::vector<Array> given = arrays_of(tangents, "a tangent");
   std::vector<Result> gradients;
   {
-    nb::gil_scoped_release release;
+    const CallScope scope(function.threads());
     gradients = function.backward(saved, kept, given);
   }
   return objects_of(gradients);
@@ -167,14 +169,15 @@ runtime::HostFunction host_function(nb::object callable) {
 
 std::unique_ptr<GraphFunction> compile_function(const std::string& text, bool differentiate,
                                                 const std::string& partition, bool report,
-                                                nb::list host_functions) {
+                                                int threads, nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
   options.partition = partition;
   options.report = report;
+  options.threads = threads;
   for (nb::handle callable : host_functions)
     options.host_functions.push_back(host_function(nb::borrow(callable)));
-  nb::gil_scoped_release release;
+  const CallScope scope(threads);
   return std::make_unique<GraphFunction>(text, options);
 }
 
@@ -209,7 +212,7 @@ void bind_function(nb::module_& m) {
         return f.backward_executable() == nullptr ? std::string() : f.backward_executable()->report;
       });
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
-        nb::arg("partition") = "default", nb::arg("report") = false,
+        nb::arg("partition") = "default", nb::arg("report") = false, nb::arg("threads") = 0,
         nb::arg("host_functions") = nb::list());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }

@@ -2,6 +2,8 @@
 out."""
 
 import contextlib
+import os
+import threading
 import time
 import warnings
 
@@ -71,6 +73,7 @@ def _compile(captured, options, times, specialize):
         differentiate=torch.is_grad_enabled() and any(captured.requires_grad),
         partition=options.memory_budget,
         report=options.report,
+        threads=options.threads or 0,
         host_functions=[f for host in encoded.host for f in (host.forward, host.backward)],
     )
     return encoded, native
@@ -85,11 +88,17 @@ _connected = False
 
 
 def _connect():
-    """Hands torch's C functions for tensors to the native module, where this torch has them."""
+    """Hands the native module what it needs of torch: its C functions for tensors, where this torch
+    has them, and its number of threads."""
     global _connected
     if _connected:
         return
     _connected = True
+    _tandem.use_torch_threads(torch.get_num_threads)
+    _tandem.watch_signals(threading.main_thread().ident)
+    # What torch runs on its team in a forked child would wait for ever for threads that are not
+    # there: host nodes, gradients that are added.
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
     exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if exchange is not None:
         _tandem.use_exchange(torch.Tensor, exchange)
