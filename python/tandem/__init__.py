@@ -11,6 +11,7 @@ __all__ = [
     "Op",
     "Unsupported",
     "UserError",
+    "VerificationError",
     "backend",
     "compile_text",
     "ops",
@@ -46,6 +47,15 @@ def set_threads(count):
     """Threads of calls that begin later; None: as many as torch.get_num_threads() says at the
     call."""
     _set_threads(0 if count is None else max(count, 1))
+
+
+def __getattr__(name):
+    """What needs torch is imported when it is asked for."""
+    if name == "VerificationError":
+        from tandem.verify import VerificationError
+
+        return VerificationError
+    raise AttributeError(f"module 'tandem' has no attribute {name!r}")
 
 
 class Executable:

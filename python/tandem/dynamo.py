@@ -17,6 +17,7 @@ from tandem.function import Compiled
 from tandem.options import Options
 from tandem.reports import EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic
+from tandem.verify import Verified
 
 
 def backend(module, examples, *, options=None, mode=None, **_):
@@ -53,7 +54,15 @@ def _compile_graph(module, examples, options):
         _warn(f"operators that run in torch, because Tandem does not have them: {names}")
     compiled = Compiled(native, encoded, module.forward)
     add(GraphReport(compiled, times | native.times, captured.dialect))
-    return compiled.callable()
+    if not options.verify:
+        return compiled.callable()
+    return Verified(compiled, module, captured, lambda other: _compile_forward(other, options))
+
+
+def _compile_forward(captured, options):
+    with torch.no_grad():
+        encoded, native = _compile(captured, options, {}, specialize=False)
+    return Compiled(native, encoded, captured.graph_module.forward).callable()
 
 
 def _compile_as_general_as_possible(captured, options, times):
