@@ -99,7 +99,6 @@ def _check_kind(number, value):
         return
     kinds = {
         f"of layout {value.layout}": value.layout is not torch.strided,
-        "in MKL-DNN's layout": value.is_mkldnn,
         "quantized": value.is_quantized,
         "nested": value.is_nested,
         f"a {type(value).__name__}, which holds others": is_traceable_wrapper_subclass(value),

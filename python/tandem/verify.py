@@ -2,8 +2,9 @@
 the arguments, forward and backward. What must be equal: results, inputs that are written, and
 gradients for the same random tangents.
 
-Equal means within a part of the largest element, because sums are in another order: rounding of
-single small elements says nothing. Where a result differs, the graph is compiled once more with
+Equal means within a part of the tensor's largest element, because sums are in another order, and a
+tenth of that part of the largest element of all gradients (or results): what cancels to zero, like
+the gradient of a bias before a batch norm, is rounding alone. Where a result differs, the graph is compiled once more with
 every value among its results, and the first one that differs is named.
 """
 
@@ -181,14 +182,23 @@ def _differences(names, actual, expected, tolerance):
         if len(values) != len(others):
             found.append(f"{len(others)} of kind {kind}, eager gives {len(values)}")
             continue
+        floor = tolerance / 10 * max(map(_largest, values), default=0.0)
         for number, pair in enumerate(zip(others, values, strict=True)):
-            difference = _difference(*pair, tolerance)
+            difference = _difference(*pair, tolerance, floor)
             if difference:
                 found.append(f"{names[kind](number)}: {difference}")
     return found
 
 
-def _difference(actual, expected, tolerance):
+def _largest(value):
+    """Of the absolute values, but infinities."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return 0.0
+    finite = value.detach().double().nan_to_num(0.0, 0.0, 0.0)
+    return finite.abs().max().item() if finite.numel() > 0 else 0.0
+
+
+def _difference(actual, expected, tolerance, floor=0.0):
     """What is different, or None."""
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         return None if actual == expected else f"{actual!r} instead of {expected!r}"
@@ -198,13 +208,13 @@ def _difference(actual, expected, tolerance):
     actual, expected = actual.detach(), expected.detach()
     is_float = expected.is_floating_point()
     a, e = (t.double() if is_float else t for t in (actual, expected))
-    largest = e[e.isfinite()].abs().max().item() if is_float and e.isfinite().any() else 0.0
+    allowed = tolerance * _largest(e) + floor if is_float else 0.0
     wrong = (a != e) & ~(a.isnan() & e.isnan())
     if is_float:
-        wrong &= ~((a - e).abs() <= tolerance * largest)
+        wrong &= ~((a - e).abs() <= allowed)
     if not wrong.any():
         return None
-    return _worst(a, e, wrong, tolerance * largest)
+    return _worst(a, e, wrong, allowed)
 
 
 def _worst(actual, expected, wrong, allowed):
