@@ -51,10 +51,11 @@ dlpack::DataType dlpack_of(DType dtype) {
 /// ": it is a Tensor, torch.sparse_coo on cpu".
 std::string kind_of(nb::handle object) {
   std::string text = std::string(": it is a ") + Py_TYPE(object.ptr())->tp_name;
-  if (nb::hasattr(object, "layout") && nb::hasattr(object, "device"))
-    text += std::string(", ") + nb::str(object.attr("layout")).c_str() + " on " +
-            nb::str(object.attr("device")).c_str();
-  return text;
+  if (!nb::hasattr(object, "layout") || !nb::hasattr(object, "device")) return text;
+  const nb::object layout = nb::getattr(object, "layout");
+  const nb::object device = nb::getattr(object, "device");
+  return text + ", " + nb::str(nb::handle(layout)).c_str() + " on " +
+         nb::str(nb::handle(device)).c_str();
 }
 
 /// Storage that was resized to nothing under its tensors.
