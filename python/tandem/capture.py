@@ -144,6 +144,29 @@ def _same(value):
     return value
 
 
+@contextlib.contextmanager
+def _regions_closed():
+    """The trace enters regions as the program does (no_grad, autocast, torch.func). Where it fails
+    inside one, nobody else leaves it."""
+    functorch, hooks = torch._C._functorch, torch._C._autograd
+    depth = functorch.get_dynamic_layer_stack_depth()
+    refusal = hooks._saved_tensors_hooks_get_disabled_error_message()
+    grad = torch.is_grad_enabled()
+    autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    caches = torch.is_autocast_cache_enabled()
+    try:
+        yield
+    except BaseException:
+        functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        if refusal is None:
+            hooks._saved_tensors_hooks_enable()
+        torch.set_grad_enabled(grad)
+        torch.set_autocast_enabled("cpu", autocast[0])
+        torch.set_autocast_dtype("cpu", autocast[1])
+        torch.set_autocast_cache_enabled(caches)
+        raise
+
+
 def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
     names = list(attributes)
 
@@ -154,8 +177,10 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)
         # Autograd records the trace; hooks of the call that compiles (torch.utils.checkpoint counts
-        # what is saved) must not see that.
-        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))
+        # what is saved) must not see that. Where there are none, torch.func wants none.
+        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))
+        stack.enter_context(_regions_closed())
         stack.enter_context(enable_python_dispatcher())
         stack.enter_context(fx.traceback.preserve_node_meta())
         tracer = make_fx(run, tracing_mode="real", pre_dispatch=pre_dispatch)

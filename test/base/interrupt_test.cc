@@ -22,7 +22,9 @@ void poll_for(std::chrono::milliseconds time) {
 
 TEST(InterruptTest, NobodyIsAskedOutside) {
   g_asked = 0;
-  { const Interruptible scope(&count); }
+  {
+    const Interruptible scope(&count);
+  }
   poll_for(std::chrono::milliseconds(150));
   EXPECT_EQ(g_asked, 0);
 }

@@ -348,3 +348,22 @@ def test_two_processes_train_one_model(form, tmp_path):
     for process, output in zip(processes, outputs, strict=True):
         assert process.returncode == 0, output[-3000:]
         assert "equal," in output
+
+
+def test_a_capture_that_fails_leaves_every_region():
+    def in_regions(x):
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.linalg.eig(x @ x)[0].real
+
+    def in_transform(x):
+        return torch.func.grad(lambda y: torch.linalg.eigvals(y).real.sum())(x)
+
+    x = torch.eye(3) * 2
+    for function in (in_regions, in_transform):
+        with pytest.raises(Exception, match="tandem|Tandem"):
+            compile_with(function)(x)
+        assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+        assert torch._C._functorch.get_dynamic_layer_stack_depth() == 0
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            test_gradients_accumulate_into_given_memory()
+        same(compile_with(function, on_unsupported="eager")(x), function(x))
