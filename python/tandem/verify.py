@@ -4,8 +4,8 @@ gradients for the same random tangents.
 
 Equal means within a part of the tensor's largest element, because sums are in another order, and a
 tenth of that part of the largest element of all gradients (or results): what cancels to zero, like
-the gradient of a bias before a batch norm, is rounding alone. Where a result differs, the graph is compiled once more with
-every value among its results, and the first one that differs is named.
+the gradient of a bias before a batch norm, is rounding alone. Where a result differs, the graph is
+compiled once more with every value among its results, and the first one that differs is named.
 """
 
 import threading
@@ -222,8 +222,8 @@ def _worst(actual, expected, wrong, allowed):
     error = error.nan_to_num(nan=float("inf"))
     place = torch.unravel_index(error.argmax(), error.shape)
     return (
-        f"{int(wrong.sum())} of {wrong.numel()} elements differ by more than {allowed:.3g}, most at "
-        f"{[int(i) for i in place]}: {actual[place].item():.6g} instead of "
+        f"{int(wrong.sum())} of {wrong.numel()} elements differ by more than {allowed:.3g}, "
+        f"most at {[int(i) for i in place]}: {actual[place].item():.6g} instead of "
         f"{expected[place].item():.6g}"
     )
 

@@ -47,6 +47,20 @@ def test_partial_gradients_and_retained_graphs():
         same(actual, expected)
 
 
+def test_saved_activations_live_until_backward():
+    module = model()
+    compiled = compile_with(lambda x: module(x).sum())
+    losses = [compiled(torch.randn(3, 8)) for _ in range(3)]
+    handles = [loss.grad_fn.handle for loss in losses]
+    assert all(handle.is_alive and handle.bytes > 0 for handle in handles)
+    losses[0].backward(retain_graph=True)
+    assert handles[0].is_alive
+    losses[0].backward()
+    assert not handles[0].is_alive and handles[0].bytes == 0 and handles[1].is_alive
+    del losses  # without backward
+    assert [handle.is_alive for handle in handles] == [False, True, True]
+
+
 def test_unused_results_have_no_tangent():
     def function(x, w):
         return (x * w).sin(), (x + w).cos(), x.detach() * 2
@@ -81,20 +95,25 @@ def test_some_parameters_are_frozen_and_thawed():
 def test_hooks_of_tensors_and_parameters():
     def run(function, module):
         seen = []
+
+        def keep(grad):
+            seen.append(grad.clone())
+
         module.zero_grad()
         handles = [
-            module[0].weight.register_hook(lambda grad: seen.append(grad.clone()) or grad * 2),
-            module[3].bias.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone())),
+            module[0].weight.register_hook(lambda grad: keep(grad) or grad * 2),
+            module[3].bias.register_post_accumulate_grad_hook(lambda p: keep(p.grad)),
         ]
         y = function(torch.ones(3, 8))
-        y.register_hook(lambda grad: seen.append(grad.clone()) or grad + 1)
+        y.register_hook(lambda grad: keep(grad) or grad + 1)
         y.sum().backward()
         for handle in handles:
             handle.remove()
         return seen, gradients(module)
 
     module = model()
-    (seen, grads), (expected_seen, expected) = run(compile_with(module), module), run(module, module)
+    seen, grads = run(compile_with(module), module)
+    expected_seen, expected = run(module, module)
     assert len(seen) == len(expected_seen) == 3
     for a, e in zip(sorted(seen, key=torch.numel), sorted(expected_seen, key=torch.numel)):
         same(a, e)
