@@ -32,6 +32,13 @@ class Unsupported : public UserError {
   using UserError::UserError;
 };
 
+/// Values of a tensor for which an operator has no result: an index out of range, an integer
+/// divided by 0.
+class DataError : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 /// Collects problems of one stage; `finish` throws them all at once.
 class Diagnostics {
  public:

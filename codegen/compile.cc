@@ -10,12 +10,15 @@
 #include <llvm/Transforms/Utils.h>
 
 #include <atomic>
+#include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/flags.h"
+#include "base/interrupt.h"
 #include "codegen/codegen.h"
 #include "codegen/emit.h"
 #include "codegen/object_cache.h"
@@ -165,6 +168,54 @@ struct KernelLibrary::Linker {
   std::unique_ptr<llvm::orc::LLJIT> jit;
 };
 
+namespace {
+
+/// Numbers of kernels, given out to several threads; none any more once a thread has failed.
+class Kernels {
+ public:
+  explicit Kernels(size_t count) : count_(count) {}
+  std::optional<size_t> operator()() {
+    poll_interrupt();
+    const size_t number = next_++;
+    return number < count_ ? std::optional(number) : std::nullopt;
+  }
+  void fail(std::exception_ptr error) {
+    next_ = count_;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (error_ == nullptr) error_ = std::move(error);
+  }
+  void finish() const {
+    if (error_ != nullptr) std::rethrow_exception(error_);
+  }
+
+ private:
+  size_t count_;
+  std::atomic<size_t> next_ = 0;
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+/// Runs `work(kernels)` on that many threads, the calling one among them. Rethrows the first error.
+template <class F>
+void for_each(size_t count, int threads, const F& work) {
+  Kernels kernels(count);
+  const auto guarded = [&] {
+    try {
+      work(kernels);
+    } catch (...) {
+      kernels.fail(std::current_exception());
+    }
+  };
+  const size_t workers = std::min(count, static_cast<size_t>(std::max(threads, 1)));
+  std::vector<std::thread> team;
+  for (size_t i = 1; i < workers; ++i) team.emplace_back(guarded);
+  guarded();
+  for (std::thread& thread : team) thread.join();
+  kernels.finish();
+}
+
+}  // namespace
+
 KernelLibrary::KernelLibrary() = default;
 KernelLibrary::~KernelLibrary() = default;
 
@@ -176,25 +227,18 @@ std::unique_ptr<KernelLibrary> KernelLibrary::compile(const std::vector<loop::Ke
   if (kernels.empty()) return library;
   std::vector<std::string> objects(kernels.size());
   ObjectCache cache(options.cache_dir, target, options.level);
-  std::atomic<size_t> next = 0;
-  auto work = [&] {
+  for_each(kernels.size(), options.threads, [&](Kernels& next) {
     std::unique_ptr<llvm::TargetMachine> machine;
-    for (size_t i = next++; i < kernels.size(); i = next++) {
-      if (std::optional<std::string> known = cache.find(kernels[i])) {
-        objects[i] = std::move(*known);
+    while (std::optional<size_t> i = next()) {
+      if (std::optional<std::string> known = cache.find(kernels[*i])) {
+        objects[*i] = std::move(*known);
         continue;
       }
       if (machine == nullptr) machine = make_machine(target, options.level);
-      objects[i] = object_bytes(kernels[i], target, *machine, options.level);
-      cache.store(kernels[i], objects[i]);
+      objects[*i] = object_bytes(kernels[*i], target, *machine, options.level);
+      cache.store(kernels[*i], objects[*i]);
     }
-  };
-  size_t workers =
-      std::min<size_t>(kernels.size(), static_cast<size_t>(std::max(options.threads, 1)));
-  std::vector<std::thread> team;
-  for (size_t i = 1; i < workers; ++i) team.emplace_back(work);
-  work();
-  for (std::thread& thread : team) thread.join();
+  });
 
   library->linker_ = std::make_unique<Linker>();
   llvm::orc::LLJIT& jit = *(library->linker_->jit = expect(llvm::orc::LLJITBuilder().create()));

@@ -1,8 +1,11 @@
 // The vocabulary and the text form behind one door, so that python/ needs no other room.
 #include "driver/face.h"
 
+#include <mutex>
+
 #include "ir/text.h"
 #include "ops/opdef.h"
+#include "runtime/fork.h"
 #include "runtime/parallel_for.h"
 
 namespace tandem::driver {
@@ -68,6 +71,7 @@ std::vector<OpInfo> vocabulary() {
 }
 
 std::unique_ptr<Executable> compile_text(std::string_view text, const Options& options) {
+  const std::lock_guard<std::mutex> lock(runtime::mutex_of(runtime::ForkLock::compile));
   std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
   if (module->graphs().empty()) throw UserError("the text holds no graph");
   return compile(*module->graphs()[0], options);
@@ -75,5 +79,6 @@ std::unique_ptr<Executable> compile_text(std::string_view text, const Options& o
 
 void set_threads(int count) { runtime::set_threads(count); }
 int threads() { return runtime::threads(); }
+int set_number_of_threads() { return runtime::set_number_of_threads(); }
 
 }  // namespace tandem::driver

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "base/diagnostic.h"
+#include "base/interrupt.h"
 #include "driver/compiler.h"
+#include "runtime/parallel_for.h"
 
 namespace tandem::driver {
 
@@ -36,8 +38,10 @@ std::vector<OpInfo> vocabulary();
 /// Compiles the first graph of a module in text form.
 std::unique_ptr<Executable> compile_text(std::string_view text, const Options& options);
 
-/// Threads of the team that programs run on. Not while one runs.
+/// Threads of the team that programs run on: runtime/parallel_for.h.
+using runtime::TeamSize;
 void set_threads(int count);
 int threads();
+int set_number_of_threads();
 
 }  // namespace tandem::driver

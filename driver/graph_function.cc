@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <mutex>
 
 #include "ir/text.h"
 #include "ops/opdef.h"
+#include "runtime/fork.h"
 
 namespace tandem::driver {
 namespace {
@@ -81,9 +83,11 @@ void Saved::release() {
   is_alive = false;
 }
 
-GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& options) {
+GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& options)
+    : threads_(options.threads) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
+  const std::lock_guard<std::mutex> lock(runtime::mutex_of(runtime::ForkLock::compile));
   std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
   if (module->graphs().empty()) throw UserError("the text holds no graph");
   ir::Graph& graph = *module->graphs()[0];

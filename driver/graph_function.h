@@ -20,6 +20,7 @@ struct FunctionOptions {
   /// among the arguments of forward, and bind_constants gives them. Not with differentiate.
   bool freeze = false;
   bool report = false;
+  int threads = 0;  // of the team of each call; 0: the caller decides
   /// What tandem::host nodes run, by number.
   std::vector<runtime::HostFunction> host_functions;
 };
@@ -85,6 +86,7 @@ class GraphFunction {
 
   Executable& forward_executable() { return *forward_; }
   Executable* backward_executable() { return backward_.get(); }
+  int threads() const { return threads_; }
   /// Of the passes, in milliseconds.
   double pass_time() const { return pass_time_; }
 
@@ -102,6 +104,7 @@ class GraphFunction {
   bool takes_seed_ = false;
   bool has_backward_ = false;
   double pass_time_ = 0;
+  int threads_ = 0;
   std::vector<Mutation> mutations_;
   std::vector<char> has_tangent_;
   std::vector<char> has_gradient_;

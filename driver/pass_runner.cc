@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/flags.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "driver/compiler.h"
 #include "ir/text.h"
@@ -91,6 +92,7 @@ bool ends_here(const PassCtx& ctx) {
 }  // namespace
 
 void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx) {
+  poll_interrupt();
   if (is_disabled(pass.name) || ends_here(ctx)) return;
   check_needs(graph, pass, ctx);
   CurrentPass current(graph, pass.name);

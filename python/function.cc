@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "driver/graph_function.h"
+#include "python/call_scope.h"
 #include "python/overlap.h"
 #include "python/tensors.h"
 
@@ -41,7 +42,7 @@ std::vector<Argument> borrowed_arguments(const Sequence& objects) {
 }
 
 GraphFunction::Forward run_forward(GraphFunction& function, const std::vector<Argument>& values) {
-  nb::gil_scoped_release release;
+  const CallScope scope(function.threads());
   return function.forward(values);
 }
 
@@ -76,13 +77,14 @@ std::vector<Array> arrays_of(nb::sequence tensors, std::string_view what) {
 }
 
 /// Gradients of the inputs that have one, in order.
-nb::list backward(GraphFunction& function, const Saved& saved, nb::sequence borrowed,
+nb::list backward(GraphFunction& function, const Saved& handle, nb::sequence borrowed,
                   nb::sequence tangents) {
+  const Saved saved = handle;  // another thread may release the handle
   const std::vector<Array> kept = arrays_of(borrowed, "a saved tensor");
   const std::vector<Array> given = arrays_of(tangents, "a tangent");
   std::vector<Result> gradients;
   {
-    nb::gil_scoped_release release;
+    const CallScope scope(function.threads());
     gradients = function.backward(saved, kept, given);
   }
   return objects_of(gradients);
@@ -174,15 +176,17 @@ runtime::HostFunction host_function(nb::object callable) {
 
 std::unique_ptr<GraphFunction> compile_function(const std::string& text, bool differentiate,
                                                 const std::string& partition, bool freeze,
-                                                bool report, nb::list host_functions) {
+                                                bool report, int threads,
+                                                nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
   options.partition = partition;
   options.freeze = freeze;
   options.report = report;
+  options.threads = threads;
   for (nb::handle callable : host_functions)
     options.host_functions.push_back(host_function(nb::borrow(callable)));
-  nb::gil_scoped_release release;
+  const CallScope scope(threads);
   return std::make_unique<GraphFunction>(text, options);
 }
 
@@ -220,6 +224,7 @@ void bind_function(nb::module_& m) {
       });
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
         nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
+        nb::arg("threads") = 0,
         nb::arg("host_functions") = nb::list());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }

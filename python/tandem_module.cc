@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "driver/face.h"
+#include "python/call_scope.h"
 #include "python/function.h"
 #include "python/tensors.h"
 
@@ -23,7 +24,7 @@ nb::list run(driver::Executable& executable, nb::list arguments) {
   for (nb::handle object : arguments) values.push_back(python::argument_of(object, values.size()));
   std::vector<Result> results;
   {
-    nb::gil_scoped_release release;
+    const python::CallScope scope;
     results = executable.run(values);
   }
   nb::list objects;
@@ -42,6 +43,7 @@ std::unique_ptr<driver::Executable> compile_text(const std::string& text,
   options.report = report;
   options.level = level;
   options.freeze = freeze;
+  const python::CallScope scope;
   return driver::compile_text(text, options);
 }
 
@@ -89,8 +91,13 @@ nb::dict times_of(const driver::Executable& executable) {
 }
 
 void bind_errors(nb::module_& m) {
-  nb::handle user_error = nb::exception<UserError>(m, "UserError", PyExc_ValueError);
+  // Eager raises RuntimeError for most of these, and IndexError for some of the last kind.
+  const nb::object bases =
+      nb::make_tuple(nb::handle(PyExc_ValueError), nb::handle(PyExc_RuntimeError));
+  nb::handle user_error = nb::exception<UserError>(m, "UserError", bases);
   nb::exception<Unsupported>(m, "Unsupported", user_error);
+  const nb::object of_data = nb::make_tuple(user_error, nb::handle(PyExc_IndexError));
+  nb::exception<DataError>(m, "DataError", of_data);
 }
 
 void bind_ops(nb::module_& m) {
@@ -132,7 +139,9 @@ NB_MODULE(_tandem, m) {
       .def_ro("report", &Executable::report);
   m.def("compile_text", &tandem::compile_text, nb::arg("text"), nb::arg("gradients") = "",
         nb::arg("interpret") = false, nb::arg("always_parallel") = false, nb::arg("report") = false,
-        nb::arg("level") = -1, nb::arg("freeze") = false, nb::call_guard<nb::gil_scoped_release>());
+        nb::arg("level") = -1, nb::arg("freeze") = false);
   m.def("set_threads", &tandem::driver::set_threads, nb::arg("count"));
   m.def("threads", &tandem::driver::threads);
+  m.def("use_torch_threads", &tandem::python::use_torch_threads, nb::arg("callable"));
+  m.def("watch_signals", &tandem::python::watch_signals, nb::arg("thread"));
 }

@@ -50,6 +50,22 @@ dlpack::DataType dlpack_of(DType dtype) {
   throw UserError("no DLPack type for " + std::string(name_of(dtype)));
 }
 
+/// ": it is a Tensor, torch.sparse_coo on cpu".
+std::string kind_of(nb::handle object) {
+  std::string text = std::string(": it is a ") + Py_TYPE(object.ptr())->tp_name;
+  if (!nb::hasattr(object, "layout") || !nb::hasattr(object, "device")) return text;
+  const nb::object layout = nb::getattr(object, "layout");
+  const nb::object device = nb::getattr(object, "device");
+  return text + ", " + nb::str(nb::handle(layout)).c_str() + " on " +
+         nb::str(nb::handle(device)).c_str();
+}
+
+/// Storage that was resized to nothing under its tensors.
+void check_memory(const Array& array, std::string_view what) {
+  if (array.raw() == nullptr && array.numel() > 0) [[unlikely]]
+    throw UserError(std::string(what) + " is a tensor without memory");
+}
+
 bool has_exchange(nb::handle tensor) {
   return g_exchange != nullptr && (Py_TYPE(tensor.ptr()) == g_tensor_type ||
                                    PyType_IsSubtype(Py_TYPE(tensor.ptr()), g_tensor_type) != 0);
@@ -59,13 +75,15 @@ Array borrow(nb::handle tensor, std::string_view what, std::function<void(void*)
   dlpack::Tensor view{};
   if (g_exchange->view_object(tensor.ptr(), &view) != 0) {
     PyErr_Clear();  // torch's text is a stack trace
-    throw UserError(std::string(what) + " is no tensor on the CPU");
+    throw UserError(std::string(what) + " is no tensor on the CPU" + kind_of(tensor));
   }
   if (view.device.type != dlpack::kCpu) throw UserError(std::string(what) + " is not on the CPU");
   std::byte* data = static_cast<std::byte*>(view.data) + view.byte_offset;
   const size_t rank = static_cast<size_t>(view.ndim);
-  return Array::borrow(data, dtype_of(view.dtype.code, view.dtype.bits, what), {view.shape, rank},
-                       {view.strides, rank}, std::move(deleter));
+  Array array = Array::borrow(data, dtype_of(view.dtype.code, view.dtype.bits, what),
+                              {view.shape, rank}, {view.strides, rank}, std::move(deleter));
+  check_memory(array, what);
+  return array;
 }
 
 /// Dropped by whichever thread lets go last.
@@ -81,7 +99,7 @@ std::function<void(void*)> keeper(nb::object object) {
 Array from_capsule(nb::handle object, std::string_view what) {
   Capsule tensor;
   if (!nb::try_cast(object, tensor))
-    throw UserError(std::string(what) + " is no tensor on the CPU");
+    throw UserError(std::string(what) + " is no tensor on the CPU" + kind_of(object));
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   for (size_t i = 0; i < tensor.ndim(); ++i) {

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/diagnostic.h"
+#include "runtime/fork.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -64,7 +65,7 @@ void* Allocator::allocate(int64_t bytes) {
   const SizeClass wanted = size_class(bytes);
   void* block = nullptr;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
     counters_.live_bytes += wanted.bytes;
     counters_.peak_live_bytes = std::max(counters_.peak_live_bytes, counters_.live_bytes);
     std::vector<void*>& list = cached_[static_cast<size_t>(wanted.number)];
@@ -84,7 +85,7 @@ void* Allocator::allocate(int64_t bytes) {
     block = fresh_block(wanted.bytes);
   }
   if (block != nullptr) return block;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
   counters_.live_bytes -= wanted.bytes;
   throw UserError("out of memory: " + std::to_string(bytes) + " bytes asked, " +
                   std::to_string(counters_.live_bytes) + " bytes in use");
@@ -93,7 +94,7 @@ void* Allocator::allocate(int64_t bytes) {
 void Allocator::release(void* block, int64_t bytes) {
   const SizeClass wanted = size_class(bytes);
   ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(wanted.bytes));
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
   cached_[static_cast<size_t>(wanted.number)].push_back(block);
   counters_.live_bytes -= wanted.bytes;
   counters_.cached_bytes += wanted.bytes;
@@ -102,7 +103,7 @@ void Allocator::release(void* block, int64_t bytes) {
 void Allocator::trim() {
   std::array<std::vector<void*>, kClasses> lists;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
     lists.swap(cached_);
     counters_.cached_bytes = 0;
   }
@@ -115,12 +116,12 @@ void Allocator::trim() {
 }
 
 AllocatorCounters Allocator::counters() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
   return counters_;
 }
 
 void Allocator::reset_peak() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
   counters_.peak_live_bytes = counters_.live_bytes;
 }
 

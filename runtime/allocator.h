@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 namespace tandem::runtime {
@@ -42,7 +41,6 @@ class Allocator {
 
  private:
   static constexpr int kClasses = 4 * 48;
-  mutable std::mutex mutex_;
   std::array<std::vector<void*>, kClasses> cached_;
   AllocatorCounters counters_;
 };

@@ -15,6 +15,8 @@
 
 #include "base/check.h"
 #include "base/diagnostic.h"
+#include "base/interrupt.h"
+#include "runtime/fork.h"
 #include "runtime/parallel_for.h"
 #include "runtime/placement.h"
 #include "runtime/size_code.h"
@@ -238,6 +240,18 @@ void Execution::resolve_steps() {
     state.is_parallel = state.tasks > 1 && state.work > kParallelNanoseconds;
     scratch_bytes_ = std::max(scratch_bytes_, (value(state.launch->scratch_bytes) + 63) / 64 * 64);
   }
+  resolve_libraries();
+  is_packed_ = false;
+  for (CopyState& state : copies_) {
+    state.src = resolve(state.copy->src);
+    state.dst = resolve(state.copy->dst);
+  }
+  for (HostState& state : hosts_) resolve_host(state);
+}
+
+void Execution::resolve_libraries() {
+  if (libraries_.empty()) return;
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::plans));
   for (LibraryState& state : libraries_) {
     state.views.clear();
     for (const abi::TensorRef& ref : state.call->args) state.views.push_back(resolve(ref));
@@ -247,12 +261,6 @@ void Execution::resolve_steps() {
     state.plan = &state.site.prepare(operands);
     state.pointers.resize(state.views.size());
   }
-  is_packed_ = false;
-  for (CopyState& state : copies_) {
-    state.src = resolve(state.copy->src);
-    state.dst = resolve(state.copy->dst);
-  }
-  for (HostState& state : hosts_) resolve_host(state);
 }
 
 void Execution::resolve_host(HostState& state) const {
@@ -264,11 +272,11 @@ void Execution::resolve_host(HostState& state) const {
   for (const abi::TensorRef& ref : state.call->results) state.results.push_back(resolve(ref));
 }
 
-void Execution::use(const std::shared_ptr<ConstantSet>& constants) {
-  if (constants == constants_) return;
-  constants_ = constants;
+std::shared_ptr<ConstantSet> Execution::use(const std::shared_ptr<ConstantSet>& constants) {
+  if (constants == constants_) return {};
   for (LibraryState& state : libraries_) state.packed = {};
   is_packed_ = false;
+  return std::exchange(constants_, constants);
 }
 
 void Execution::pack_weights() {
@@ -398,7 +406,7 @@ void Execution::run_launch(LaunchState& state, std::byte* scratch) const {
     return;
   const size_t number = static_cast<size_t>(status - 1);
   TD_CHECK(number < state.launch->errors.size()) << state.launch->label << " status " << status;
-  throw UserError(state.launch->errors[number]);
+  throw DataError(state.launch->errors[number]);
 }
 
 int64_t Execution::run_team(const LaunchState& state, std::byte* scratch) const {
@@ -442,7 +450,10 @@ void Execution::run_host(const HostState& state) const {
 void Execution::run_steps(std::byte* scratch) {
   if (loaded_.profile_.running()) [[unlikely]]
     return run_profiled(scratch);
-  for (const Step& step : steps_) run_step(step, scratch);
+  for (const Step& step : steps_) {
+    if (step.instruction <= loaded_.first_write_) poll_interrupt();
+    run_step(step, scratch);
+  }
 }
 
 void Execution::run_profiled(std::byte* scratch) {

@@ -18,8 +18,8 @@ class Execution {
  public:
   explicit Execution(const LoadedProgram& loaded);
 
-  /// Constants of the calls from here on.
-  void use(const std::shared_ptr<ConstantSet>& constants);
+  /// Constants of the calls from here on. Gives those of before.
+  std::shared_ptr<ConstantSet> use(const std::shared_ptr<ConstantSet>& constants);
   std::vector<Result> run(std::span<const Argument> arguments);
   int64_t arena_bytes() const { return arena_bytes_; }
   std::vector<LibraryCallReport> library_calls() const;
@@ -103,6 +103,7 @@ class Execution {
   void resolve();
   void resolve_arena();
   void resolve_steps();
+  void resolve_libraries();
   void resolve_host(HostState& state) const;
   void pack_weights();
   View resolve(const abi::TensorRef& ref, DType dtype) const;

@@ -14,6 +14,8 @@
 #include "base/diagnostic.h"
 #include "runtime/constants.h"
 #include "runtime/execution.h"
+#include "runtime/fork.h"
+#include "runtime/parallel_for.h"
 #include "runtime/size_code.h"
 
 namespace tandem::runtime {
@@ -207,6 +209,38 @@ void LoadedProgram::find_written_inputs() {
     if (source.kind == abi::BufferKind::input && is_target[source.index] != 0)
       write_backs_overlap_ = true;
   }
+  find_first_write(is_target);
+}
+
+namespace {
+
+bool uses(const abi::Instruction& instruction, uint32_t buffer) {
+  const auto is_it = [&](const abi::TensorRef& ref) { return ref.buffer == buffer; };
+  if (const abi::Launch* launch = std::get_if<abi::Launch>(&instruction))
+    return std::count(launch->buffers.begin(), launch->buffers.end(), buffer) > 0;
+  if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction))
+    return is_it(call->out) || std::any_of(call->args.begin(), call->args.end(), is_it);
+  if (const abi::Copy* copy = std::get_if<abi::Copy>(&instruction))
+    return is_it(copy->src) || is_it(copy->dst);
+  const abi::HostCall& host = std::get<abi::HostCall>(instruction);
+  return std::any_of(host.args.begin(), host.args.end(), is_it) ||
+         std::any_of(host.results.begin(), host.results.end(), is_it);
+}
+
+}  // namespace
+
+// An input that is changed and no target of a write-back is written over by the last instruction
+// that uses it.
+void LoadedProgram::find_first_write(const std::vector<char>& is_target) {
+  first_write_ = program_.instructions.size();
+  for (uint32_t i = 0; i < program_.buffers.size(); ++i) {
+    const abi::Buffer& buffer = program_.buffers[i];
+    if (buffer.kind != abi::BufferKind::input) continue;
+    if (is_written_[buffer.index] == 0 || is_target[buffer.index] != 0) continue;
+    size_t last = program_.instructions.size();
+    while (last > 0 && !uses(program_.instructions[last - 1], i)) --last;
+    if (last > 0) first_write_ = std::min(first_write_, last - 1);
+  }
 }
 
 // --- Constants ---
@@ -329,24 +363,26 @@ void LoadedProgram::bind_constants(const ConstantValues& values) {
 
 // Idle executions let the old set go; running ones do so when they are done.
 void LoadedProgram::publish(std::shared_ptr<ConstantSet> constants) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  constants_ = std::move(constants);
+  std::vector<std::shared_ptr<ConstantSet>> old;  // goes after the lock: that may call Python
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
+  old.push_back(std::exchange(constants_, std::move(constants)));
   setup_runs_ += setup_ != nullptr ? 1 : 0;
-  for (const std::unique_ptr<Execution>& execution : idle_) execution->use(constants_);
+  for (const std::unique_ptr<Execution>& execution : idle_)
+    old.push_back(execution->use(constants_));
 }
 
 int64_t LoadedProgram::setup_runs() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
   return setup_runs_;
 }
 
 int64_t LoadedProgram::constant_bytes() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
   return constants_ == nullptr ? 0 : constants_->own_bytes();
 }
 
 int64_t LoadedProgram::packed_bytes() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
   return constants_ == nullptr ? 0 : constants_->packed_bytes();
 }
 
@@ -355,7 +391,7 @@ int64_t LoadedProgram::packed_bytes() const {
 std::unique_ptr<Execution> LoadedProgram::take_execution() {
   std::shared_ptr<ConstantSet> constants;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
     if (!idle_.empty()) {
       std::unique_ptr<Execution> execution = std::move(idle_.back());
       idle_.pop_back();
@@ -370,12 +406,16 @@ std::unique_ptr<Execution> LoadedProgram::take_execution() {
 }
 
 void LoadedProgram::give_execution(std::unique_ptr<Execution> execution) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  execution->use(constants_);
+  std::shared_ptr<ConstantSet> old;  // goes after the lock: that may call Python
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
+  old = execution->use(constants_);
   idle_.push_back(std::move(execution));
 }
 
 std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments) {
+  if (is_team_lost()) [[unlikely]]
+    warn_of_fork();
+  const TeamSize team(threads());
   // An execution that throws is dropped with whatever state it was in.
   std::unique_ptr<Execution> execution = take_execution();
   std::vector<Result> results = execution->run(arguments);
@@ -384,12 +424,12 @@ std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments) {
 }
 
 int64_t LoadedProgram::arena_bytes() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
   return idle_.empty() ? 0 : idle_.back()->arena_bytes();
 }
 
 std::vector<LibraryCallReport> LoadedProgram::library_calls() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
   return idle_.empty() ? std::vector<LibraryCallReport>{} : idle_.back()->library_calls();
 }
 

@@ -61,7 +61,8 @@ class LoadedProgram {
   /// that do not fit, a guard that fails or a check that fails in a kernel; inputs that only
   /// write-backs change are then as they were. Arrays of other strides than the program assumes are
   /// copied, and copied back when mutated; one that an output is a view of must have the assumed
-  /// strides.
+  /// strides. A call may be interrupted (base/interrupt.h) as long as no input was written; the
+  /// team keeps the size that it has at the start.
   std::vector<Result> run(std::span<const Argument> arguments);
 
   /// By the number that a HostCall has; before the first run.
@@ -104,6 +105,7 @@ class LoadedProgram {
 
   void plan_binding();
   void find_written_inputs();
+  void find_first_write(const std::vector<char>& is_target);
   void load_constants(std::vector<abi::KernelFunction> setup_kernels);
   void find_given_names();
   void check_constants(const ConstantValues& values) const;
@@ -127,7 +129,8 @@ class LoadedProgram {
   std::vector<char> is_written_;      // inputs that are mutated
   std::vector<char> has_view_;        // inputs that an output is a view of
   bool write_backs_overlap_ = false;  // a write-back reads an input that one writes
-  mutable std::mutex mutex_;
+  size_t first_write_ = 0;            // instruction that writes an input in place; none: the end
+  // Guarded by ForkLock::executions.
   std::vector<std::unique_ptr<Execution>> idle_;  // used last comes last
   std::shared_ptr<ConstantSet> constants_;        // null until they are given
   int64_t setup_runs_ = 0;

@@ -3,25 +3,27 @@
 // threads when a region asks for fewer. Two cases cannot use libgomp: ThreadSanitizer does not
 // understand its barriers and LeakSanitizer crashes at exit on workers that are just ending
 // (TANDEM_STD_THREADS selects plain std::thread for both), and a forked child waits for ever for
-// workers that were not forked (there everything runs serially).
+// workers that were not forked (there everything runs serially, and one line says so).
 #include "runtime/parallel_for.h"
 
 #include <omp.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "runtime/fork.h"
+
 namespace tandem::runtime {
 namespace {
 
-std::atomic<int> g_threads{0};
-std::atomic<bool> g_forked{false};
+std::atomic<int> g_threads{0};  // 0: not set
+thread_local int t_team = 0;    // of the running call; 0: none
 thread_local bool t_inside = false;
 thread_local int t_index = 0;
 
@@ -29,14 +31,6 @@ thread_local int t_index = 0;
 std::mutex& team_mutex() {
   static std::mutex* const mutex = new std::mutex;
   return *mutex;
-}
-
-void watch_forks() {
-  static const bool watched = [] {
-    pthread_atfork(nullptr, nullptr, [] { g_forked.store(true, std::memory_order_relaxed); });
-    return true;
-  }();
-  (void)watched;
 }
 
 // Runs ranges of one region and keeps the exception of the lowest one.
@@ -105,14 +99,27 @@ void run_team(Region& region, int count) {
 }  // namespace
 
 int threads() {
-  int count = g_threads.load(std::memory_order_relaxed);
-  if (count > 0) return count;
-  count = std::max(1, omp_get_max_threads());
-  int unset = 0;
-  return g_threads.compare_exchange_strong(unset, count) ? count : unset;
+  if (t_team > 0) return t_team;
+  const int count = set_number_of_threads();
+  return count > 0 ? count : std::max(1, omp_get_max_threads());
 }
 
-void set_threads(int count) { g_threads.store(std::max(1, count), std::memory_order_relaxed); }
+void set_threads(int count) { g_threads.store(std::max(0, count), std::memory_order_relaxed); }
+
+int set_number_of_threads() { return g_threads.load(std::memory_order_relaxed); }
+
+void warn_of_fork() {
+  static std::atomic<bool> warned{false};
+  if (warned.exchange(true)) return;
+  std::fputs(
+      "tandem: this process is a fork, and threads are not forked: here compiled programs run on "
+      "one thread\n",
+      stderr);
+}
+
+TeamSize::TeamSize(int count) : outer_(t_team) { t_team = std::max(1, count); }
+
+TeamSize::~TeamSize() { t_team = outer_; }
 
 int machine_cores() {
   static const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -124,12 +131,12 @@ int thread_index() { return t_index; }
 void parallel_for(int64_t tasks, RangeBody body) {
   if (tasks <= 0) return;
   const int count = threads();
-  if (tasks == 1 || count == 1 || t_inside || omp_in_parallel() != 0 ||
-      g_forked.load(std::memory_order_relaxed)) {
+  const bool is_serial = tasks == 1 || count == 1 || t_inside || omp_in_parallel() != 0;
+  if (is_serial || is_forked_child()) {
+    if (!is_serial) warn_of_fork();
     body(0, tasks);
     return;
   }
-  watch_forks();
   Region region(tasks, body);
   {
     const std::lock_guard<std::mutex> lock(team_mutex());

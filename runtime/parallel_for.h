@@ -31,11 +31,29 @@ class RangeBody {
 /// one task: one call body(0, tasks) on the calling thread. Two callers take turns at the team.
 void parallel_for(int64_t tasks, RangeBody body);
 
-/// Threads of the team; at first what OpenMP has (OMP_NUM_THREADS or the number of cores).
+/// Size of the team: the running call's, else what set_threads says, else what OpenMP has for the
+/// calling thread (OMP_NUM_THREADS or the number of cores; torch.set_num_threads sets it).
 int threads();
-/// `count` < 1 means 1. Not while a program runs: what it holds per thread is counted by
-/// `threads()`.
+/// For calls that begin later, of all threads. 0: not set.
 void set_threads(int count);
+/// What set_threads said, 0 if nothing.
+int set_number_of_threads();
+
+/// The team of the calling thread while it lives. Every call of a program has one, because what it
+/// holds per thread is counted by `threads()`.
+class TeamSize {
+ public:
+  explicit TeamSize(int count);
+  TeamSize(const TeamSize&) = delete;
+  TeamSize& operator=(const TeamSize&) = delete;
+  ~TeamSize();
+
+ private:
+  int outer_;
+};
+
+/// One line on stderr, once: in this forked child there is no team.
+void warn_of_fork();
 
 /// Cores of the machine, whatever the team: how work is cut may depend on it without results
 /// depending on the number of threads.

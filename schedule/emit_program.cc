@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/diagnostic.h"
+#include "base/interrupt.h"
 #include "ir/text.h"
 #include "schedule/build_kernel.h"
 #include "schedule/chain.h"
@@ -263,6 +264,7 @@ class Emitter {
 
   void add_launch(Group& group) {
     loop::Kernel& kernel = group.kernel;
+    poll_interrupt();
     map_axes(kernel, plan_.target);
     share_scratch(group);
     collect_sizes(kernel);
@@ -581,8 +583,10 @@ Scheduled schedule_one(const ir::Graph& graph, const Target& target) {
   split_reductions(plan, lowering);
   Drafts drafts = form_groups(plan, lowering);
   std::vector<Group> groups;
-  for (const Draft& draft : drafts.drafts)
+  for (const Draft& draft : drafts.drafts) {
+    poll_interrupt();
     groups.push_back(build_kernel(plan, lowering, draft, drafts));
+  }
   chain_products(plan, drafts, groups);
   return Emitter(plan, lowering, std::move(groups)).run(drafts);
 }

@@ -456,6 +456,7 @@ class Fuser {
   void start_library(Item& item) {
     Draft draft;
     draft.fixed = true;
+    draft.can_fail = item.route == ops::RouteKind::host;  // it may raise
     Reads reads;
     ir::for_each_operand(item.node->args, [&](const Value* operand) {
       const Value* source = plan_.is_realized(operand) ? operand : view_root_of(operand);

@@ -2,7 +2,7 @@
 // they cost is waking the team each time. So pointwise launches that do not depend on each other
 // become one step: from the first that has not run, those after it join that conflict with nothing
 // between. What they write must take no room (in place, a result, a number): others stay where the
-// fuser put them, next to their readers. Libraries are not passed.
+// fuser put them, next to their readers. Libraries and kernels that may fail are not passed.
 #include "schedule/side_by_side.h"
 
 #include <algorithm>
@@ -54,6 +54,7 @@ std::vector<size_t> together_with(size_t first, const std::vector<GroupUse>& gro
     if (is_placed[i]) continue;
     const GroupUse& use = groups[i];
     if (use.writes.empty()) break;  // a library call
+    if (use.can_fail) break;        // a write to an input must not run before it
     if (may_join(use) && !between.conflicts(use)) {
       together.push_back(i);
       is_placed[i] = true;
@@ -72,6 +73,7 @@ GroupUse use_of(const Group& group, const Plan& plan) {
   use.is_pointwise = kernel.stages.size() == 1 && kernel.stages[0].reductions.empty() &&
                      kernel.errors.empty() && kernel.parallel;
   use.is_free = true;
+  use.can_fail = !kernel.errors.empty();
   for (size_t i = 0; i < kernel.buffers.size(); ++i) {
     loop::Access access = kernel.buffers[i].access;
     if (access == loop::Access::scratch) continue;

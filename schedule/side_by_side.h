@@ -14,6 +14,7 @@ struct GroupUse {
   std::vector<const void*> writes;
   bool is_pointwise = false;  // no reduction, no checks: its cost is known by its size
   bool is_free = false;       // it may run earlier without holding memory for longer
+  bool can_fail = false;
 };
 
 GroupUse use_of(const Group& group, const Plan& plan);

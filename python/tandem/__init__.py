@@ -1,14 +1,17 @@
 """Tandem from Python: compile tensor programs and run them on torch tensors."""
 
-from tandem._tandem import Op, Unsupported, UserError, ops, set_threads, threads
+from tandem._tandem import DataError, Op, Unsupported, UserError, ops, threads
+from tandem._tandem import set_threads as _set_threads
 from tandem._tandem import Executable as _Executable
 from tandem._tandem import compile_text as _compile_text
 
 __all__ = [
+    "DataError",
     "Executable",
     "Op",
     "Unsupported",
     "UserError",
+    "VerificationError",
     "backend",
     "compile_text",
     "ops",
@@ -38,6 +41,21 @@ def reset_report():
     from tandem import reports
 
     reports.reset()
+
+
+def set_threads(count):
+    """Threads of calls that begin later; None: as many as torch.get_num_threads() says at the
+    call."""
+    _set_threads(0 if count is None else max(count, 1))
+
+
+def __getattr__(name):
+    """What needs torch is imported when it is asked for."""
+    if name == "VerificationError":
+        from tandem.verify import VerificationError
+
+        return VerificationError
+    raise AttributeError(f"module 'tandem' has no attribute {name!r}")
 
 
 class Executable:

@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tandem._tandem import Unsupported
 from tandem.gradients import autograd_grad
@@ -99,6 +100,26 @@ def _tensor_attributes(module):
     return found
 
 
+def _check_kind(number, value):
+    """Tensors that are more than elements in memory: fakes do not show it, or trace differently."""
+    if not isinstance(value, torch.Tensor):
+        return
+    kinds = {
+        f"of layout {value.layout}": value.layout is not torch.strided,
+        "quantized": value.is_quantized,
+        "nested": value.is_nested,
+        f"a {type(value).__name__}, which holds others": is_traceable_wrapper_subclass(value),
+    }
+    if not any(kinds.values()):
+        kinds = {
+            "a view that negates": value.is_neg(),
+            "a view that conjugates": value.is_conj(),
+        }
+    for kind, is_it in kinds.items():
+        if is_it:
+            raise Unsupported(f"input {number} is {kind}: Tandem takes elements in memory")
+
+
 def _fake_of(mode, context, value):
     if not isinstance(value, torch.Tensor):
         return value
@@ -126,6 +147,33 @@ def _leaks(graph_module):
     return found
 
 
+def _same(value):
+    return value
+
+
+@contextlib.contextmanager
+def _regions_closed():
+    """The trace enters regions as the program does (no_grad, autocast, torch.func). Where it fails
+    inside one, nobody else leaves it."""
+    functorch, hooks = torch._C._functorch, torch._C._autograd
+    depth = functorch.get_dynamic_layer_stack_depth()
+    refusal = hooks._saved_tensors_hooks_get_disabled_error_message()
+    grad = torch.is_grad_enabled()
+    autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+    caches = torch.is_autocast_cache_enabled()
+    try:
+        yield
+    except BaseException:
+        functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        if refusal is None:
+            hooks._saved_tensors_hooks_enable()
+        torch.set_grad_enabled(grad)
+        torch.set_autocast_enabled("cpu", autocast[0])
+        torch.set_autocast_dtype("cpu", autocast[1])
+        torch.set_autocast_cache_enabled(caches)
+        raise
+
+
 def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
     names = list(attributes)
 
@@ -135,6 +183,11 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)
+        # Autograd records the trace; hooks of the call that compiles (torch.utils.checkpoint counts
+        # what is saved) must not see that. Where there are none, torch.func wants none.
+        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))
+        stack.enter_context(_regions_closed())
         stack.enter_context(enable_python_dispatcher())
         stack.enter_context(fx.traceback.preserve_node_meta())
         tracer = make_fx(run, tracing_mode="real", pre_dispatch=pre_dispatch)
@@ -148,6 +201,8 @@ def capture(module, examples):
     context = TracingContext.try_get()
     attributes = _tensor_attributes(module)
     inputs = list(examples) + list(attributes.values())
+    for number, value in enumerate(inputs):
+        _check_kind(number, value)
     fakes = [_fake_of(mode, context, value) for value in inputs]
     # Read now: tracing an in-place op may set it.
     requires_grad = [isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes]

@@ -2,6 +2,8 @@
 out."""
 
 import contextlib
+import os
+import threading
 import time
 import warnings
 
@@ -15,6 +17,7 @@ from tandem.function import Compiled
 from tandem.options import Options
 from tandem.reports import EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic
+from tandem.verify import Verified
 
 
 def backend(module, examples, *, options=None, mode=None, **_):
@@ -51,7 +54,15 @@ def _compile_graph(module, examples, options):
         _warn(f"operators that run in torch, because Tandem does not have them: {names}")
     compiled = Compiled(native, encoded, module.forward)
     add(GraphReport(compiled, times | native.times, captured.dialect))
-    return compiled.callable()
+    if not options.verify:
+        return compiled.callable()
+    return Verified(compiled, module, captured, lambda other: _compile_forward(other, options))
+
+
+def _compile_forward(captured, options):
+    with torch.no_grad():
+        encoded, native = _compile(captured, options, {}, specialize=False)
+    return Compiled(native, encoded, captured.graph_module.forward).callable()
 
 
 def _compile_as_general_as_possible(captured, options, times):
@@ -74,6 +85,7 @@ def _compile(captured, options, times, specialize):
         freeze=freeze,
         partition=options.memory_budget,
         report=options.report,
+        threads=options.threads or 0,
         host_functions=[f for host in encoded.host for f in (host.forward, host.backward)],
     )
     return encoded, native
@@ -88,11 +100,17 @@ _connected = False
 
 
 def _connect():
-    """Hands torch's C functions for tensors to the native module, where this torch has them."""
+    """Hands the native module what it needs of torch: its C functions for tensors, where this torch
+    has them, and its number of threads."""
     global _connected
     if _connected:
         return
     _connected = True
+    _tandem.use_torch_threads(torch.get_num_threads)
+    _tandem.watch_signals(threading.main_thread().ident)
+    # What torch runs on its team in a forked child would wait for ever for threads that are not
+    # there: host nodes, gradients that are added.
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
     exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if exchange is not None:
         _tandem.use_exchange(torch.Tensor, exchange)

@@ -322,6 +322,8 @@ class Encoder:
     def _host_op(self, node, name, value):
         """A tandem::host node: its number among the functions, its tensors and run-time sizes."""
         host = HostOp(node, self._sizes)
+        if any(arg in self._broken for arg in host.tensors):
+            raise _ReadsBroken
         number = 2 * len(self._host)
         self._host.append(host)
         tensors = ", ".join("%" + self._names[arg] for arg in host.tensors)

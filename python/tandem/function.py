@@ -72,6 +72,7 @@ class Compiled:
         self._overlap = _tandem.Overlap(self._written)
         self._take_written = _taker(self._written)
         self.eager_calls = 0
+        self.verified = ""  # "yes", or why not
 
     def callable(self):
         """What is called with Dynamo's arguments."""
@@ -83,6 +84,11 @@ class Compiled:
         if plain and not self.native.takes_seed:
             return self.native.__call__
         return self._call
+
+    def written_arguments(self):
+        """Numbers of those of Dynamo's arguments that the program writes."""
+        numbers = [self.encoded.arguments[number] for number in self._written]
+        return [number for number in numbers if number < self.encoded.inputs]
 
     def _call(self, *args):
         everything = args + self._lifted

@@ -12,6 +12,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from tandem._tandem import Unsupported
+from tandem.fakes import place_text
 
 
 class HostOp:
@@ -75,7 +76,12 @@ class HostOp:
         if self.written:
             tensors = [tensor.clone() for tensor in tensors]
         with torch.no_grad():
-            for result, value in zip(results, self._run(tensors, sizes), strict=True):
+            try:
+                values = self._run(tensors, sizes)
+            except Exception as error:
+                self._name(error)
+                raise
+            for result, value in zip(results, values, strict=True):
                 result.copy_(value)
 
     def backward(self, tensors, sizes, results):
@@ -84,10 +90,26 @@ class HostOp:
         count = len(self.tensors)
         inputs = [tensor.detach() for tensor in tensors[:count]]
         leaves = [tensor.requires_grad_() for tensor in inputs if tensor.is_floating_point()]
+        try:
+            gradients = self._gradients(inputs, leaves, tensors[count:], sizes)
+        except Exception as error:
+            self._name(error, "the gradient of ")
+            raise
+        for result, gradient in zip(results, gradients, strict=True):
+            result.copy_(gradient) if gradient is not None else result.zero_()
+
+    def _name(self, error, what=""):
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(
+                f"tandem: raised by {what}{self.name}, which runs in torch as a node of a compiled "
+                f"graph{place_text(self.node)}"
+            )
+
+    def _gradients(self, inputs, leaves, tangents, sizes):
         outputs = self._differentiable(inputs, sizes)
         pairs = [
             (out, grad)
-            for out, grad in zip(outputs, tensors[count:], strict=True)
+            for out, grad in zip(outputs, tangents, strict=True)
             if out.requires_grad
         ]
         gradients = [None] * len(leaves)
@@ -96,8 +118,7 @@ class HostOp:
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
             found = iter(torch.autograd.grad(outs, wanted, grads, allow_unused=True))
             gradients = [next(found) if leaf.requires_grad else None for leaf in leaves]
-        for result, gradient in zip(results, gradients, strict=True):
-            result.copy_(gradient) if gradient is not None else result.zero_()
+        return gradients
 
     def _differentiable(self, inputs, sizes):
         """Results that are floats, recorded; arguments that torch refuses to differentiate are

@@ -16,12 +16,18 @@ class Options:
         library calls read weights packed. A weight that was replaced or written is noticed at the
         next call (by identity and version counter, so not through `.data` or NumPy), and costs that
         work again.
-    report: keep every kernel and decision for `tandem.report()`."""
+    report: keep every kernel and decision for `tandem.report()`.
+    threads: size of the team; None takes what `tandem.set_threads` said, else
+        `torch.get_num_threads()` at each call.
+    verify: before its first call runs each compiled graph beside eager, forward and backward, and
+        raises `tandem.VerificationError` where they differ."""
 
     on_unsupported: str = "eager"
     memory_budget: str = "default"
     freeze: bool = False
     report: bool = False
+    threads: int | None = None
+    verify: bool = False
 
     @classmethod
     def of(cls, given):
@@ -41,5 +47,9 @@ def _check(name, value):
     if name in _CHOICES:
         if value not in _CHOICES[name]:
             raise UserError(f"option '{name}' is one of {_CHOICES[name]}, not {value!r}")
+    elif name == "threads":
+        whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if value is not None and not whole:
+            raise UserError(f"option 'threads' is a positive number or None, not {value!r}")
     elif not isinstance(value, bool):
         raise UserError(f"option '{name}' is True or False, not {value!r}")

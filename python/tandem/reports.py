@@ -33,6 +33,7 @@ class GraphReport:
             self._facts["backward"] = native.backward_counts
         if compiled is not None:
             self._facts["calls in torch"] = compiled.eager_calls
+            self._facts["verified"] = compiled.verified
 
     def as_dict(self):
         self._read()
@@ -69,6 +70,8 @@ class Report(dict):
                         f"{counts['library_calls']} library calls, "
                         f"{counts['arena_bytes'] / 2**20:.1f} MiB of temporaries"
                     )
+            if graph["verified"]:
+                lines.append(f"  verified: {graph['verified']}")
             if graph["calls in torch"]:
                 lines.append(
                     f"  {graph['calls in torch']} calls ran in torch: an input that is written "

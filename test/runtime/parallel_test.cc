@@ -6,11 +6,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "base/diagnostic.h"
+#include "runtime/allocator.h"
+#include "runtime/fork.h"
 #include "runtime/parallel_for.h"
 #include "runtime/size_code.h"
 
@@ -85,19 +88,74 @@ TEST_F(ParallelForTest, TwoCallers) {
   other.join();
 }
 
+TEST_F(ParallelForTest, TeamOfOneCallIsNotChangedByOthers) {
+  set_threads(3);
+  {
+    const TeamSize team(2);
+    set_threads(8);
+    EXPECT_EQ(threads(), 2);
+    std::thread([] { EXPECT_EQ(threads(), 8); }).join();
+    parallel_for(64, [](int64_t, int64_t) { EXPECT_LT(thread_index(), 2); });
+    const TeamSize inner(0);
+    EXPECT_EQ(threads(), 1);
+  }
+  EXPECT_EQ(threads(), 8);
+  set_threads(0);  // what OpenMP has
+  EXPECT_EQ(set_number_of_threads(), 0);
+  EXPECT_GE(threads(), 1);
+}
+
+/// Exit status of a child that runs `body`, which says whether all is well.
+template <class F>
+int status_of_child(const F& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    _exit(body() ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST_F(ParallelForTest, ForkWaitsForLocks) {
+  std::atomic<bool> stop{false};
+  const auto churn = [&] {
+    while (!stop) {
+      const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
+      void* const block = allocator().allocate(4096);
+      allocator().release(block, 4096);
+    }
+  };
+  std::thread first(churn);
+  std::thread second(churn);
+  for (int round = 0; round < 50; ++round) {
+    const int status = status_of_child([] {
+      for (const ForkLock lock :
+           {ForkLock::compile, ForkLock::plans, ForkLock::executions, ForkLock::memory})
+        const std::lock_guard<std::mutex> guard(mutex_of(lock));
+      void* const block = allocator().allocate(4096);
+      allocator().release(block, 4096);
+      return is_forked_child();
+    });
+    EXPECT_EQ(status, 0);
+  }
+  stop = true;
+  first.join();
+  second.join();
+  EXPECT_FALSE(is_forked_child());
+}
+
 #if !defined(TANDEM_STD_THREADS)
 TEST_F(ParallelForTest, ForkedChildRunsSerially) {
   set_threads(2);
   parallel_for(8, [](int64_t, int64_t) {});
-  const pid_t child = fork();
-  if (child == 0) {
-    int64_t sum = 0;
-    parallel_for(8, [&](int64_t lo, int64_t hi) { sum += hi - lo; });
-    _exit(sum == 8 ? 0 : 1);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(status_of_child([] {
+              int64_t sum = 0;
+              parallel_for(8, [&](int64_t lo, int64_t hi) { sum += hi - lo; });
+              return sum == 8 && is_team_lost();
+            }),
+            0);
 }
 #endif
 
