@@ -23,14 +23,18 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tandem._tandem import Unsupported
+from tandem.autocast import ambient_autocast
 from tandem.higher_order import HANDLERS, Bodies
 
 
 class Captured:
     """An ATen graph: `graph_module`, the fakes of its inputs, which of them require grad, and
-    `lifted`, the tensors that the graph holds itself and that follow the inputs at every call."""
+    `lifted`, the tensors that the graph holds itself and that follow the inputs at every call.
+    `no_grad` and `autocast` are the modes that it starts in."""
 
     def __init__(self, graph_module, fakes, requires_grad, lifted, dialect, bodies=None):
+        self.no_grad = not torch.is_grad_enabled()
+        self.autocast = ambient_autocast()
         self.graph_module = graph_module
         self.fakes = fakes
         self.requires_grad = requires_grad

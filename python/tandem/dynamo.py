@@ -2,14 +2,15 @@
 out."""
 
 import contextlib
+import functools
 import time
 import warnings
 
 import torch
 
 from tandem import _tandem
-from tandem._tandem import UserError
-from tandem.capture import capture
+from tandem._tandem import Unsupported, UserError
+from tandem.capture import Captured, capture
 from tandem.encode import encode
 from tandem.function import Compiled
 from tandem.options import Options
@@ -45,35 +46,52 @@ def _compile_graph(module, examples, options):
     started = time.perf_counter()
     captured = capture(module, examples)
     times = {"capture": 1e3 * (time.perf_counter() - started)}
-    encoded, native = _compile_as_general_as_possible(captured, options, times)
-    if encoded.host:
-        names = ", ".join(dict.fromkeys(host.name for host in encoded.host))
+    compiled, report = _compile(captured, options, times, module.forward)
+    if report.fallbacks:
+        names = ", ".join(report.fallbacks)
         _warn(f"operators that run in torch, because Tandem does not have them: {names}")
-    compiled = Compiled(native, encoded, module.forward)
-    add(GraphReport(compiled, times | native.times, captured.dialect))
+    add(report)
     return compiled.callable()
+
+
+def _compile(captured, options, times, fallback):
+    encoded, native = _compile_as_general_as_possible(captured, options, times)
+    compiled = Compiled(native, encoded, fallback)
+    return compiled, GraphReport(compiled, times | native.times, captured.dialect)
 
 
 def _compile_as_general_as_possible(captured, options, times):
     if is_symbolic(captured):
         with contextlib.suppress(UserError):
-            return _compile(captured, options, times, specialize=False)
-    return _compile(captured, options, times, specialize=True)
+            return _compile_program(captured, options, times, specialize=False)
+    return _compile_program(captured, options, times, specialize=True)
 
 
-def _compile(captured, options, times, specialize):
+def _compile_program(captured, options, times, specialize):
     started = time.perf_counter()
     use_host = options.on_unsupported == "eager"
-    encoded = encode(captured, not torch.is_grad_enabled(), use_host, specialize)
+    compile_body = functools.partial(_compile_body, options)
+    encoded = encode(captured, use_host, specialize, compile_body)
     times["encode"] = 1e3 * (time.perf_counter() - started)
     native = _tandem.compile_function(
         encoded.text,
-        differentiate=torch.is_grad_enabled() and any(captured.requires_grad),
+        differentiate=not captured.no_grad and any(captured.requires_grad),
         partition=options.memory_budget,
         report=options.report,
         host_functions=[f for host in encoded.host for f in (host.forward, host.backward)],
     )
     return encoded, native
+
+
+def _compile_body(options, body, requires_grad):
+    """What runs the body of a control-flow operator, and whether it draws a seed."""
+    fakes = [*body.fakes, *body.symbols]
+    captured = Captured(body.graph_module, fakes, requires_grad, [], "body", body.bodies)
+    captured.no_grad, captured.autocast = body.no_grad, body.autocast
+    compiled, body.report = _compile(captured, options, {}, body.eager)
+    if compiled.native.mutations:
+        raise Unsupported("a body writes to one of its inputs")
+    return compiled.callable(), compiled.native.takes_seed
 
 
 def _warn(text):

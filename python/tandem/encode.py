@@ -5,14 +5,16 @@ input or with another result are left out of it: they are taken as views of the 
 there, after the call, so that torch knows them as views (`Result`).
 """
 
-import dataclasses
 import operator
 
 import torch
 from torch import fx
 
 from tandem._tandem import Unsupported, UserError, ops
+from tandem.autocast import autocast_dtype
 from tandem.capture import Captured
+from tandem.control_flow import Control
+from tandem.encoded import Encoded, Result
 from tandem.fakes import (
     dtype_name,
     dtype_text,
@@ -25,37 +27,10 @@ from tandem.fakes import (
     storage_of,
 )
 from tandem.higher_order import CUSTOM_GRADIENT
-from tandem.host import HostOp
+from tandem.history import nodes_with_history
+from tandem.host import HostControl, HostOp
 from tandem.scalars import Scalars
 from tandem.sizes import Sizes, tie_sizes
-
-
-@dataclasses.dataclass
-class Result:
-    """One result of the user's graph. `kind`: "fresh" (result `number` of the program), "input"
-    (the very tensor), "input view", "fresh view" (of result `number`), "size" (an int: `value` of
-    the arguments), "constant"."""
-
-    kind: str
-    number: int = 0
-    sizes: tuple = ()
-    strides: tuple = ()
-    offset: object = 0
-    detached: bool = False
-    value: object = None
-
-
-@dataclasses.dataclass
-class Encoded:
-    text: str
-    results: list  # of Result
-    inputs: int  # of the graph, without `lifted`
-    arguments: list  # numbers of those, and of `lifted` behind them, that the program takes
-    ops: dict  # overload -> count
-    lifted: list  # tensors that the graph holds itself
-    symbols: dict  # sympy symbol -> function of the inputs that gives its value
-    host: list  # HostOp: operators that run in torch
-    readers: list  # functions of the inputs: floats that come after inputs and `lifted`
 
 
 class _ReadsBroken(Exception):
@@ -65,12 +40,12 @@ class _ReadsBroken(Exception):
 class Encoder:
     """Writes one graph."""
 
-    def __init__(self, captured, no_grad, known, use_host, specialize=False):
+    def __init__(self, captured, known, use_host, specialize=False, compile_body=None):
         self.name = "g"
         self._module = captured.graph_module
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
-        self._no_grad = no_grad
+        self._no_grad = captured.no_grad
         self._sizes = Sizes()
         self._names = {}
         self._lines = []
@@ -89,7 +64,10 @@ class Encoder:
         self._host = []
         self._places = {}  # of placeholders among the inputs
         self._broken = set()  # nodes that are in the problems, or read one that is
-        self._autocasts = [ambient_autocast()]
+        self._autocasts = [captured.autocast]
+        self._starts_no_grad = captured.no_grad
+        self._compile_body = compile_body
+        self._history = None
         self._bodies = captured.bodies
         self._more_graphs = []
         self._ops = {}
@@ -219,6 +197,8 @@ class Encoder:
             self._note_memory(node)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
+        elif isinstance(target, Control):
+            self._control(node)
         elif is_float(node):
             self._scalars.note(node)
         elif not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, int, bool)):
@@ -293,7 +273,8 @@ class Encoder:
         body, fakes = self._bodies.backward[number]
         name = f"{self.name}_body{number}"
         captured = Captured(body, fakes, [False] * len(fakes), [], "pre", self._bodies)
-        inner = Encoder(captured, True, self._known, False)
+        captured.no_grad = True
+        inner = Encoder(captured, self._known, False)
         inner.name = name
         self._more_graphs.append(inner.encode().text)
         tensors = [value for value in inputs if is_tensor(value)]
@@ -303,16 +284,30 @@ class Encoder:
         results = self._result_names(node, node.meta["val"])
         self._add_line(results, f'tandem.custom_gradient({lists}, {kept}, "{name}")', node)
 
-    # --- operators that run in torch
+    # --- nodes that Python runs
+
+    def _control(self, node):
+        self._ops[node.target.kind] = self._ops.get(node.target.kind, 0) + 1
+        if self._history is None:
+            self._history = nodes_with_history(
+                self._module.graph, self._requires_grad, self._starts_no_grad
+            )
+        flags = [arg in self._history and not self._no_grad for arg in node.args]
+        node.target.compile(self._compile_body, flags)
+        host = HostControl(node, self._sizes)
+        tensors = [self._argument(tensor) for tensor in host.tensors]
+        if host.seed:
+            tensors.append(f"%v{len(self._lines)}")
+            self._add_line(tensors[-1:], f"aten.randint.low(0, {2**62}, [], dtype=i64)", node)
+        values = list(node.meta["val"])
+        results = [f"v{len(self._lines)}_{i}" for i in range(len(values))]
+        self._names[node] = results
+        kept = [pair for pair in zip(results, values, strict=True) if pair[1] is not None]
+        self._host_line(node, host, tensors, kept)
 
     def _host_op(self, node, name, value):
-        """A tandem::host node: its number among the functions, its tensors and run-time sizes."""
         host = HostOp(node, self._sizes)
-        number = 2 * len(self._host)
-        self._host.append(host)
-        tensors = ", ".join("%" + self._names[arg] for arg in host.tensors)
-        sizes = ", ".join(host.sizes)
-        call = f'tandem.host([{tensors}], [{sizes}], {number}, "{name}")'
+        tensors = [self._argument(tensor) for tensor in host.tensors]
         if host.written:
             results = [f"v{len(self._lines)}_{i}" for i in range(len(host.written))]
             values = [arg.meta["val"] for arg in host.written]
@@ -321,16 +316,21 @@ class Encoder:
             names = self._names[node]
             results = names if isinstance(names, list) else [names]
             values = value if isinstance(value, (list, tuple)) else [value]
-        typed = [
-            f"%{result}: {self._type_text(each)}"
-            for result, each in zip(results, values, strict=True)
-        ]
-        self._add_line(typed, call, node)
+        self._host_line(node, host, tensors, zip(results, values, strict=True))
         for i, (result, arg) in enumerate(zip(results, host.written, strict=False)):
             name = f"v{len(self._lines)}"
             self._add_line(["%" + name], f"aten.copy_(%{self._names[arg]}, %{result})", node)
             if i == 0:
                 self._names[node] = name
+
+    def _host_line(self, node, host, tensors, results):
+        """A tandem::host node: its number among the functions, its tensors and run-time sizes."""
+        number = 2 * len(self._host)
+        self._host.append(host)
+        tensors, sizes = ", ".join(tensors), ", ".join(host.sizes)
+        call = f'tandem.host([{tensors}], [{sizes}], {number}, "{host.name}")'
+        typed = [f"%{result}: {self._type_text(value)}" for result, value in results]
+        self._add_line(typed, call, node)
 
     def _result_names(self, node, value):
         base = f"v{len(self._lines)}"
@@ -529,21 +529,6 @@ _CHECKS_OF_SIZES = {
 }
 
 
-def ambient_autocast():
-    """The 16-bit type of the region that the graph is compiled in, or None."""
-    if not torch.is_autocast_enabled("cpu"):
-        return None
-    return dtype_name(torch.get_autocast_dtype("cpu"))
-
-
-def autocast_dtype(device_type, dtype=None, enabled=True, cache_enabled=None):
-    """Of a region, as torch.amp.autocast takes its arguments."""
-    del cache_enabled
-    if device_type != "cpu" or not enabled:
-        return None
-    return dtype_name(dtype or torch.get_autocast_dtype("cpu"))
-
-
 def known_operators():
     """Names of the operators that the compiler has, derived forms included."""
     return {name for op in ops() for name in (op.name, *op.variants)}
@@ -552,10 +537,11 @@ def known_operators():
 _KNOWN = frozenset(known_operators())
 
 
-def encode(captured, no_grad, use_host=False, specialize=False):
+def encode(captured, use_host=False, specialize=False, compile_body=None):
     """`use_host`: operators that Tandem does not have become host nodes; else Unsupported names
     them all. `specialize`: floats, and sizes that torch found to be tied to others, become part of
-    the program; Dynamo guards them, and compiles again for others."""
+    the program; Dynamo guards them, and compiles again for others. `compile_body`: as
+    Control.compile takes it."""
     if specialize:
         tie_sizes(captured.fakes)
-    return Encoder(captured, no_grad, _KNOWN, use_host, specialize).encode()
+    return Encoder(captured, _KNOWN, use_host, specialize, compile_body).encode()

@@ -7,10 +7,8 @@ import operator
 import torch
 
 from tandem import _tandem
+from tandem.seeds import draw_seed as _draw_seed
 
-def _draw_seed():
-    """One number of torch's generator a call, so that manual_seed makes runs repeatable."""
-    return torch.empty((), dtype=torch.int64).random_().item()
 
 
 def _taker(numbers):

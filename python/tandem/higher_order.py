@@ -1,5 +1,6 @@
 """Operators over graphs (checkpoint, custom autograd.Function, invoke_subgraph) while Dynamo's
 graph is traced: their bodies run inline, and what they mean beyond that is left in the trace.
+Loops and branches are in control_flow.py.
 
 A checkpoint body's nodes carry a region in their metadata. A custom Function leaves a
 `tandem_capture::custom_gradient` node behind its forward: it hands the outputs on, and names the
@@ -10,6 +11,7 @@ import torch
 import torch.utils.checkpoint as checkpoint_module
 from torch._higher_order_ops.utils import reenter_make_fx
 
+from tandem import control_flow
 from tandem._tandem import Unsupported
 
 _library = torch.library.Library("tandem_capture", "FRAGMENT")
@@ -115,4 +117,8 @@ HANDLERS = {
     "autograd_function_apply": custom_function,
     "invoke_subgraph": inline,
     "wrap": inline,
+    "cond": control_flow.cond,
+    "map_impl": control_flow.map_rows,
+    "scan": control_flow.scan,
+    "while_loop": control_flow.while_loop,
 }

@@ -4,6 +4,9 @@ import collections
 import dataclasses
 import weakref
 
+from tandem.host import HostControl, HostOp
+
+_count = collections.Counter
 _reports = []
 
 
@@ -13,13 +16,19 @@ class GraphReport:
 
     def __init__(self, compiled, times, dialect):
         encoded, native = compiled.encoded, compiled.native
+        controls = [host.node.target for host in encoded.host if isinstance(host, HostControl)]
+        self._bodies = [body.report for control in controls for body in control.bodies]
+        self.fallbacks = _count(host.name for host in encoded.host if isinstance(host, HostOp))
+        for body in self._bodies:
+            self.fallbacks.update(body.fallbacks)
         self._compiled = weakref.ref(compiled)
         self._native = weakref.ref(native)
         self._facts = {
             "training": native.has_backward,
             "dialect": dialect,
             "ops": dict(sorted(encoded.ops.items())),
-            "fallbacks": dict(collections.Counter(host.name for host in encoded.host)),
+            "fallbacks": dict(self.fallbacks),
+            "control flow": dict(_count(control.kind for control in controls)),
             "milliseconds": {name: round(value, 3) for name, value in times.items()},
             "text": encoded.text,
             "kernels": native.forward_report + native.backward_report,
@@ -36,7 +45,7 @@ class GraphReport:
 
     def as_dict(self):
         self._read()
-        return dict(self._facts)
+        return self._facts | {"bodies": [body.as_dict() for body in self._bodies]}
 
 
 @dataclasses.dataclass
@@ -74,6 +83,8 @@ class Report(dict):
                     f"  {graph['calls in torch']} calls ran in torch: an input that is written "
                     "overlaps another one, or is a view with a history"
                 )
+            for name, count in graph["control flow"].items():
+                lines.append(f"  control flow: {name} ({count} times)")
             for name, count in graph["fallbacks"].items():
                 lines.append(f"  runs in torch: {name} ({count} times)")
             times = graph["milliseconds"].items()
