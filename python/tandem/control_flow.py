@@ -7,18 +7,24 @@ of the symbols that the operands' sizes have (`symbols`).
 """
 
 import torch
+from torch._guards import detect_fake_mode
 from torch._higher_order_ops.utils import reenter_make_fx
 from torch.fx.experimental.proxy_tensor import (
     disable_proxy_modes_tracing,
     get_proxy_mode,
     track_tensor_tree,
 )
-from torch.fx.experimental.symbolic_shapes import free_symbols
+from torch.fx.experimental.symbolic_shapes import (
+    _constrain_range_for_size,
+    statically_known_true,
+)
 from torch.utils import _pytree as pytree
 
 from tandem._tandem import Unsupported
 from tandem.autocast import ambient_autocast
+from tandem.fakes import is_row_major
 from tandem.seeds import seeds_from
+from tandem.sizes import symbols_of
 
 
 class Body:
@@ -27,7 +33,7 @@ class Body:
 
     def __init__(self, interpreter, module, fakes):
         inner = interpreter.inner(module)
-        self.fakes = [_row_major(fake) for fake in fakes]
+        self.fakes = [_row_major_fake(fake) for fake in fakes]
         self.graph_module = reenter_make_fx(lambda *values: inner.run(*values))(*self.fakes)
         if any(own is not fake for own, fake in zip(self.fakes, fakes, strict=True)):
             self._refuse_strides()
@@ -74,7 +80,7 @@ class Control:
     def __init__(self, bodies):
         self.__name__ = self.kind
         self.bodies = bodies
-        self.symbols = _symbols(bodies)
+        self.symbols = symbols_of([fake for body in bodies for fake in body.fakes])
         self.takes_seed = False
         for body in bodies:
             body.add_symbols(self.symbols)
@@ -168,28 +174,18 @@ def _compiled(call, symbols):
     return lambda *operands: call(*[_row_major(operand) for operand in operands], *symbols)
 
 
+def _row_major_fake(value):
+    if not isinstance(value, torch.Tensor) or is_row_major(value):
+        return value
+    return torch.empty(value.shape, dtype=value.dtype, device=value.device)
+
+
 def _row_major(value):
     return value.contiguous() if isinstance(value, torch.Tensor) else value
 
 
 def _stack(column):
     return None if column[0] is None else torch.stack(column)
-
-
-def _symbols(bodies):
-    """SymInts of the symbols that the operands' sizes have, without those that are operands."""
-    fakes = [fake for body in bodies for fake in body.fakes]
-    given = {fake.node.expr for fake in fakes if isinstance(fake, torch.SymInt)}
-    found = set()
-    for fake in fakes:
-        if isinstance(fake, torch.Tensor):
-            found |= free_symbols(fake) - given
-    environment = next((f.fake_mode.shape_env for f in fakes if isinstance(f, torch.Tensor)), None)
-    hints = {symbol: environment.backed_var_to_val.get(symbol) for symbol in found}
-    return [
-        environment.create_symintnode(symbol, hint=None if hint is None else int(hint))
-        for symbol, hint in sorted(hints.items(), key=str)
-    ]
 
 
 def _is_float(value):
@@ -200,13 +196,48 @@ def _is_float(value):
 
 
 def cond(interpreter, predicate, taken, other, operands, *_, **__):
-    if isinstance(predicate, (bool, torch.SymBool)):
+    if isinstance(predicate, bool) or _is_guardable(predicate):
         return interpreter.inner(taken if predicate else other).run(*operands)
     with disable_proxy_modes_tracing():
         bodies = [Body(interpreter, body, list(operands)) for body in (taken, other)]
-        results = bodies[0].results()
-        _check_same("cond", "the branches give", results, bodies[1].results())
+        pairs = zip(bodies[0].results(), bodies[1].results(), strict=True)
+        results = [_merged(one, two) for one, two in pairs]
     return _emit(Cond(bodies), [predicate, *operands], results)
+
+
+def _is_guardable(predicate):
+    """Of a SymBool: it follows from sizes that are known when compiling."""
+    return isinstance(predicate, torch.SymBool) and predicate.node.has_hint()
+
+
+def _merged(one, two):
+    """What either branch may give. Where sizes or numbers differ, only the call tells them."""
+    if isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor):
+        if one.dtype != two.dtype or one.dim() != two.dim():
+            raise Unsupported(f"[cond] the branches give {_text(one)} and {_text(two)}")
+        sizes = [_merged_size(*pair) for pair in zip(one.shape, two.shape, strict=True)]
+        if all(size is own for size, own in zip(sizes, one.shape, strict=True)):
+            return one
+        return one.new_empty(sizes)
+    if isinstance(one, torch.Tensor) or isinstance(two, torch.Tensor):
+        raise Unsupported("[cond] one branch gives a tensor where the other gives none")
+    return one if _is_same(one, two) else _unknown()
+
+
+def _merged_size(one, two):
+    if _is_same(one, two):
+        return one
+    size = _unknown()
+    _constrain_range_for_size(size)
+    return size
+
+
+def _is_same(one, two):
+    return one is two or (one is not None and two is not None and statically_known_true(one == two))
+
+
+def _unknown():
+    return detect_fake_mode().shape_env.create_unbacked_symint()
 
 
 def map_rows(interpreter, body, rows, operands, *_, **__):
@@ -234,11 +265,18 @@ def _scan(interpreter, kind, body, carried, rows, rest):
 def while_loop(interpreter, condition, body, carried, rest=(), *_, **__):
     carried, rest = list(carried), list(rest)
     with disable_proxy_modes_tracing():
-        inner = Body(interpreter, body, [*carried, *rest])
+        with detect_fake_mode().shape_env.ignore_fresh_unbacked_symbols():
+            inside = [_unknown() if _is_number(value) else value for value in carried]
+        inner = Body(interpreter, body, [*inside, *rest])
         results = inner.results()
         _check_same("while_loop", "it carries", carried, results)
-        control = WhileLoop(Body(interpreter, condition, [*carried, *rest]), inner, len(carried))
+        control = WhileLoop(Body(interpreter, condition, [*inside, *rest]), inner, len(carried))
+        results = [_unknown() if _is_number(value) else value for value in results]
     return _emit(control, [*carried, *rest], results)
+
+
+def _is_number(value):
+    return isinstance(value, (int, torch.SymInt))
 
 
 def _check_same(kind, what, left, right):

@@ -11,10 +11,12 @@ import torch
 from tandem import _tandem
 from tandem._tandem import Unsupported, UserError
 from tandem.capture import Captured, capture
+from tandem.chain import Chain
+from tandem.cutting import needs_chain
 from tandem.encode import encode
 from tandem.function import Compiled
 from tandem.options import Options
-from tandem.reports import EagerReport, GraphReport, add
+from tandem.reports import ChainReport, EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic
 
 
@@ -55,9 +57,24 @@ def _compile_graph(module, examples, options):
 
 
 def _compile(captured, options, times, fallback):
+    """A Compiled or a Chain, and its report."""
+    if needs_chain(captured):
+        return _compile_chain(captured, options, times)
     encoded, native = _compile_as_general_as_possible(captured, options, times)
     compiled = Compiled(native, encoded, fallback)
     return compiled, GraphReport(compiled, times | native.times, captured.dialect)
+
+
+def _compile_chain(captured, options, times):
+    reports = []
+
+    def compile_segment(segment, fallback):
+        compiled, report = _compile(segment, options, {}, fallback)
+        reports.append(report)
+        return compiled
+
+    chain = Chain(captured, compile_segment, functools.partial(_compile_body, options))
+    return chain, ChainReport(chain, reports, times, captured.dialect)
 
 
 def _compile_as_general_as_possible(captured, options, times):
@@ -89,9 +106,9 @@ def _compile_body(options, body, requires_grad):
     captured = Captured(body.graph_module, fakes, requires_grad, [], "body", body.bodies)
     captured.no_grad, captured.autocast = body.no_grad, body.autocast
     compiled, body.report = _compile(captured, options, {}, body.eager)
-    if compiled.native.mutations:
+    if compiled.writes_inputs:
         raise Unsupported("a body writes to one of its inputs")
-    return compiled.callable(), compiled.native.takes_seed
+    return compiled.callable(), compiled.takes_seed
 
 
 def _warn(text):

@@ -20,6 +20,7 @@ from tandem.fakes import (
     dtype_text,
     is_float,
     is_in_place,
+    is_row_major,
     is_tensor,
     memory_order,
     place_of,
@@ -30,7 +31,7 @@ from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
 from tandem.host import HostControl, HostOp
 from tandem.scalars import Scalars
-from tandem.sizes import Sizes, tie_sizes
+from tandem.sizes import Sizes, symbol_range, symbol_readers, tie_sizes
 
 
 class _ReadsBroken(Exception):
@@ -92,21 +93,10 @@ class Encoder:
             [held - 1 - number if number < 0 else number for number in self._arguments],
             self._ops,
             self._lifted,
-            self._symbol_readers(),
+            symbol_readers(self._fakes),
             self._host,
             self._scalars.readers,
         )
-
-    def _symbol_readers(self):
-        readers = {}
-        for number, fake in enumerate(self._fakes):
-            if isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol:
-                readers.setdefault(fake.node.expr, operator.itemgetter(number))
-            elif isinstance(fake, torch.Tensor):
-                for dim, size in enumerate(fake.shape):
-                    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                        readers.setdefault(size.node.expr, _size_reader(number, dim))
-        return readers
 
     def _text(self):
         ranges = ", ".join(
@@ -119,16 +109,8 @@ class Encoder:
         return "\n".join([graph + f"  return {results}\n}}\n", *self._more_graphs])
 
     def _symbol_ranges(self):
-        environment = None
-        for fake in self._fakes:
-            if isinstance(fake, torch.Tensor):
-                environment = fake.fake_mode.shape_env
         for name, symbol in self._sizes.symbols.items():
-            known = environment.bound_sympy(symbol)
-            low = int(known.lower) if known.lower.is_Integer else 0
-            high = int(known.upper) if known.upper.is_Integer else "inf"
-            high = "inf" if high != "inf" and high >= 2**60 else high
-            yield name, max(low, 0), high
+            yield name, *symbol_range(self._fakes, symbol)
 
     # --- inputs
 
@@ -166,7 +148,7 @@ class Encoder:
         dtype = dtype_text(value)
         sizes = [self._sizes.text(size) for size in value.shape]
         text = f"{dtype}[{', '.join(sizes)}]"
-        if value.dim() > 0 and not value.is_contiguous():
+        if value.dim() > 0 and not is_row_major(value):
             strides = [self._sizes.text(stride) for stride in value.stride()]
             text += "{" + ", ".join(strides) + "}"
         return text
@@ -347,7 +329,7 @@ class Encoder:
         """With its type where it is not row-major: views depend on strides."""
         if isinstance(value, torch.Tensor):
             dtype_text(value)  # other layouts than strided have no strides to ask for
-        if not isinstance(value, torch.Tensor) or value.dim() == 0 or value.is_contiguous():
+        if not isinstance(value, torch.Tensor) or value.dim() == 0 or is_row_major(value):
             return "%" + name
         return f"%{name}: {self._type_text(value)}"
 
@@ -508,10 +490,6 @@ class Encoder:
         if isinstance(value, torch.SymInt) and not value.node.is_constant():
             return value.node.expr
         return int(value)
-
-
-def _size_reader(number, dim):
-    return lambda inputs: inputs[number].shape[dim]
 
 
 def is_number_in_tensor(node, value):

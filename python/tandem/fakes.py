@@ -2,6 +2,7 @@
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from tandem._tandem import Unsupported
 
@@ -52,10 +53,21 @@ def dtype_name(dtype):
     return DTYPES[dtype]
 
 
+def is_row_major(value):
+    if not free_unbacked_symbols(value):
+        return value.is_contiguous()
+    expected = 1
+    for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
+        if hint_of(size) != 1 and hint_of(stride) != expected:
+            return False
+        expected *= hint_of(size)
+    return True
+
+
 def memory_order(value):
     """Dimensions from the outermost in memory to the innermost: [] for row-major, None where there
     are gaps or overlaps."""
-    if value.is_contiguous():
+    if is_row_major(value):
         return []
     hints = [hint_of(stride) for stride in value.stride()]
     sizes = [hint_of(size) for size in value.shape]
@@ -69,7 +81,18 @@ def memory_order(value):
 
 
 def hint_of(value):
-    return value.node.hint if isinstance(value, torch.SymInt) else int(value)
+    """A number to compare by. Symbols that only data tell count as any number of theirs does."""
+    if not isinstance(value, torch.SymInt):
+        return int(value)
+    if value.node.has_hint():
+        return value.node.hint
+    known = value.node.shape_env.backed_var_to_val
+    unknown = sorted(value.node.expr.free_symbols, key=str)
+    return int(
+        value.node.expr.xreplace(
+            {symbol: known.get(symbol, 4099 + number) for number, symbol in enumerate(unknown)}
+        )
+    )
 
 
 def place_of(node):

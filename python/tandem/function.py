@@ -38,6 +38,9 @@ class Compiled:
         self._take = _taker(numbers)
         self._overlap = _tandem.Overlap(self._written)
         self._take_written = _taker(self._written)
+        self.takes_seed = native.takes_seed
+        self.written = [numbers[number] for number in self._written]  # of the graph's inputs
+        self.writes_inputs = bool(self._written)
         self.eager_calls = 0
 
     def callable(self):
