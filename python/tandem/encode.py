@@ -16,6 +16,7 @@ from tandem.capture import Captured
 from tandem.control_flow import Control
 from tandem.encoded import Encoded, Result
 from tandem.fakes import (
+    changes_shape,
     dtype_name,
     dtype_text,
     is_float,
@@ -197,6 +198,8 @@ class Encoder:
             if is_float(node) and self._scalars.note(node):
                 return
             raise Unsupported(f"[{name}] gives a number")
+        if changes_shape(target):
+            name = self._view_form(node, name)
         if target is CUSTOM_GRADIENT:
             self._custom_gradient(node)
         elif name in self._known:
@@ -206,6 +209,19 @@ class Encoder:
         else:
             raise Unsupported(f"[{name}] is not an operator that Tandem has")
         self._note_memory(node)
+
+    def _view_form(self, node, name):
+        """Trace and text are in terms of values: the tensor's name goes over to the view."""
+        space, operator_name, *overload = name.split(".")
+        view = ".".join([space, operator_name.removesuffix("_"), *overload])
+        view = view if view in self._known else view + ".int"
+        if view not in self._known:
+            raise Unsupported(f"[{name}] changes the size of its argument's memory")
+        if self._root_input(node.args[0]) is not None:
+            raise Unsupported(f"[{name}] changes the shape of an input")
+        if self._no_grad and node.args[0] in self._nodes_with_history():
+            raise Unsupported(f"[{name}] changes the shape of a tensor with a history, under no_grad")
+        return view
 
     def _line(self, node, name, value):
         arguments = self._positional(node, name, value)
@@ -268,13 +284,16 @@ class Encoder:
 
     # --- nodes that Python runs
 
+    def _nodes_with_history(self):
+        if self._history is None:
+            flags = self._requires_grad[: len(self._module.graph.find_nodes(op="placeholder"))]
+            self._history = nodes_with_history(self._module.graph, flags, self._starts_no_grad)
+        return self._history
+
     def _control(self, node):
         self._ops[node.target.kind] = self._ops.get(node.target.kind, 0) + 1
-        if self._history is None:
-            self._history = nodes_with_history(
-                self._module.graph, self._requires_grad, self._starts_no_grad
-            )
-        flags = [arg in self._history and not self._no_grad for arg in node.args]
+        history = self._nodes_with_history()
+        flags = [arg in history and not self._no_grad for arg in node.args]
         node.target.compile(self._compile_body, flags)
         host = HostControl(node, self._sizes)
         tensors = [self._argument(tensor) for tensor in host.tensors]
@@ -393,7 +412,7 @@ class Encoder:
                 self._parent[node] = source
                 break
         made_outside = self._no_grad and not is_in_place(node.target)
-        if node.target is torch.ops.aten.detach.default or made_outside:
+        if node.target in _DETACHES or made_outside:
             self._detached.add(node)
 
     def _is_detached(self, node):
@@ -498,6 +517,7 @@ def is_number_in_tensor(node, value):
     return is_scalar and value.dtype == torch.float64 and bool(node.users) and reads
 
 
+_DETACHES = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
 # What these assert, Dynamo guards.
 _CHECKS_OF_SIZES = {
     "aten._assert_scalar",

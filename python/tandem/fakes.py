@@ -32,8 +32,13 @@ def storage_of(value):
     return value.untyped_storage()._cdata if value.layout is torch.strided else None
 
 
+def changes_shape(target):
+    """In place: `t_`, `squeeze_`. What it gives is a view of the memory, not a new value of it."""
+    return torch.Tag.inplace_view in getattr(target, "tags", ())
+
+
 def is_in_place(target):
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, torch._ops.OpOverload) or changes_shape(target):
         return False
     returns = target._schema.returns
     return bool(returns) and returns[0].alias_info is not None and returns[0].alias_info.is_write

@@ -112,8 +112,6 @@ class HostOp(_HostNode):
         tags = getattr(node.target, "tags", ())
         if torch.Tag.nondeterministic_seeded in tags:
             raise Unsupported(f"[{self.name}] is random, and Tandem does not have it")
-        if torch.Tag.inplace_view in tags:
-            raise Unsupported(f"[{self.name}] changes the shape of its argument")
         if self.written and any(
             result.alias_info is None for result in node.target._schema.returns
         ):
