@@ -25,6 +25,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from tandem._tandem import Unsupported
 from tandem.autocast import ambient_autocast
 from tandem.higher_order import HANDLERS, Bodies
+from tandem.modes import restore_modes
 
 
 class Captured:
@@ -58,8 +59,11 @@ class _Interpreter(fx.Interpreter):
         return _Interpreter(body, {}, self.bodies, self._region if region is None else region)
 
     def run_node(self, node):
-        if self._region:
-            node.meta["custom"] = {**node.meta.get("custom", {}), "tandem_region": self._region}
+        marks = {"tandem_region": self._region} if self._region else {}
+        if self.bodies.behind_autograd:
+            marks["tandem_grad"] = torch.is_grad_enabled()
+        if marks:
+            node.meta["custom"] = {**node.meta.get("custom", {}), **marks}
         return super().run_node(node)
 
     def get_attr(self, target, args, kwargs):
@@ -149,7 +153,7 @@ def capture(module, examples):
     # Read now: tracing an in-place op may set it.
     requires_grad = [isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes]
     for dialect, pre_dispatch in (("pre", True), ("post", False)):
-        bodies = Bodies()
+        bodies = Bodies(behind_autograd=not pre_dispatch)
         try:
             traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch, bodies)
         except Exception as error:  # of torch: sizes that depend on data, operators without fakes
@@ -157,7 +161,10 @@ def capture(module, examples):
         leaks = _leaks(traced)
         if not leaks:
             held = list(attributes.values())
-            return Captured(traced, fakes, requires_grad, held, dialect, bodies)
+            captured = Captured(traced, fakes, requires_grad, held, dialect, bodies)
+            if bodies.behind_autograd:
+                restore_modes(traced, captured)
+            return captured
     where = leaks[0].meta.get("stack_trace") or ""
     raise Unsupported(
         "torch.make_fx cannot follow this program: a value that depends on its inputs became a "

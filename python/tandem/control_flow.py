@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from tandem._tandem import Unsupported
 from tandem.autocast import ambient_autocast
 from tandem.fakes import is_row_major
+from tandem.modes import restore_modes
 from tandem.seeds import seeds_from
 from tandem.sizes import symbols_of
 
@@ -40,6 +41,8 @@ class Body:
         self.bodies = interpreter.bodies
         self.no_grad = not torch.is_grad_enabled()
         self.autocast = ambient_autocast()
+        if interpreter.bodies.behind_autograd:
+            restore_modes(self.graph_module, self)
         self.symbols = []
         self.call = None  # compiled
         self.report = None

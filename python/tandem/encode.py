@@ -220,7 +220,7 @@ class Encoder:
         if self._root_input(node.args[0]) is not None:
             raise Unsupported(f"[{name}] changes the shape of an input")
         if self._no_grad and node.args[0] in self._nodes_with_history():
-            raise Unsupported(f"[{name}] changes the shape of a tensor with a history, under no_grad")
+            raise Unsupported(f"[{name}] under no_grad changes the shape of what has a history")
         return view
 
     def _line(self, node, name, value):
@@ -272,6 +272,8 @@ class Encoder:
         name = f"{self.name}_body{number}"
         captured = Captured(body, fakes, [False] * len(fakes), [], "pre", self._bodies)
         captured.no_grad = True
+        if self._bodies.behind_autograd:
+            captured.autocast = None
         inner = Encoder(captured, self._known, False)
         inner.name = name
         self._more_graphs.append(inner.encode().text)

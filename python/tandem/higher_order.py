@@ -21,7 +21,7 @@ _library.define(
 _library.impl(
     "custom_gradient",
     lambda outputs, inputs, saved, body: [output.clone() for output in outputs],
-    "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",  # one node for traces from behind autograd too
 )
 CUSTOM_GRADIENT = torch.ops.tandem_capture.custom_gradient.default
 
@@ -71,9 +71,11 @@ def _policy_names(target):
 
 
 class Bodies:
-    """What the trace refers to by number: backward bodies and checkpoint regions."""
+    """What the trace refers to by number: backward bodies and checkpoint regions.
+    `behind_autograd`: the trace is of what autograd and autocast dispatch to."""
 
-    def __init__(self):
+    def __init__(self, behind_autograd=False):
+        self.behind_autograd = behind_autograd
         self.backward = []  # (GraphModule, fakes of its inputs)
         self.regions = []
 

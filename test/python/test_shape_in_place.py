@@ -1,5 +1,5 @@
-"""Operators that change the shape of a tensor in place: `t_`, `squeeze_` and their kin. The tensor's
-name goes over to the view; other names keep the shape that they have."""
+"""Operators that change the shape of a tensor in place: `t_`, `squeeze_` and their kin. The
+tensor's name goes over to the view; other names keep the shape that they have."""
 
 import pytest
 import torch
