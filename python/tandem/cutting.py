@@ -6,6 +6,7 @@ import operator
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from tandem.control_flow import Control
 from tandem.sizes import symbols_of
@@ -16,6 +17,7 @@ _EXIT = torch.amp.autocast_mode._exit_autocast
 _SET_GRAD = torch._C._set_grad_enabled
 _MODES = (_ENTER, _EXIT, _SET_GRAD)
 _ITEMS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
+_PUTS = (torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default)
 _ASSERT = torch.ops.aten._assert_scalar.default
 
 
@@ -78,7 +80,7 @@ def is_evaluated(node):
 
 
 def is_cut(node):
-    """Makes a symbol that nothing before it tells."""
+    """Only data tell a size: of what it gives, or of what it writes."""
     if node.op != "call_function":
         return False
     if node.meta.get("unbacked_bindings"):
@@ -87,7 +89,22 @@ def is_cut(node):
         read = [source.meta.get("val") for source in node.all_input_nodes]
         odd = any(isinstance(value, (torch.SymBool, torch.SymFloat)) for value in read)
         return odd or any(isinstance(value, NUMBERS) for value in node.meta["val"])
+    if node.target in _PUTS:
+        return _writes_chosen(*node.args[:3])
     return node.target in _ITEMS and node.args[0].op != "placeholder"
+
+
+def _writes_chosen(target, indices, values):
+    """`x[mask] = values`, with a value for each element that the mask chooses."""
+    given = [(i, index.meta["val"]) for i, index in enumerate(indices) if index is not None]
+    masks = [(first, index) for first, index in given if index.dtype == torch.bool]
+    if not masks:
+        return False
+    first, mask = masks[0]
+    behind = target.meta["val"].dim() - first - mask.dim()
+    sizes = values.meta["val"].shape
+    at = len(sizes) - behind - 1
+    return len(given) > 1 or (at >= 0 and not statically_known_true(sizes[at] == 1))
 
 
 def needs_chain(captured):

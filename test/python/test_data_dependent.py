@@ -65,6 +65,15 @@ def written(x, w):
     return y.sin()
 
 
+def replaced(x, w):
+    """A value for each element that a mask chooses."""
+    y = x * 2
+    v = y.view(-1)
+    y[y > 0] = (y[y > 0] * w.sum()).sin()
+    y[y[:, 0] < 0] = y[y[:, 0] < 0] @ w.new_ones(4, 4)
+    return y.cos(), v
+
+
 def places(x, w):
     rows, columns = torch.where(x > 0)
     return rows * 4 + columns, x[rows, columns] * w.sum()
@@ -97,7 +106,7 @@ def regions(x, w):
 
 
 ALL = [chosen, listed, selected, repeated, numbered, scaled, below_zero, written, places, distinct]
-ALL += [in_turn, regions]
+ALL += [in_turn, regions, replaced]
 
 
 @pytest.mark.parametrize("function", ALL, ids=lambda f: f.__name__)
@@ -227,3 +236,17 @@ def test_branch_on_a_number(one_graph):
 
     compiled = beside_eager(function, torch.ones(5, requires_grad=True), reference=reference)
     beside_eager(function, -torch.ones(5), compiled=compiled, reference=reference)
+
+
+def test_mask_and_values_of_known_sizes():
+    """Their number has to be the mask's count, which only the call tells."""
+
+    def function(x, v):
+        y = x * 2
+        y[x > 0] = v
+        return y.sin()
+
+    x, v = torch.tensor([1.0, -1, 2], requires_grad=True), torch.ones(2, requires_grad=True)
+    compiled = beside_eager(function, x, v)
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        compiled(torch.ones(3), v)
