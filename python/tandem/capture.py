@@ -31,11 +31,13 @@ from tandem.modes import restore_modes
 class Captured:
     """An ATen graph: `graph_module`, the fakes of its inputs, which of them require grad, and
     `lifted`, the tensors that the graph holds itself and that follow the inputs at every call.
-    `no_grad` and `autocast` are the modes that it starts in."""
+    `no_grad` and `autocast` are the modes that it starts in, `users` the numbers of inputs that the
+    user holds; None: all."""
 
     def __init__(self, graph_module, fakes, requires_grad, lifted, dialect, bodies=None):
         self.no_grad = not torch.is_grad_enabled()
         self.autocast = ambient_autocast()
+        self.users = None
         self.graph_module = graph_module
         self.fakes = fakes
         self.requires_grad = requires_grad

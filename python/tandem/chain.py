@@ -73,6 +73,7 @@ class Chain:
     def _segment_step(self, segment):
         """Inputs of its graph: what it reads of others, then the symbols of their sizes."""
         graph, symbols = segment_graph(segment)
+        wanted = [symbol.node.expr for symbol in symbols]  # compiling may make them numbers
         module = fx.GraphModule(self._module, graph)
         places = graph.find_nodes(op="placeholder")
         flags = [node in self._history and is_tensor(node) for node in segment.inputs]
@@ -80,6 +81,7 @@ class Chain:
         fakes = [place.meta["val"] for place in places]
         captured = Captured(module, fakes, flags, [], "segment", self._captured.bodies)
         captured.no_grad, captured.autocast = self._captured.no_grad, self._captured.autocast
+        captured.users = {i for i, node in enumerate(segment.inputs) if node.op == "placeholder"}
         compiled = self._compile_segment(captured, module.forward)
         self.segments.append(compiled)
         self.takes_seed = self.takes_seed or compiled.takes_seed
@@ -88,7 +90,6 @@ class Chain:
             written = storage_of(segment.inputs[number].meta["val"])
             self.writes_inputs = self.writes_inputs or written in own
         call = compiled.callable()
-        wanted = [symbol.node.expr for symbol in symbols]
 
         def run(values, known):
             given = [values[node] for node in segment.inputs]
@@ -99,11 +100,11 @@ class Chain:
 
     def _control_step(self, part):
         control, node = part.node.target, part.node
+        wanted = [symbol.node.expr for symbol in control.symbols]
         flags = [arg in self._history and part.grad for arg in node.args]
         control.compile(self._compile_body, flags)
         self.controls.append(control)
         self.takes_seed = self.takes_seed or control.takes_seed
-        wanted = [symbol.node.expr for symbol in control.symbols]
 
         def run(values, known):
             operands = fx.node.map_arg(node.args, lambda each: values[each])

@@ -69,6 +69,7 @@ class Encoder:
         self._autocasts = [captured.autocast]
         self._starts_no_grad = captured.no_grad
         self._compile_body = compile_body
+        self._users = captured.users
         self._history = None
         self._bodies = captured.bodies
         self._more_graphs = []
@@ -217,7 +218,8 @@ class Encoder:
         view = view if view in self._known else view + ".int"
         if view not in self._known:
             raise Unsupported(f"[{name}] changes the size of its argument's memory")
-        if self._root_input(node.args[0]) is not None:
+        root = self._root_input(node.args[0])
+        if root is not None and (self._users is None or root in self._users):
             raise Unsupported(f"[{name}] changes the shape of an input")
         if self._no_grad and node.args[0] in self._nodes_with_history():
             raise Unsupported(f"[{name}] under no_grad changes the shape of what has a history")

@@ -1,7 +1,5 @@
 """Which values of a traced graph may have a history of gradients. Traces do not keep that."""
 
-import operator
-
 import torch
 from torch import fx
 
@@ -33,9 +31,7 @@ def nodes_with_history(graph, requires_grad, no_grad):
 def _reads_history(node, value, found, storages):
     if node.target is torch.ops.aten.detach.default:
         return False
-    if node.target is not operator.getitem and not any(
-        tensor.is_floating_point() for tensor in _tensors(value)
-    ):
+    if not any(tensor.is_floating_point() for tensor in _tensors(value)):
         return False
     return any(
         source in found or any(storage_of(each) in storages for each in _tensors(source))

@@ -147,10 +147,12 @@ def tie_sizes(fakes):
         for size in fake.shape if isinstance(fake, torch.Tensor) else ():
             if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.has_hint():
                 sizes.setdefault(size.node.expr, size)
-    for guard in list(environment.guards):
-        symbols = [s for s in sorted(guard.expr.free_symbols, key=str) if s in sizes]
-        if type(guard.expr).__name__ == "Equality":
-            _tie(symbols, sizes, guard.expr)
+    deferred = environment.deferred_runtime_asserts.values()
+    asserted = [each.expr for group in deferred for each in group]
+    for expr in [guard.expr for guard in environment.guards] + asserted:
+        symbols = [s for s in sorted(expr.free_symbols, key=str) if s in sizes]
+        if type(expr).__name__ == "Equality":
+            _tie(symbols, sizes, expr)
 
 
 def _tie(symbols, sizes, equation):

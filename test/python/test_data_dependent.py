@@ -94,6 +94,12 @@ def in_turn(x, w):
     return (more @ w).sum(0), first + 1, y
 
 
+def integers_cross(x, w):
+    values, indices = x.sort(dim=1)
+    chosen = values[values > 0]
+    return indices * 2, values * chosen.sum(), chosen.view(-1, 1) * w[:1], x.gather(1, indices)
+
+
 def regions(x, w):
     with torch.no_grad():
         limit = x.mean()
@@ -106,7 +112,7 @@ def regions(x, w):
 
 
 ALL = [chosen, listed, selected, repeated, numbered, scaled, below_zero, written, places, distinct]
-ALL += [in_turn, regions, replaced]
+ALL += [in_turn, regions, replaced, integers_cross]
 
 
 @pytest.mark.parametrize("function", ALL, ids=lambda f: f.__name__)
@@ -117,6 +123,29 @@ def test_parts_of_a_broken_graph(function):
     beside_eager(function, -x.detach().requires_grad_(), w, compiled=compiled, **options)
     for graph in tandem.report()["graphs"]:
         assert graph["fallbacks"] == {}
+
+
+def in_pairs(x, w):
+    chosen = x[x[:, 0] > 0].flatten()
+    return chosen.view(-1, 2).t() * w.sum(), chosen[:, None] - chosen[None]
+
+
+def stacked(x, w):
+    part = x[x[:, 0] > 0]
+    normed = F.layer_norm(F.softmax(part @ w[:, :4].mean(1, keepdim=True) * part, -1), (4,))
+    return normed, part.t() @ part, part.expand(2, -1, -1) * 1, torch.cat([part, x]), part.sum(0)
+
+
+@pytest.mark.parametrize("function", [in_pairs, stacked])
+@pytest.mark.parametrize("dynamic", [None, True], ids=["static", "dynamic"])
+def test_any_count(one_graph, function, dynamic):
+    x, w = inputs()
+    compiled = compile_with(function, fullgraph=True, dynamic=dynamic)
+    for count in (3, 1, 0, 6, 2):
+        y = x.detach().abs() + 1
+        y[count:] *= -1
+        beside_eager(function, y.requires_grad_(), w, compiled=compiled, tolerance=1e-4)
+    assert len(tandem.report()["graphs"]) == 1
 
 
 @pytest.mark.parametrize("function", ALL, ids=lambda f: f.__name__)

@@ -3,6 +3,7 @@ tensor's name goes over to the view; other names keep the shape that they have."
 
 import pytest
 import torch
+from torch._dynamo import config
 
 from compared import beside_eager
 from compiled import compile_with, through_core
@@ -82,6 +83,18 @@ def test_as_in_eager(function, dynamic):
     beside_eager(function, x, w, fullgraph=function in ALL, dynamic=dynamic)
     with torch.no_grad():
         beside_eager(function, x, w, fullgraph=function in ALL, dynamic=dynamic)
+
+
+def test_across_a_cut():
+    def function(x, w):
+        y = x * 2
+        chosen = y[y > 0].sum()
+        y.t_()
+        y.add_(chosen)
+        return y, y * w[:, :3]
+
+    with config.patch(capture_dynamic_output_shape_ops=True):
+        beside_eager(function, *inputs())
 
 
 def test_view_of_an_input():
