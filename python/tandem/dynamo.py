@@ -107,7 +107,7 @@ def _compile_body(options, body, requires_grad):
     captured.no_grad, captured.autocast = body.no_grad, body.autocast
     compiled, body.report = _compile(captured, options, {}, body.eager)
     if compiled.writes_inputs:
-        raise Unsupported("a body writes to one of its inputs")
+        raise Unsupported("a body of a loop or branch writes to what it is given")
     return compiled.callable(), compiled.takes_seed
 
 

@@ -32,7 +32,7 @@ from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
 from tandem.host import HostControl, HostOp
 from tandem.scalars import Scalars
-from tandem.sizes import Sizes, symbol_range, symbol_readers, tie_sizes
+from tandem.sizes import Sizes, symbol_name, symbol_range, symbol_readers, tie_sizes
 
 
 class _ReadsBroken(Exception):
@@ -132,7 +132,7 @@ class Encoder:
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
             self._storages.setdefault(storage_of(value), []).append(number)
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
-            name = str(value.node.expr)
+            name = symbol_name(value.node.expr)
             self._names[node] = name
             if f"%{name}: i64" in self._inputs:
                 return  # two inputs that a guard makes equal

@@ -30,8 +30,8 @@ class Sizes:
         if expr.is_Integer:
             return str(int(expr))
         if expr.is_Symbol:
-            self.symbols[str(expr)] = expr
-            return str(expr)
+            self.symbols[symbol_name(expr)] = expr
+            return symbol_name(expr)
         name = type(expr).__name__
         args = [self._print(arg) for arg in expr.args]
         if isinstance(expr, sympy.Add):
@@ -54,6 +54,11 @@ class Sizes:
         if name == "Identity":
             return args[0]
         raise Unsupported(f"the size {expr} is no integer expression that Tandem has")
+
+
+def symbol_name(symbol):
+    """In the text, where u8 is an element type."""
+    return str(symbol).replace("u", "data", 1)
 
 
 def symbols_of(values):

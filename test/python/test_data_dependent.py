@@ -226,6 +226,53 @@ def test_loop_over_numbers(one_graph):
     assert tandem.report()["graphs"][0]["control flow"] == {"while_loop": 1}
 
 
+def test_loop_with_an_index(one_graph):
+    def function(x):
+        def step(i, total):
+            return i - 2, total * 2 + x[i + 4] * i
+
+        return while_loop(lambda i, total: i > -5, step, (1, torch.zeros(4)))
+
+    def reference(x):
+        i, total = 1, torch.zeros(4)
+        while i > -5:
+            i, total = i - 2, total * 2 + x[i + 4] * i
+        return i, total
+
+    beside_eager(function, torch.randn(6, 4), reference=reference, dynamic=True)
+
+
+def test_loop_in_a_loop(one_graph):
+    def inside(i, x):
+        return while_loop(lambda j, x: j < 3, lambda j, x: (j + 1, x + j), (i, x))
+
+    def function(x):
+        def step(i, x):
+            j, x = inside(0, x)
+            return i + j, x * 2
+
+        return while_loop(lambda i, x: i < 9, step, (0, x))
+
+    def reference(x):
+        for _ in range(3):
+            x = (x + 0 + 1 + 2) * 2
+        return 9, x
+
+    beside_eager(function, torch.randn(6, 4), reference=reference)
+
+
+def test_body_that_writes(one_graph):
+    def function(x, buffer):
+        def step(i, x):
+            buffer.add_(1)
+            return i + 1, x * 2
+
+        return while_loop(lambda i, x: i < 3, step, (torch.tensor(0), x))
+
+    with torch.no_grad(), pytest.raises(Exception, match="writes to what it is given"):
+        compile_with(function)(torch.ones(3), torch.zeros(3))
+
+
 def test_branch_with_a_mask_inside(one_graph):
     def function(x):
         return torch.cond(x.sum() > 0, lambda x: x[x > 0].sum() * 2, lambda x: x.sum(), (x,))
