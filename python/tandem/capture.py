@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from tandem._tandem import Unsupported
 from tandem.autocast import ambient_autocast
@@ -147,7 +148,9 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
 def capture(module, examples):
     """The ATen graph of Dynamo's `module` on inputs like `examples`. Raises Unsupported where torch
     cannot trace it without losing a part."""
-    mode = detect_fake_mode(examples) or FakeTensorMode(allow_non_fake_inputs=True)
+    mode = detect_fake_mode(examples) or FakeTensorMode(
+        allow_non_fake_inputs=True, shape_env=ShapeEnv()
+    )
     context = TracingContext.try_get()
     attributes = _tensor_attributes(module)
     inputs = list(examples) + list(attributes.values())

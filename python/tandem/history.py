@@ -21,6 +21,8 @@ def nodes_with_history(graph, requires_grad, no_grad):
             continue
         else:
             has = _reads_history(node, value, found, storages) and not no_grad
+            # What is written without history keeps the one that it has.
+            has = has or (is_in_place(node.target) and node.args[0] in found)
         if has:
             found.add(node)
             if is_in_place(node.target):
