@@ -163,7 +163,7 @@ def capture(module, examples):
             traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch, bodies)
         except Exception as error:  # of torch: sizes that depend on data, operators without fakes
             raise Unsupported(_refusal(error)) from error
-        leaks = _leaks(traced)
+        leaks = [leak for graph in (traced, *bodies.graphs) for leak in _leaks(graph)]
         if not leaks:
             held = list(attributes.values())
             captured = Captured(traced, fakes, requires_grad, held, dialect, bodies)

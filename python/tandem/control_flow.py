@@ -39,6 +39,7 @@ class Body:
         if any(own is not fake for own, fake in zip(self.fakes, fakes, strict=True)):
             self._refuse_strides()
         self.bodies = interpreter.bodies
+        self.bodies.graphs.append(self.graph_module)
         self.no_grad = not torch.is_grad_enabled()
         self.autocast = ambient_autocast()
         if interpreter.bodies.behind_autograd:

@@ -2,7 +2,6 @@
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from tandem._tandem import Unsupported
 
@@ -59,7 +58,7 @@ def dtype_name(dtype):
 
 
 def is_row_major(value):
-    if not free_unbacked_symbols(value):
+    if not any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in value.shape):
         return value.is_contiguous()
     expected = 1
     for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):

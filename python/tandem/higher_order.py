@@ -76,6 +76,7 @@ class Bodies:
 
     def __init__(self, behind_autograd=False):
         self.behind_autograd = behind_autograd
+        self.graphs = []  # every GraphModule that was traced for itself
         self.backward = []  # (GraphModule, fakes of its inputs)
         self.regions = []
 
@@ -105,6 +106,7 @@ def custom_function(interpreter, forward, backward, *operands, non_differentiabl
     inner = interpreter.inner(backward)
     traced = reenter_make_fx(lambda *values: inner.run(*values))(*gradients, *saved)
     bodies = interpreter.bodies
+    bodies.graphs.append(traced)
     bodies.backward.append((traced, [*gradients, *saved]))
     handed = CUSTOM_GRADIENT(outputs, list(operands), list(saved), len(bodies.backward) - 1)
     handed = [

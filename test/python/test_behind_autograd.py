@@ -4,6 +4,7 @@ gradients, casts and gradients of custom functions hold as elsewhere."""
 import pytest
 import torch
 import torch.utils.checkpoint as checkpointing
+from torch._higher_order_ops import scan
 
 import tandem
 from compared import beside_eager
@@ -51,7 +52,22 @@ def checkpoint_region(x, w):
     return rows(checkpointing.checkpoint(lambda x: (x @ w).sin().exp(), x, use_reentrant=False))
 
 
-ALL = [custom_function, region_without_gradients, autocast_region, checkpoint_region]
+def loop_body(x, w):
+    def step(carry, row):
+        with torch.no_grad():
+            factor = row.sin()
+        return carry * factor + torch.vmap(lambda a: a * a.sum())(w).sum(0), carry * row
+
+    if torch.compiler.is_dynamo_compiling():
+        return scan(step, torch.zeros(4), x)
+    carry, columns = torch.zeros(4), []
+    for row in x:
+        carry, column = step(carry, row)
+        columns.append(column)
+    return carry, torch.stack(columns)
+
+
+ALL = [loop_body, custom_function, region_without_gradients, autocast_region, checkpoint_region]
 
 
 @pytest.mark.parametrize("function", ALL, ids=lambda f: f.__name__)
