@@ -325,7 +325,8 @@ class Parser {
     for (const std::pair<std::string, Arg>& entry : named)
       keywords.emplace_back(entry.first, entry.second);
     Builder builder(*graph_);
-    if (std::optional<DType> dtype = autocast_ahead(); dtype && found != nullptr) {
+    const bool casts = found != nullptr && found->autocast != Autocast::none;
+    if (std::optional<DType> dtype = autocast_ahead(); dtype && casts) {
       std::vector<Arg> args = complete_args(*found, std::move(positional), std::move(keywords));
       ir::autocast(builder, *found, args, *dtype);
       return builder.call(*found, std::move(args));

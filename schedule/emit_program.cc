@@ -59,12 +59,11 @@ class Emitter {
  private:
   abi::Program& program() { return out_.program; }
 
-  // --- size code
-  // ----------------------------------------------------------------------------------
+  // --- size code ---
 
-  uint32_t slot_of(Expr symbol) {
-    std::map<std::string, uint32_t>::iterator it = slots_.find(symbol.name());
-    if (it == slots_.end()) it = slots_.emplace(symbol.name(), program().slots++).first;
+  uint32_t slot_of(const std::string& symbol) {
+    std::map<std::string, uint32_t>::iterator it = slots_.find(symbol);
+    if (it == slots_.end()) it = slots_.emplace(symbol, program().slots++).first;
     return it->second;
   }
 
@@ -74,7 +73,7 @@ class Emitter {
       std::map<std::string, int64_t>::const_iterator number = plan_.launch_numbers.find(e.name());
       if (number != plan_.launch_numbers.end())
         return {{SizeInstruction::Op::constant, number->second}};
-      return {{SizeInstruction::Op::slot, slot_of(e)}};
+      return {{SizeInstruction::Op::slot, slot_of(e.name())}};
     }
     SizeCode result;
     std::span<const Expr> args = e.args();
@@ -100,6 +99,13 @@ class Emitter {
                                        : input->type.strides;
   }
 
+  /// A size that an input before it has is known there by its slot.
+  uint32_t scalar_slot(const Value* value) {
+    const uint32_t slot = is_size(value) ? slot_of(value->name) : program().slots++;
+    slots_["scalar$" + value->name] = slot;
+    return slot;
+  }
+
   void add_inputs() {
     for (const Value* value : plan_.graph->inputs()) {
       if (value->constant) {
@@ -111,8 +117,7 @@ class Emitter {
       input.dtype = value->type.dtype;
       if (value->type.kind == ir::Type::Kind::scalar) {
         input.is_scalar = true;
-        slots_["scalar$" + value->name] = input.scalar_slot = program().slots++;
-        if (is_size(value)) slots_[value->name] = input.scalar_slot;
+        input.scalar_slot = scalar_slot(value);
       } else {
         input.sizes = codes(value->type.sizes);
         input.strides = codes(input_strides(value));

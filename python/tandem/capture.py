@@ -22,20 +22,27 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tandem._tandem import Unsupported
+from tandem.autocast import ambient_autocast
 from tandem.gradients import autograd_grad
 from tandem.higher_order import HANDLERS, Bodies
+from tandem.modes import restore_modes
 
 
 class Captured:
-    """An ATen graph: `graph_module`, the fakes of its inputs, which of them require grad, `weights`,
-    the numbers of those that are parameters or buffers of a module, and `lifted`, the tensors that the graph holds itself and that follow the inputs at every call."""
+    """An ATen graph: `graph_module`, the fakes of its inputs, which of them require grad, and
+    `lifted`, the tensors that the graph holds itself and that follow the inputs at every call.
+    `no_grad` and `autocast` are the modes that it starts in, `users` the numbers of inputs that the
+    user holds (None: all), `weights` those that are parameters or buffers of a module."""
 
-    def __init__(
-        self, graph_module, fakes, requires_grad, lifted, dialect, bodies=None, weights=()
-    ):
+    def __init__(self, graph_module, fakes, requires_grad, lifted, dialect, bodies=None):
+        self.no_grad = not torch.is_grad_enabled()
+        self.autocast = ambient_autocast()
+        self.users = None
+        self.weights = frozenset()
         self.graph_module = graph_module
         self.fakes = fakes
         self.requires_grad = requires_grad
@@ -60,8 +67,11 @@ class _Interpreter(fx.Interpreter):
         return _Interpreter(body, {}, self.bodies, self._region if region is None else region)
 
     def run_node(self, node):
-        if self._region:
-            node.meta["custom"] = {**node.meta.get("custom", {}), "tandem_region": self._region}
+        marks = {"tandem_region": self._region} if self._region else {}
+        if self.bodies.behind_autograd:
+            marks["tandem_grad"] = torch.is_grad_enabled()
+        if marks:
+            node.meta["custom"] = {**node.meta.get("custom", {}), **marks}
         return super().run_node(node)
 
     def get_attr(self, target, args, kwargs):
@@ -197,7 +207,9 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
 def capture(module, examples):
     """The ATen graph of Dynamo's `module` on inputs like `examples`. Raises Unsupported where torch
     cannot trace it without losing a part."""
-    mode = detect_fake_mode(examples) or FakeTensorMode(allow_non_fake_inputs=True)
+    mode = detect_fake_mode(examples) or FakeTensorMode(
+        allow_non_fake_inputs=True, shape_env=ShapeEnv()
+    )
     context = TracingContext.try_get()
     attributes = _tensor_attributes(module)
     inputs = list(examples) + list(attributes.values())
@@ -208,15 +220,19 @@ def capture(module, examples):
     requires_grad = [isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes]
     weights = {i for i, value in enumerate(examples) if get_static_address_type(value) is not None}
     for dialect, pre_dispatch in (("pre", True), ("post", False)):
-        bodies = Bodies()
+        bodies = Bodies(behind_autograd=not pre_dispatch)
         try:
             traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch, bodies)
         except Exception as error:  # of torch: sizes that depend on data, operators without fakes
             raise Unsupported(_refusal(error)) from error
-        leaks = _leaks(traced)
+        leaks = [leak for graph in (traced, *bodies.graphs) for leak in _leaks(graph)]
         if not leaks:
             held = list(attributes.values())
-            return Captured(traced, fakes, requires_grad, held, dialect, bodies, weights)
+            captured = Captured(traced, fakes, requires_grad, held, dialect, bodies)
+            captured.weights = weights
+            if bodies.behind_autograd:
+                restore_modes(traced, captured)
+            return captured
     where = leaks[0].meta.get("stack_trace") or ""
     raise Unsupported(
         "torch.make_fx cannot follow this program: a value that depends on its inputs became a "

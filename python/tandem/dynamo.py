@@ -2,6 +2,7 @@
 out."""
 
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -10,12 +11,14 @@ import warnings
 import torch
 
 from tandem import _tandem
-from tandem._tandem import UserError
-from tandem.capture import capture
+from tandem._tandem import Unsupported, UserError
+from tandem.capture import Captured, capture
+from tandem.chain import Chain
+from tandem.cutting import needs_chain
 from tandem.encode import encode
 from tandem.function import Compiled
 from tandem.options import Options
-from tandem.reports import EagerReport, GraphReport, add
+from tandem.reports import ChainReport, EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic
 from tandem.verify import Verified
 
@@ -48,36 +51,60 @@ def _compile_graph(module, examples, options):
     started = time.perf_counter()
     captured = capture(module, examples)
     times = {"capture": 1e3 * (time.perf_counter() - started)}
-    encoded, native = _compile_as_general_as_possible(captured, options, times)
-    if encoded.host:
-        names = ", ".join(dict.fromkeys(host.name for host in encoded.host))
+    compiled, report = _compile(captured, options, times, module.forward)
+    if report.fallbacks:
+        names = ", ".join(report.fallbacks)
         _warn(f"operators that run in torch, because Tandem does not have them: {names}")
-    compiled = Compiled(native, encoded, module.forward)
-    add(GraphReport(compiled, times | native.times, captured.dialect))
+    add(report)
     if not options.verify:
+        return compiled.callable()
+    if isinstance(compiled, Chain):
+        _warn("a graph is not verified: its sizes depend on data")
         return compiled.callable()
     return Verified(compiled, module, captured, lambda other: _compile_forward(other, options))
 
 
 def _compile_forward(captured, options):
     with torch.no_grad():
-        encoded, native = _compile(captured, options, {}, specialize=False)
-    return Compiled(native, encoded, captured.graph_module.forward).callable()
+        compiled, _ = _compile(captured, options, {}, captured.graph_module.forward)
+    return compiled.callable()
+
+
+def _compile(captured, options, times, fallback):
+    """A Compiled or a Chain, and its report."""
+    if needs_chain(captured):
+        return _compile_chain(captured, options, times)
+    encoded, native = _compile_as_general_as_possible(captured, options, times)
+    compiled = Compiled(native, encoded, fallback)
+    return compiled, GraphReport(compiled, times | native.times, captured.dialect)
+
+
+def _compile_chain(captured, options, times):
+    reports = []
+
+    def compile_segment(segment, fallback):
+        compiled, report = _compile(segment, options, {}, fallback)
+        reports.append(report)
+        return compiled
+
+    chain = Chain(captured, compile_segment, functools.partial(_compile_body, options))
+    return chain, ChainReport(chain, reports, times, captured.dialect)
 
 
 def _compile_as_general_as_possible(captured, options, times):
     if is_symbolic(captured):
         with contextlib.suppress(UserError):
-            return _compile(captured, options, times, specialize=False)
-    return _compile(captured, options, times, specialize=True)
+            return _compile_program(captured, options, times, specialize=False)
+    return _compile_program(captured, options, times, specialize=True)
 
 
-def _compile(captured, options, times, specialize):
+def _compile_program(captured, options, times, specialize):
     started = time.perf_counter()
     use_host = options.on_unsupported == "eager"
-    differentiate = torch.is_grad_enabled() and any(captured.requires_grad)
+    differentiate = not captured.no_grad and any(captured.requires_grad)
     freeze = options.freeze and not differentiate
-    encoded = encode(captured, not torch.is_grad_enabled(), use_host, specialize, freeze)
+    compile_body = functools.partial(_compile_body, options)
+    encoded = encode(captured, use_host, specialize, compile_body, freeze)
     times["encode"] = 1e3 * (time.perf_counter() - started)
     native = _tandem.compile_function(
         encoded.text,
@@ -89,6 +116,17 @@ def _compile(captured, options, times, specialize):
         host_functions=[f for host in encoded.host for f in (host.forward, host.backward)],
     )
     return encoded, native
+
+
+def _compile_body(options, body, requires_grad):
+    """What runs the body of a control-flow operator, and whether it draws a seed."""
+    fakes = [*body.fakes, *body.symbols]
+    captured = Captured(body.graph_module, fakes, requires_grad, [], "body", body.bodies)
+    captured.no_grad, captured.autocast = body.no_grad, body.autocast
+    compiled, body.report = _compile(captured, options, {}, body.eager)
+    if compiled.writes_inputs:
+        raise Unsupported("a body of a loop or branch writes to what it is given")
+    return compiled.callable(), compiled.takes_seed
 
 
 def _warn(text):

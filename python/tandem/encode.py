@@ -5,19 +5,23 @@ input or with another result are left out of it: they are taken as views of the 
 there, after the call, so that torch knows them as views (`Result`).
 """
 
-import dataclasses
 import operator
 
 import torch
 from torch import fx
 
 from tandem._tandem import Unsupported, UserError, ops
+from tandem.autocast import autocast_dtype
 from tandem.capture import Captured
+from tandem.control_flow import Control
+from tandem.encoded import Encoded, Result
 from tandem.fakes import (
+    changes_shape,
     dtype_name,
     dtype_text,
     is_float,
     is_in_place,
+    is_row_major,
     is_tensor,
     memory_order,
     place_of,
@@ -26,38 +30,10 @@ from tandem.fakes import (
 )
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
-from tandem.host import HostOp
+from tandem.history import nodes_with_history
+from tandem.host import HostControl, HostOp
 from tandem.scalars import Scalars
-from tandem.sizes import Sizes, tie_sizes
-
-
-@dataclasses.dataclass
-class Result:
-    """One result of the user's graph. `kind`: "fresh" (result `number` of the program), "input"
-    (the very tensor), "input view", "fresh view" (of result `number`), "size" (an int: `value` of
-    the arguments), "constant"."""
-
-    kind: str
-    number: int = 0
-    sizes: tuple = ()
-    strides: tuple = ()
-    offset: object = 0
-    detached: bool = False
-    value: object = None
-
-
-@dataclasses.dataclass
-class Encoded:
-    text: str
-    results: list  # of Result
-    inputs: int  # of the graph, without `lifted`
-    arguments: list  # numbers of those, and of `lifted` behind them, that the program takes
-    names: list  # of the arguments, as the program calls them
-    ops: dict  # overload -> count
-    lifted: list  # tensors that the graph holds itself
-    symbols: dict  # sympy symbol -> function of the inputs that gives its value
-    host: list  # HostOp: operators that run in torch
-    readers: list  # functions of the inputs: floats that come after inputs and `lifted`
+from tandem.sizes import Sizes, symbol_name, symbol_range, symbol_readers, tie_sizes
 
 
 class _ReadsBroken(Exception):
@@ -67,14 +43,15 @@ class _ReadsBroken(Exception):
 class Encoder:
     """Writes one graph."""
 
-    def __init__(self, captured, no_grad, known, use_host, specialize=False, freeze=False):
+    def __init__(
+        self, captured, known, use_host, specialize=False, compile_body=None, freeze=False
+    ):
         self.name = "g"
         self._module = captured.graph_module
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
-        self._weights = captured.weights
-        self._freeze = freeze
-        self._no_grad = no_grad
+        self._weights = captured.weights if freeze else ()
+        self._no_grad = captured.no_grad
         self._sizes = Sizes()
         self._names = {}
         self._lines = []
@@ -93,7 +70,11 @@ class Encoder:
         self._host = []
         self._places = {}  # of placeholders among the inputs
         self._broken = set()  # nodes that are in the problems, or read one that is
-        self._autocasts = [ambient_autocast()]
+        self._autocasts = [captured.autocast]
+        self._starts_no_grad = captured.no_grad
+        self._compile_body = compile_body
+        self._users = captured.users
+        self._history = None
         self._bodies = captured.bodies
         self._more_graphs = []
         self._ops = {}
@@ -119,21 +100,10 @@ class Encoder:
             [text[1 : text.index(":")] for text in self._inputs],
             self._ops,
             self._lifted,
-            self._symbol_readers(),
+            symbol_readers(self._fakes),
             self._host,
             self._scalars.readers,
         )
-
-    def _symbol_readers(self):
-        readers = {}
-        for number, fake in enumerate(self._fakes):
-            if isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol:
-                readers.setdefault(fake.node.expr, operator.itemgetter(number))
-            elif isinstance(fake, torch.Tensor):
-                for dim, size in enumerate(fake.shape):
-                    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                        readers.setdefault(size.node.expr, _size_reader(number, dim))
-        return readers
 
     def _text(self):
         ranges = ", ".join(
@@ -146,16 +116,8 @@ class Encoder:
         return "\n".join([graph + f"  return {results}\n}}\n", *self._more_graphs])
 
     def _symbol_ranges(self):
-        environment = None
-        for fake in self._fakes:
-            if isinstance(fake, torch.Tensor):
-                environment = fake.fake_mode.shape_env
         for name, symbol in self._sizes.symbols.items():
-            known = environment.bound_sympy(symbol)
-            low = int(known.lower) if known.lower.is_Integer else 0
-            high = int(known.upper) if known.upper.is_Integer else "inf"
-            high = "inf" if high != "inf" and high >= 2**60 else high
-            yield name, max(low, 0), high
+            yield name, *symbol_range(self._fakes, symbol)
 
     # --- inputs
 
@@ -172,12 +134,12 @@ class Encoder:
         if isinstance(value, torch.Tensor):
             self._names[node] = name
             grad = " {input grad}" if self._requires_grad[number] else ""
-            if self._freeze and number in self._weights:
+            if number in self._weights:
                 grad = f' {{param "{name}"}}'
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
             self._storages.setdefault(storage_of(value), []).append(number)
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
-            name = str(value.node.expr)
+            name = symbol_name(value.node.expr)
             self._names[node] = name
             if f"%{name}: i64" in self._inputs:
                 return  # two inputs that a guard makes equal
@@ -195,7 +157,7 @@ class Encoder:
         dtype = dtype_text(value)
         sizes = [self._sizes.text(size) for size in value.shape]
         text = f"{dtype}[{', '.join(sizes)}]"
-        if value.dim() > 0 and not value.is_contiguous():
+        if value.dim() > 0 and not is_row_major(value):
             strides = [self._sizes.text(stride) for stride in value.stride()]
             text += "{" + ", ".join(strides) + "}"
         return text
@@ -226,6 +188,8 @@ class Encoder:
             self._note_memory(node)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
+        elif isinstance(target, Control):
+            self._control(node)
         elif is_float(node):
             self._scalars.note(node)
         elif not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, int, bool)):
@@ -242,6 +206,8 @@ class Encoder:
             if is_float(node) and self._scalars.note(node):
                 return
             raise Unsupported(f"[{name}] gives a number")
+        if changes_shape(target):
+            name = self._view_form(node, name)
         if target is CUSTOM_GRADIENT:
             self._custom_gradient(node)
         elif target is GRADIENT:
@@ -253,6 +219,20 @@ class Encoder:
         else:
             raise Unsupported(f"[{name}] is not an operator that Tandem has")
         self._note_memory(node)
+
+    def _view_form(self, node, name):
+        """Trace and text are in terms of values: the tensor's name goes over to the view."""
+        space, operator_name, *overload = name.split(".")
+        view = ".".join([space, operator_name.removesuffix("_"), *overload])
+        view = view if view in self._known else view + ".int"
+        if view not in self._known:
+            raise Unsupported(f"[{name}] changes the size of its argument's memory")
+        root = self._root_input(node.args[0])
+        if root is not None and (self._users is None or root in self._users):
+            raise Unsupported(f"[{name}] changes the shape of an input")
+        if self._no_grad and node.args[0] in self._nodes_with_history():
+            raise Unsupported(f"[{name}] under no_grad changes the shape of what has a history")
+        return view
 
     def _line(self, node, name, value):
         arguments = self._positional(node, name, value)
@@ -302,7 +282,10 @@ class Encoder:
         body, fakes = self._bodies.backward[number]
         name = f"{self.name}_body{number}"
         captured = Captured(body, fakes, [False] * len(fakes), [], "pre", self._bodies)
-        inner = Encoder(captured, True, self._known, False)
+        captured.no_grad = True
+        if self._bodies.behind_autograd:
+            captured.autocast = None
+        inner = Encoder(captured, self._known, False)
         inner.name = name
         self._more_graphs.append(inner.encode().text)
         tensors = [value for value in inputs if is_tensor(value)]
@@ -317,18 +300,35 @@ class Encoder:
         results = self._result_names(node, node.meta["val"])
         self._add_line(results, f"tandem.gradient({lists})", node)
 
-    # --- operators that run in torch
+    # --- nodes that Python runs
+
+    def _nodes_with_history(self):
+        if self._history is None:
+            flags = self._requires_grad[: len(self._module.graph.find_nodes(op="placeholder"))]
+            self._history = nodes_with_history(self._module.graph, flags, self._starts_no_grad)
+        return self._history
+
+    def _control(self, node):
+        self._ops[node.target.kind] = self._ops.get(node.target.kind, 0) + 1
+        history = self._nodes_with_history()
+        flags = [arg in history and not self._no_grad for arg in node.args]
+        node.target.compile(self._compile_body, flags)
+        host = HostControl(node, self._sizes)
+        tensors = [self._argument(tensor) for tensor in host.tensors]
+        if host.seed:
+            tensors.append(f"%v{len(self._lines)}")
+            self._add_line(tensors[-1:], f"aten.randint.low(0, {2**62}, [], dtype=i64)", node)
+        values = list(node.meta["val"])
+        results = [f"v{len(self._lines)}_{i}" for i in range(len(values))]
+        self._names[node] = results
+        kept = [pair for pair in zip(results, values, strict=True) if pair[1] is not None]
+        self._host_line(node, host, tensors, kept)
 
     def _host_op(self, node, name, value):
-        """A tandem::host node: its number among the functions, its tensors and run-time sizes."""
         host = HostOp(node, self._sizes)
         if any(arg in self._broken for arg in host.tensors):
             raise _ReadsBroken
-        number = 2 * len(self._host)
-        self._host.append(host)
-        tensors = ", ".join("%" + self._names[arg] for arg in host.tensors)
-        sizes = ", ".join(host.sizes)
-        call = f'tandem.host([{tensors}], [{sizes}], {number}, "{name}")'
+        tensors = [self._argument(tensor) for tensor in host.tensors]
         if host.written:
             results = [f"v{len(self._lines)}_{i}" for i in range(len(host.written))]
             values = [arg.meta["val"] for arg in host.written]
@@ -337,16 +337,21 @@ class Encoder:
             names = self._names[node]
             results = names if isinstance(names, list) else [names]
             values = value if isinstance(value, (list, tuple)) else [value]
-        typed = [
-            f"%{result}: {self._type_text(each)}"
-            for result, each in zip(results, values, strict=True)
-        ]
-        self._add_line(typed, call, node)
+        self._host_line(node, host, tensors, zip(results, values, strict=True))
         for i, (result, arg) in enumerate(zip(results, host.written, strict=False)):
             name = f"v{len(self._lines)}"
             self._add_line(["%" + name], f"aten.copy_(%{self._names[arg]}, %{result})", node)
             if i == 0:
                 self._names[node] = name
+
+    def _host_line(self, node, host, tensors, results):
+        """A tandem::host node: its number among the functions, its tensors and run-time sizes."""
+        number = 2 * len(self._host)
+        self._host.append(host)
+        tensors, sizes = ", ".join(tensors), ", ".join(host.sizes)
+        call = f'tandem.host([{tensors}], [{sizes}], {number}, "{host.name}")'
+        typed = [f"%{result}: {self._type_text(value)}" for result, value in results]
+        self._add_line(typed, call, node)
 
     def _result_names(self, node, value):
         base = f"v{len(self._lines)}"
@@ -363,7 +368,7 @@ class Encoder:
         """With its type where it is not row-major: views depend on strides."""
         if isinstance(value, torch.Tensor):
             dtype_text(value)  # other layouts than strided have no strides to ask for
-        if not isinstance(value, torch.Tensor) or value.dim() == 0 or value.is_contiguous():
+        if not isinstance(value, torch.Tensor) or value.dim() == 0 or is_row_major(value):
             return "%" + name
         return f"%{name}: {self._type_text(value)}"
 
@@ -427,7 +432,7 @@ class Encoder:
                 self._parent[node] = source
                 break
         made_outside = self._no_grad and not is_in_place(node.target)
-        if node.target is torch.ops.aten.detach.default or made_outside:
+        if node.target in _DETACHES or made_outside:
             self._detached.add(node)
 
     def _is_detached(self, node):
@@ -526,16 +531,13 @@ class Encoder:
         return int(value)
 
 
-def _size_reader(number, dim):
-    return lambda inputs: inputs[number].shape[dim]
-
-
 def is_number_in_tensor(node, value):
     is_scalar = isinstance(value, torch.Tensor) and value.dim() == 0
     reads = all(user.target is torch.ops.aten.item.default for user in node.users)
     return is_scalar and value.dtype == torch.float64 and bool(node.users) and reads
 
 
+_DETACHES = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
 # What these assert, Dynamo guards.
 _CHECKS_OF_SIZES = {
     "aten._assert_scalar",
@@ -543,21 +545,6 @@ _CHECKS_OF_SIZES = {
     "aten.sym_constrain_range_for_size",
     "aten._assert_tensor_metadata",
 }
-
-
-def ambient_autocast():
-    """The 16-bit type of the region that the graph is compiled in, or None."""
-    if not torch.is_autocast_enabled("cpu"):
-        return None
-    return dtype_name(torch.get_autocast_dtype("cpu"))
-
-
-def autocast_dtype(device_type, dtype=None, enabled=True, cache_enabled=None):
-    """Of a region, as torch.amp.autocast takes its arguments."""
-    del cache_enabled
-    if device_type != "cpu" or not enabled:
-        return None
-    return dtype_name(dtype or torch.get_autocast_dtype("cpu"))
 
 
 def known_operators():
@@ -568,10 +555,11 @@ def known_operators():
 _KNOWN = frozenset(known_operators())
 
 
-def encode(captured, no_grad, use_host=False, specialize=False, freeze=False):
+def encode(captured, use_host=False, specialize=False, compile_body=None, freeze=False):
     """`use_host`: operators that Tandem does not have become host nodes; else Unsupported names
     them all. `specialize`: floats, and sizes that torch found to be tied to others, become part of
-    the program; Dynamo guards them, and compiles again for others. `freeze`: weights are marked."""
+    the program; Dynamo guards them, and compiles again for others. `compile_body`: as
+    Control.compile takes it. `freeze`: weights are marked."""
     if specialize:
         tie_sizes(captured.fakes)
-    return Encoder(captured, no_grad, _KNOWN, use_host, specialize, freeze).encode()
+    return Encoder(captured, _KNOWN, use_host, specialize, compile_body, freeze).encode()

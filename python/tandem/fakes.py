@@ -31,8 +31,13 @@ def storage_of(value):
     return value.untyped_storage()._cdata if value.layout is torch.strided else None
 
 
+def changes_shape(target):
+    """In place: `t_`, `squeeze_`. What it gives is a view of the memory, not a new value of it."""
+    return torch.Tag.inplace_view in getattr(target, "tags", ())
+
+
 def is_in_place(target):
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, torch._ops.OpOverload) or changes_shape(target):
         return False
     returns = target._schema.returns
     return bool(returns) and returns[0].alias_info is not None and returns[0].alias_info.is_write
@@ -52,10 +57,21 @@ def dtype_name(dtype):
     return DTYPES[dtype]
 
 
+def is_row_major(value):
+    if not any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in value.shape):
+        return value.is_contiguous()
+    expected = 1
+    for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
+        if hint_of(size) != 1 and hint_of(stride) != expected:
+            return False
+        expected *= hint_of(size)
+    return True
+
+
 def memory_order(value):
     """Dimensions from the outermost in memory to the innermost: [] for row-major, None where there
     are gaps or overlaps."""
-    if value.is_contiguous():
+    if is_row_major(value):
         return []
     hints = [hint_of(stride) for stride in value.stride()]
     sizes = [hint_of(size) for size in value.shape]
@@ -69,7 +85,18 @@ def memory_order(value):
 
 
 def hint_of(value):
-    return value.node.hint if isinstance(value, torch.SymInt) else int(value)
+    """A number to compare by. Symbols that only data tell count as any number of theirs does."""
+    if not isinstance(value, torch.SymInt):
+        return int(value)
+    if value.node.has_hint():
+        return value.node.hint
+    known = value.node.shape_env.backed_var_to_val
+    unknown = sorted(value.node.expr.free_symbols, key=str)
+    return int(
+        value.node.expr.xreplace(
+            {symbol: known.get(symbol, 4099 + number) for number, symbol in enumerate(unknown)}
+        )
+    )
 
 
 def place_of(node):

@@ -7,10 +7,8 @@ import operator
 import torch
 
 from tandem import _tandem
+from tandem.seeds import draw_seed as _draw_seed
 
-def _draw_seed():
-    """One number of torch's generator a call, so that manual_seed makes runs repeatable."""
-    return torch.empty((), dtype=torch.int64).random_().item()
 
 
 def _taker(numbers):
@@ -71,6 +69,9 @@ class Compiled:
         self._take = _taker(numbers)
         self._overlap = _tandem.Overlap(self._written)
         self._take_written = _taker(self._written)
+        self.takes_seed = native.takes_seed
+        self.written = [numbers[number] for number in self._written]  # of the graph's inputs
+        self.writes_inputs = bool(self._written)
         self.eager_calls = 0
         self.verified = ""  # "yes", or why not
 
@@ -84,11 +85,6 @@ class Compiled:
         if plain and not self.native.takes_seed:
             return self.native.__call__
         return self._call
-
-    def written_arguments(self):
-        """Numbers of those of Dynamo's arguments that the program writes."""
-        numbers = [self.encoded.arguments[number] for number in self._written]
-        return [number for number in numbers if number < self.encoded.inputs]
 
     def _call(self, *args):
         everything = args + self._lifted

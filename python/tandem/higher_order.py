@@ -1,5 +1,6 @@
 """Operators over graphs (checkpoint, custom autograd.Function, invoke_subgraph) while Dynamo's
 graph is traced: their bodies run inline, and what they mean beyond that is left in the trace.
+Loops and branches are in control_flow.py.
 
 A checkpoint body's nodes carry a region in their metadata. A custom Function leaves a
 `tandem_capture::custom_gradient` node behind its forward: it hands the outputs on, and names the
@@ -10,6 +11,7 @@ import torch
 import torch.utils.checkpoint as checkpoint_module
 from torch._higher_order_ops.utils import reenter_make_fx
 
+from tandem import control_flow
 from tandem._tandem import Unsupported
 
 _library = torch.library.Library("tandem_capture", "FRAGMENT")
@@ -19,7 +21,7 @@ _library.define(
 _library.impl(
     "custom_gradient",
     lambda outputs, inputs, saved, body: [output.clone() for output in outputs],
-    "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",  # one node for traces from behind autograd too
 )
 CUSTOM_GRADIENT = torch.ops.tandem_capture.custom_gradient.default
 
@@ -69,9 +71,12 @@ def _policy_names(target):
 
 
 class Bodies:
-    """What the trace refers to by number: backward bodies and checkpoint regions."""
+    """What the trace refers to by number: backward bodies and checkpoint regions.
+    `behind_autograd`: the trace is of what autograd and autocast dispatch to."""
 
-    def __init__(self):
+    def __init__(self, behind_autograd=False):
+        self.behind_autograd = behind_autograd
+        self.graphs = []  # every GraphModule that was traced for itself
         self.backward = []  # (GraphModule, fakes of its inputs)
         self.regions = []
 
@@ -101,6 +106,7 @@ def custom_function(interpreter, forward, backward, *operands, non_differentiabl
     inner = interpreter.inner(backward)
     traced = reenter_make_fx(lambda *values: inner.run(*values))(*gradients, *saved)
     bodies = interpreter.bodies
+    bodies.graphs.append(traced)
     bodies.backward.append((traced, [*gradients, *saved]))
     handed = CUSTOM_GRADIENT(outputs, list(operands), list(saved), len(bodies.backward) - 1)
     handed = [
@@ -115,4 +121,8 @@ HANDLERS = {
     "autograd_function_apply": custom_function,
     "invoke_subgraph": inline,
     "wrap": inline,
+    "cond": control_flow.cond,
+    "map_impl": control_flow.map_rows,
+    "scan": control_flow.scan,
+    "while_loop": control_flow.while_loop,
 }

@@ -1,7 +1,8 @@
-"""An operator that runs in torch as a node of a compiled graph (`on_unsupported="eager"`).
+"""Nodes of a compiled graph that Python runs: an operator that torch computes
+(`on_unsupported="eager"`), or a loop or branch around bodies that Tandem compiled.
 
-The program calls `forward(tensors, sizes, results)` with tensors over its own buffers; what torch
-gives is copied into `results`. The gradient runs the operator once more, recorded by autograd, so
+The program calls `forward(tensors, sizes, results)` with tensors over its own buffers; what the
+node gives is copied into `results`. The gradient runs the node once more, recorded by autograd, so
 nothing has to live from forward to backward.
 """
 
@@ -15,28 +16,20 @@ from tandem._tandem import Unsupported
 from tandem.fakes import place_text
 
 
-class HostOp:
+class _HostNode:
     """`tensors` and `sizes`: what the node reads, nodes and texts; `written`: those of its
     arguments that it writes, whose new values are the results then."""
 
+    written = ()
+    seed = False  # the last tensor that forward and backward get is a seed
+
     def __init__(self, node, sizes):
         self.node = node
-        self.name = str(node.target).removesuffix(".default")
         self.tensors = []
         self.sizes = []
         self._text_of_size = sizes.text
         self._args = fx.node.map_aggregate(node.args, self._slot)
         self._kwargs = fx.node.map_aggregate(dict(node.kwargs), self._slot)
-        self.written = self._written_arguments()
-        tags = getattr(node.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags:
-            raise Unsupported(f"[{self.name}] is random, and Tandem does not have it")
-        if torch.Tag.inplace_view in tags:
-            raise Unsupported(f"[{self.name}] changes the shape of its argument")
-        if self.written and any(
-            result.alias_info is None for result in node.target._schema.returns
-        ):
-            raise Unsupported(f"[{self.name}] writes arguments and gives new results")
 
     def _slot(self, value):
         if isinstance(value, fx.Node):
@@ -51,26 +44,15 @@ class HostOp:
             return _Slot("size", len(self.sizes) - 1)
         return value
 
-    def _written_arguments(self):
-        schema = self.node.target._schema
-        written = []
-        for parameter, argument in zip(schema.arguments, self.node.args, strict=False):
-            if parameter.alias_info is not None and parameter.alias_info.is_write:
-                written.append(argument)
-        return [each for each in written if isinstance(each, fx.Node)]
+    def _filled(self, tensors, sizes):
+        """Arguments of the target."""
 
-    def _run(self, tensors, sizes):
         def fill(value):
             if not isinstance(value, _Slot):
                 return value
             return (tensors if value.kind == "tensor" else sizes)[value.number]
 
-        args = fx.node.map_aggregate(self._args, fill)
-        kwargs = fx.node.map_aggregate(self._kwargs, fill)
-        out = self.node.target(*args, **kwargs)
-        if self.written:
-            return [tensors[self.tensors.index(each)] for each in self.written]
-        return list(out) if isinstance(out, (list, tuple)) else [out]
+        return fx.node.map_aggregate(self._args, fill), fx.node.map_aggregate(self._kwargs, fill)
 
     def forward(self, tensors, sizes, results):
         if self.written:
@@ -85,9 +67,9 @@ class HostOp:
                 result.copy_(value)
 
     def backward(self, tensors, sizes, results):
-        """`tensors`: the operator's, then a gradient for each result that is a float; `results`: a
+        """`tensors`: the node's, then a gradient for each result that is a float; `results`: a
         gradient for each tensor that is one."""
-        count = len(self.tensors)
+        count = len(self.tensors) + self.seed
         inputs = [tensor.detach() for tensor in tensors[:count]]
         leaves = [tensor.requires_grad_() for tensor in inputs if tensor.is_floating_point()]
         try:
@@ -119,6 +101,57 @@ class HostOp:
             found = iter(torch.autograd.grad(outs, wanted, grads, allow_unused=True))
             gradients = [next(found) if leaf.requires_grad else None for leaf in leaves]
         return gradients
+
+
+class HostControl(_HostNode):
+    """A control-flow node."""
+
+    def __init__(self, node, sizes):
+        super().__init__(node, sizes)
+        self.name = node.target.kind
+        self.seed = node.target.takes_seed
+        self._symbols = len(self.sizes)
+        self.sizes += [sizes.text(symbol) for symbol in node.target.symbols]
+
+    def _run(self, tensors, sizes):
+        seed = int(tensors[-1]) if self.seed else None
+        operands, _ = self._filled(tensors, sizes)
+        return self.node.target.run(operands, sizes[self._symbols :], seed)
+
+    def _differentiable(self, inputs, sizes):
+        with torch.enable_grad():
+            return [out for out in self._run(inputs, sizes) if out.is_floating_point()]
+
+
+class HostOp(_HostNode):
+    """An operator of torch."""
+
+    def __init__(self, node, sizes):
+        super().__init__(node, sizes)
+        self.name = str(node.target).removesuffix(".default")
+        self.written = self._written_arguments()
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags:
+            raise Unsupported(f"[{self.name}] is random, and Tandem does not have it")
+        if self.written and any(
+            result.alias_info is None for result in node.target._schema.returns
+        ):
+            raise Unsupported(f"[{self.name}] writes arguments and gives new results")
+
+    def _written_arguments(self):
+        schema = self.node.target._schema
+        written = []
+        for parameter, argument in zip(schema.arguments, self.node.args, strict=False):
+            if parameter.alias_info is not None and parameter.alias_info.is_write:
+                written.append(argument)
+        return [each for each in written if isinstance(each, fx.Node)]
+
+    def _run(self, tensors, sizes):
+        args, kwargs = self._filled(tensors, sizes)
+        out = self.node.target(*args, **kwargs)
+        if self.written:
+            return [tensors[self.tensors.index(each)] for each in self.written]
+        return list(out) if isinstance(out, (list, tuple)) else [out]
 
     def _differentiable(self, inputs, sizes):
         """Results that are floats, recorded; arguments that torch refuses to differentiate are

@@ -4,6 +4,9 @@ import collections
 import dataclasses
 import weakref
 
+from tandem.host import HostControl, HostOp
+
+_count = collections.Counter
 _reports = []
 
 
@@ -13,13 +16,19 @@ class GraphReport:
 
     def __init__(self, compiled, times, dialect):
         encoded, native = compiled.encoded, compiled.native
+        controls = [host.node.target for host in encoded.host if isinstance(host, HostControl)]
+        self._bodies = [body.report for control in controls for body in control.bodies]
+        self.fallbacks = _count(host.name for host in encoded.host if isinstance(host, HostOp))
+        for body in self._bodies:
+            self.fallbacks.update(body.fallbacks)
         self._compiled = weakref.ref(compiled)
         self._native = weakref.ref(native)
         self._facts = {
             "training": native.has_backward,
             "dialect": dialect,
             "ops": dict(sorted(encoded.ops.items())),
-            "fallbacks": dict(collections.Counter(host.name for host in encoded.host)),
+            "fallbacks": dict(self.fallbacks),
+            "control flow": dict(_count(control.kind for control in controls)),
             "milliseconds": {name: round(value, 3) for name, value in times.items()},
             "text": encoded.text,
             "kernels": native.forward_report + native.backward_report,
@@ -37,7 +46,49 @@ class GraphReport:
 
     def as_dict(self):
         self._read()
-        return dict(self._facts)
+        return self._facts | {"bodies": [body.as_dict() for body in self._bodies]}
+
+
+class ChainReport:
+    """A graph in segments, with what runs in torch between them."""
+
+    def __init__(self, chain, segments, times, dialect):
+        self._segments = segments
+        self._bodies = [body.report for control in chain.controls for body in control.bodies]
+        self.fallbacks = _count()
+        for report in (*segments, *self._bodies):
+            self.fallbacks.update(report.fallbacks)
+        self._facts = {
+            "dialect": dialect,
+            "data dependent": dict(chain.data_dependent),
+            "fallbacks": dict(self.fallbacks),
+        }
+        self._controls = _count(control.kind for control in chain.controls)
+        self._times = times
+
+    def as_dict(self):
+        segments = [report.as_dict() for report in self._segments]
+        own = {"control flow": self._controls, "milliseconds": self._times}
+        sums = {name: _totals([own.get(name, {}), *(s[name] for s in segments)]) for name in _SUMS}
+        return self._facts | sums | {
+            "training": any(each["training"] for each in segments),
+            "calls in torch": sum(each["calls in torch"] for each in segments),
+            "text": "\n".join(each["text"] for each in segments),
+            "kernels": "".join(each["kernels"] for each in segments),
+            "bodies": [body.as_dict() for body in self._bodies],
+            "segments": segments,
+        }
+
+
+_SUMS = ("control flow", "milliseconds", "ops", "forward", "backward")
+
+
+def _totals(counts):
+    total = {}
+    for each in counts:
+        for name, count in each.items():
+            total[name] = total.get(name, 0) + count
+    return total
 
 
 @dataclasses.dataclass
@@ -77,6 +128,10 @@ class Report(dict):
                     f"  {graph['calls in torch']} calls ran in torch: an input that is written "
                     "overlaps another one, or is a view with a history"
                 )
+            for name, count in graph.get("data dependent", {}).items():
+                lines.append(f"  depends on data, runs between segments: {name} ({count} times)")
+            for name, count in graph["control flow"].items():
+                lines.append(f"  control flow: {name} ({count} times)")
             for name, count in graph["fallbacks"].items():
                 lines.append(f"  runs in torch: {name} ({count} times)")
             times = graph["milliseconds"].items()

@@ -1,8 +1,13 @@
 """Symbolic sizes of torch (sympy expressions of a ShapeEnv) as text of ours."""
 
+import operator
+
 import torch
+from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from tandem._tandem import Unsupported
+
+_FAR = 2**60
 
 
 class Sizes:
@@ -25,8 +30,8 @@ class Sizes:
         if expr.is_Integer:
             return str(int(expr))
         if expr.is_Symbol:
-            self.symbols[str(expr)] = expr
-            return str(expr)
+            self.symbols[symbol_name(expr)] = expr
+            return symbol_name(expr)
         name = type(expr).__name__
         args = [self._print(arg) for arg in expr.args]
         if isinstance(expr, sympy.Add):
@@ -49,6 +54,76 @@ class Sizes:
         if name == "Identity":
             return args[0]
         raise Unsupported(f"the size {expr} is no integer expression that Tandem has")
+
+
+def symbol_name(symbol):
+    """In the text, where u8 is an element type."""
+    return str(symbol).replace("u", "data", 1)
+
+
+def symbols_of(values):
+    """SymInts of the symbols in the sizes of `values`, in order of name; those that are among
+    `values` themselves are left out."""
+    found, given, environment = set(), set(), None
+    for value in _leaves(values):
+        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            given.add(value.node.expr)
+        if isinstance(value, (torch.Tensor, torch.SymInt)):
+            found |= free_symbols(value)
+            environment = environment or _environment(value)
+    hints = {each: environment.backed_var_to_val.get(each) for each in found - given}
+    return [
+        environment.create_symintnode(symbol, hint=None if hint is None else int(hint))
+        for symbol, hint in sorted(hints.items(), key=lambda pair: str(pair[0]))
+    ]
+
+
+def _leaves(values):
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _leaves(value)
+        else:
+            yield value
+
+
+def _environment(value):
+    if isinstance(value, torch.Tensor):
+        return value.fake_mode.shape_env
+    return value.node.shape_env if isinstance(value, (torch.SymInt, torch.SymFloat)) else None
+
+
+def symbol_range(fakes, symbol):
+    """As torch knows it. What only data tell may be negative."""
+    environment = next(filter(None, (_environment(fake) for fake in fakes)))
+    known = environment.bound_sympy(symbol)
+    is_unbacked = symbol not in environment.backed_var_to_val
+    lowest = -_FAR if is_unbacked else 0
+    low = int(known.lower) if known.lower.is_Integer else lowest
+    high = int(known.upper) if known.upper.is_Integer else _FAR
+    return max(low, lowest), "inf" if high >= _FAR else high
+
+
+def symbol_readers(fakes):
+    """Sympy symbol -> function of the arguments that gives its value."""
+    readers = {}
+    for number, fake in enumerate(fakes):
+        if isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol:
+            readers.setdefault(fake.node.expr, operator.itemgetter(number))
+        elif isinstance(fake, torch.Tensor):
+            for dim, size in enumerate(fake.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    readers.setdefault(size.node.expr, _size_reader(number, dim))
+    return readers
+
+
+def _size_reader(number, dim):
+    return lambda inputs: inputs[number].shape[dim]
+
+
+def evaluate(value, symbols):
+    """Of a SymInt or SymBool, where `symbols` have these values."""
+    kind = int if isinstance(value, torch.SymInt) else bool
+    return kind(value.node.expr.xreplace(symbols))
 
 
 def is_symbolic(captured):
@@ -75,12 +150,14 @@ def tie_sizes(fakes):
     sizes = {}
     for fake in fakes:
         for size in fake.shape if isinstance(fake, torch.Tensor) else ():
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.has_hint():
                 sizes.setdefault(size.node.expr, size)
-    for guard in list(environment.guards):
-        symbols = [s for s in sorted(guard.expr.free_symbols, key=str) if s in sizes]
-        if type(guard.expr).__name__ == "Equality":
-            _tie(symbols, sizes, guard.expr)
+    deferred = environment.deferred_runtime_asserts.values()
+    asserted = [each.expr for group in deferred for each in group]
+    for expr in [guard.expr for guard in environment.guards] + asserted:
+        symbols = [s for s in sorted(expr.free_symbols, key=str) if s in sizes]
+        if type(expr).__name__ == "Equality":
+            _tie(symbols, sizes, expr)
 
 
 def _tie(symbols, sizes, equation):

@@ -56,7 +56,7 @@ class Verified:
         self._captured = self._module = self._compile_forward = None
 
     def _compare(self, args):
-        written = self._compiled.written_arguments()
+        written = [i for i in self._compiled.written if i < self._compiled.encoded.inputs]
         lifted = self._compiled.encoded.lifted
         tolerance = _tolerance(self._compiled.encoded.text)
         expected = _run(self._module.forward, args, written, lifted)
@@ -84,6 +84,7 @@ class Verified:
         captured = Captured(
             spread, held.fakes, [False] * len(held.fakes), [], held.dialect, held.bodies
         )
+        captured.autocast = held.autocast
         everything = [*args, *held.lifted]
         with torch.no_grad():
             expected = _run(fx.Interpreter(spread).run, everything, [], [])

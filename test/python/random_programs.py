@@ -12,7 +12,9 @@ class Program:
     """A recipe: `steps` are (name, operand numbers, parameters); results are numbers of values.
     Values 0..n-1 are the inputs."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, more=()):
+        """`more`: names of steps that are not among the usual ones."""
+        self.possible = _STEPS | {name: _MORE[name] for name in more}
         self.seed = seed
         rng = random.Random(seed)
         self._choose_inputs(rng)
@@ -49,7 +51,9 @@ class Program:
     def _random_step(self, rng, values):
         at = rng.randrange(len(values))
         x = values[at]
-        names = [name for name, applies in _STEPS.items() if applies(x)]
+        names = [name for name, applies in self.possible.items() if applies(x)]
+        if any(x is value for value in values[: len(self.shapes) + (self.alias is not None)]):
+            names = [name for name in names if name not in _SHAPE_IN_PLACE]
         name = rng.choice(names)
         if name in _BINARY:
             fits = [i for i, y in enumerate(values) if _fits(name, x, y)]
@@ -130,6 +134,19 @@ _STEPS = {
     "unbind": lambda x: x.dim() > 0 and x.shape[0] > 0,
     "split": lambda x: x.dim() > 0 and x.shape[-1] > 1,
     "masked_fill": lambda x: True,
+    "transpose_": lambda x: x.dim() > 1,
+    "squeeze_": lambda x: x.dim() > 0,
+    "unsqueeze_": lambda x: x.dim() < 3,
+}
+# Only of what the program made.
+_SHAPE_IN_PLACE = {"transpose_", "squeeze_", "unsqueeze_"}
+# Only data tell their sizes.
+_MORE = {
+    "chosen": lambda x: x.dim() > 0,
+    "chosen_put": lambda x: x.dim() > 0,
+    "nonzero": lambda x: x.dim() > 0,
+    "item": lambda x: True,
+    "rows": lambda x: x.dim() == 2,
 }
 _IN_PLACE = {"add_", "mul_", "copy_"}
 
@@ -160,10 +177,10 @@ def _parameters(rng, name, x):
         return (rng.randrange(x.shape[0]),)
     if name in ("slice", "zero_row_", "split"):
         return (rng.randrange(max(1, x.shape[-1] if name == "slice" else x.shape[0])),)
-    if name == "transpose":
+    if name in ("transpose", "transpose_"):
         return tuple(rng.sample(range(x.dim()), 2))
-    if name in ("unsqueeze", "squeeze"):
-        return (rng.randrange(x.dim() + (name == "unsqueeze")),)
+    if name in ("unsqueeze", "squeeze", "unsqueeze_", "squeeze_"):
+        return (rng.randrange(x.dim() + name.startswith("un")),)
     if name in ("fill_", "masked_fill"):
         return (rng.choice([0.0, 1.5]),)
     return ()
@@ -218,11 +235,25 @@ _RUN = {
     "unbind": lambda x, i: x.unbind(0)[i],
     "split": lambda x, _: x.split(1, -1)[0],
     "masked_fill": lambda x, value: x.masked_fill(x > 0.5, value),
+    "transpose_": lambda x, a, b: x.transpose_(a, b),
+    "squeeze_": lambda x, dim: x.squeeze_(min(dim, x.dim() - 1)),
+    "unsqueeze_": lambda x, dim: x.unsqueeze_(dim),
+    "chosen": lambda x: x[x > 0].sum(),
+    "chosen_put": lambda x: _chosen_put(x),
+    "nonzero": lambda x: x.detach().nonzero().sum() * 1.0,
+    "item": lambda x: x * x.detach().sum().item(),
+    "rows": lambda x: x[x.detach().sum(-1) > 0].sum(0),
 }
 
 
 def _zero_row(x, row):
     x[row] = 0
+    return x
+
+
+def _chosen_put(x):
+    mask = x > 0.1
+    x[mask] = x[mask] * 2
     return x
 
 

@@ -38,6 +38,15 @@ def test_regions(dtype):
         torch.testing.assert_close(actual, expected, rtol=2e-2, atol=2e-2)
 
 
+def test_numbers_beside_tensors():
+    def function(x, w):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return (2 - (x + 1) * 3) @ w / 2
+
+    x, w = torch.randn(4, 4), torch.randn(4, 4)
+    torch.testing.assert_close(compile_with(function)(x, w), function(x, w), rtol=2e-2, atol=2e-2)
+
+
 def test_region_around_the_call():
     conv = torch.nn.Conv2d(3, 4, 3)
     x = torch.randn(2, 3, 8, 8)

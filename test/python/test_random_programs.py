@@ -12,15 +12,18 @@ THROUGH_DYNAMO = 200
 CHUNKS = 20
 
 
-def programs(start, count):
-    """The next `count` programs from seed `start` on that eager runs, with what eager gives."""
+def programs(start, count, more=()):
+    """The next `count` programs from seed `start` on that eager runs, with what eager gives; where
+    there are `more` steps, those that have one of them."""
     found = 0
     seed = start
     while found < count:
         seed += 1
         try:
-            program = Program(seed)
+            program = Program(seed, more)
         except RuntimeError:  # a step that eager refuses
+            continue
+        if more and not any(step[0] in more for step in program.steps):
             continue
         expected = outcome(program, program)
         if isinstance(expected, Exception):
@@ -51,6 +54,16 @@ def test_through_the_core(chunk):
     ]
     failures = [failure for failure in failures if failure is not None]
     assert not failures, f"{len(failures)} of {count} differ:\n" + "\n".join(failures[:3])
+
+
+def test_sizes_that_only_data_tell():
+    more = ("chosen", "chosen_put", "nonzero", "item", "rows")
+    failures = [
+        check(program, expected, through_core(program))
+        for program, expected in programs(500_000, 150, more)
+    ]
+    failures = [failure for failure in failures if failure is not None]
+    assert not failures, f"{len(failures)} of 150 differ:\n" + "\n".join(failures[:3])
 
 
 def test_through_torch_compile():

@@ -1,0 +1,202 @@
+"""Where a graph is cut that one program cannot hold (chain.py): into segments, nodes that make
+symbols which nothing before them tells, and what Python computes from numbers."""
+
+import dataclasses
+import operator
+
+import torch
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from tandem.control_flow import Control
+from tandem.sizes import symbols_of
+
+NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
+_ENTER = torch.amp.autocast_mode._enter_autocast
+_EXIT = torch.amp.autocast_mode._exit_autocast
+_SET_GRAD = torch._C._set_grad_enabled
+_MODES = (_ENTER, _EXIT, _SET_GRAD)
+_ITEMS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
+_PUTS = (torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default)
+_ASSERT = torch.ops.aten._assert_scalar.default
+
+
+class Segment:
+    """Nodes that are compiled together. `modes`: those before it that change a mode."""
+
+    def __init__(self, modes, grad):
+        self.modes = list(modes)
+        self.grad = grad  # of the whole graph's beginning
+        self.nodes = []
+
+    def finish(self):
+        """Once every node is in: `inputs` and `outputs`, nodes that others make and read."""
+        own = {*self.nodes, *self.modes}
+        read = [source for node in self.nodes for source in node.all_input_nodes]
+        self.inputs = [node for node in dict.fromkeys(read) if node not in own]
+        self.outputs = [
+            node
+            for node in self.nodes
+            if node.target not in _MODES
+            and any(user not in own and not is_evaluated(user) for user in node.users)
+        ]
+
+
+@dataclasses.dataclass
+class Cut:
+    """A node that runs between segments; `grad`: the mode that it runs in."""
+
+    node: fx.Node
+    grad: bool
+
+    @property
+    def inputs(self):
+        return self.node.all_input_nodes
+
+    @property
+    def outputs(self):
+        return [self.node]
+
+
+@dataclasses.dataclass
+class Plain:
+    """A node that Python computes."""
+
+    node: fx.Node
+
+    @property
+    def inputs(self):
+        return [] if is_evaluated(self.node) else self.node.all_input_nodes
+
+    @property
+    def outputs(self):
+        return [self.node]
+
+
+def is_evaluated(node):
+    """Its value follows from the symbols alone."""
+    known = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool))
+    return known and node.op == "call_function" and not is_cut(node)
+
+
+def is_cut(node):
+    """Only data tell a size: of what it gives, or of what it writes."""
+    if node.op != "call_function":
+        return False
+    if node.meta.get("unbacked_bindings"):
+        return True
+    if isinstance(node.target, Control):
+        read = [source.meta.get("val") for source in node.all_input_nodes]
+        odd = any(isinstance(value, (torch.SymBool, torch.SymFloat)) for value in read)
+        return odd or any(isinstance(value, NUMBERS) for value in node.meta["val"])
+    if node.target in _PUTS:
+        return _writes_chosen(*node.args[:3])
+    return node.target in _ITEMS and node.args[0].op != "placeholder"
+
+
+def _writes_chosen(target, indices, values):
+    """`x[mask] = values`, with a value for each element that the mask chooses."""
+    given = [(i, index.meta["val"]) for i, index in enumerate(indices) if index is not None]
+    masks = [(first, index) for first, index in given if index.dtype == torch.bool]
+    if not masks:
+        return False
+    first, mask = masks[0]
+    behind = target.meta["val"].dim() - first - mask.dim()
+    sizes = values.meta["val"].shape
+    at = len(sizes) - behind - 1
+    return len(given) > 1 or (at >= 0 and not statically_known_true(sizes[at] == 1))
+
+
+def needs_chain(captured):
+    """Whether one program cannot hold the graph: it has a node to cut at, or gives numbers that are
+    no sizes, or nothing else."""
+    graph = captured.graph_module.graph
+    if any(is_cut(node) for node in graph.nodes):
+        return True
+    (output,) = graph.find_nodes(op="output")
+    values = [node.meta.get("val") for node in output.all_input_nodes]
+    numbers = [type(value) for value in values if isinstance(value, NUMBERS)]
+    has_tensor = any(isinstance(value, torch.Tensor) for value in values)
+    odd = any(kind not in (int, torch.SymInt) for kind in numbers)
+    return bool(numbers) and (odd or not has_tensor)
+
+
+class _Cutter:
+    def __init__(self, grad):
+        self.parts = []
+        self._starts = self._grad = grad
+        self._modes = []
+        self._segment = Segment([], grad)
+        self._homes = {}  # node -> segment
+
+    def place(self, node):
+        if node.op in ("placeholder", "output"):
+            return
+        if node.target in _MODES:
+            self._grad = node.args[0] if node.target is _SET_GRAD else self._grad
+            self._modes.append(node)
+            self._segment.nodes.append(node)
+        elif is_cut(node):
+            self.end()
+            self.parts.append(Cut(node, self._grad))
+        elif self._is_plain(node):
+            self.parts.append(Plain(node))  # before the segment at hand: it reads none of it
+        elif node.meta.get("val") is not None:
+            home = self._segment
+            if node.target is operator.getitem:
+                home = self._homes[node.args[0]]
+            self._homes[node] = home
+            home.nodes.append(node)
+
+    def _is_plain(self, node):
+        if node.op == "get_attr" or node.target is _ASSERT:
+            return True
+        if node.target is operator.getitem:
+            return node.args[0] not in self._homes
+        return isinstance(node.meta.get("val"), NUMBERS)
+
+    def end(self):
+        if self._homes.keys() & set(self._segment.nodes):
+            self.parts.append(self._segment)
+        self._segment = Segment(self._modes, self._starts)
+
+
+def cut(captured):
+    """Parts in the order in which they run."""
+    cutter = _Cutter(not captured.no_grad)
+    for node in captured.graph_module.graph.nodes:
+        cutter.place(node)
+    cutter.end()
+    for part in cutter.parts:
+        if isinstance(part, Segment):
+            part.finish()
+    return cutter.parts
+
+
+def segment_graph(segment):
+    """A graph of its own, and the symbols (SymInt) that it takes behind the segment's inputs."""
+    graph = fx.Graph()
+    copies = {}
+    for node in segment.inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta["val"] = node.meta["val"]
+    vals = [node.meta.get("val") for node in (*segment.inputs, *segment.nodes)]
+    symbols = symbols_of(vals)
+    for symbol in symbols:
+        graph.placeholder(f"size_{symbol}").meta["val"] = symbol
+    for node in (*segment.modes, *segment.nodes):
+        copies[node] = graph.node_copy(node, lambda each: copies[each])
+    _leave_modes(graph, segment.grad)
+    graph.output([copies[node] for node in segment.outputs])
+    return graph, symbols
+
+
+def _leave_modes(graph, grad):
+    """For torch, where it runs the graph."""
+    entered = graph.find_nodes(op="call_function", target=_ENTER)
+    left = {node.args[0] for node in graph.find_nodes(op="call_function", target=_EXIT)}
+    for node in reversed(entered):
+        if node not in left:
+            graph.call_function(_EXIT, (node,))
+    if graph.find_nodes(op="call_function", target=_SET_GRAD):
+        graph.call_function(_SET_GRAD, (grad,))

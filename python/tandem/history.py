@@ -1,0 +1,48 @@
+"""Which values of a traced graph may have a history of gradients. Traces do not keep that."""
+
+import torch
+from torch import fx
+
+from tandem.fakes import is_in_place, storage_of
+
+
+def nodes_with_history(graph, requires_grad, no_grad):
+    """`requires_grad`: of the placeholders. Never too few: a write with history counts for all that
+    share the memory."""
+    found = set()
+    storages = set()
+    flags = iter(requires_grad)
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder":
+            has = next(flags)
+        elif node.target is torch._C._set_grad_enabled:
+            no_grad = not node.args[0]
+            continue
+        else:
+            has = _reads_history(node, value, found, storages) and not no_grad
+            # What is written without history keeps the one that it has.
+            has = has or (is_in_place(node.target) and node.args[0] in found)
+        if has:
+            found.add(node)
+            if is_in_place(node.target):
+                storages |= {storage_of(each) for each in _tensors(value)}
+    return found
+
+
+def _reads_history(node, value, found, storages):
+    if node.target is torch.ops.aten.detach.default:
+        return False
+    if not any(tensor.is_floating_point() for tensor in _tensors(value)):
+        return False
+    return any(
+        source in found or any(storage_of(each) in storages for each in _tensors(source))
+        for source in node.all_input_nodes
+    )
+
+
+def _tensors(value):
+    if isinstance(value, fx.Node):
+        value = value.meta.get("val")
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [each for each in values if isinstance(each, torch.Tensor)]

@@ -1,0 +1,130 @@
+"""Operators that change the shape of a tensor in place: `t_`, `squeeze_` and their kin. The
+tensor's name goes over to the view; other names keep the shape that they have."""
+
+import pytest
+import torch
+from torch._dynamo import config
+
+from compared import beside_eager
+from compiled import compile_with, through_core
+
+
+def inputs():
+    torch.manual_seed(0)
+    return torch.randn(3, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+
+
+def one_after_the_other(x, w):
+    y = x * 2
+    y.unsqueeze_(0)
+    z = y * 3
+    y.transpose_(1, 2)
+    y.squeeze_(0)
+    return y, z, y.t() @ w
+
+
+def view_from_before(x, w):
+    y = x * 2
+    v = y.view(-1)
+    y.t_()
+    y.add_(w.sum())
+    return v, y * 2, y.sum(0)
+
+
+def strided(x, w):
+    y = x * 2
+    y.as_strided_((4, 3), (1, 4))
+    y.mul_(w[:, :3])
+    return y.sin()
+
+
+def swapped(x, w):
+    y = (x * 2).unsqueeze(1)
+    y.swapaxes_(0, 2)
+    y.squeeze_()
+    y.swapdims_(0, 1)
+    return y, y.t(), y.unsqueeze(1).squeeze_((0, 1))
+
+
+def view_of_an_input(x, w):
+    y = x.view(2, 6)
+    y.unsqueeze_(1)
+    return y, y * 2, w * 1
+
+
+def part_is_written(x, w):
+    y = x * 2
+    y.transpose_(0, 1)
+    y[0] = w.sum()
+    return y, y.sum(0)
+
+
+def detached(x, w):
+    y = x * 2
+    z = y * 3
+    y.detach_()
+    y.add_(w.sum())
+    return z, y * w.sum()
+
+
+def needs_a_gradient_from_here(x, w):
+    y = (x * 2).detach()
+    y.requires_grad_()
+    return (y * w.sum()).detach(), x * 3
+
+
+ALL = [one_after_the_other, view_from_before, strided, swapped, part_is_written, detached]
+
+
+@pytest.mark.parametrize("function", [*ALL, needs_a_gradient_from_here], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dynamic", [None, True], ids=["static", "dynamic"])
+def test_as_in_eager(function, dynamic):
+    x, w = inputs()
+    beside_eager(function, x, w, fullgraph=function in ALL, dynamic=dynamic)
+    with torch.no_grad():
+        beside_eager(function, x, w, fullgraph=function in ALL, dynamic=dynamic)
+
+
+def test_across_a_cut():
+    def function(x, w):
+        y = x * 2
+        chosen = y[y > 0].sum()
+        y.t_()
+        y.add_(chosen)
+        return y, y * w[:, :3]
+
+    with config.patch(capture_dynamic_output_shape_ops=True):
+        beside_eager(function, *inputs())
+
+
+def test_view_of_an_input():
+    x, w = (value.detach() for value in inputs())
+    y, _, _ = beside_eager(view_of_an_input, x, w)(x, w)
+    assert y.shape == (2, 1, 6) and y.data_ptr() == x.data_ptr()
+
+
+def test_an_inputs_own_shape():
+    """Dynamo does that in Python, between graphs; a graph that does it is refused."""
+
+    def function(x):
+        y = x + 1
+        x.t_()
+        return y, x * 2
+
+    x = torch.randn(3, 4)
+    y, z = compile_with(function)(x)
+    assert x.shape == (4, 3) and torch.equal(z, x * 2) and torch.equal(y, x.t() + 1)
+    with pytest.raises(Exception, match=r"\[aten.t_\] changes the shape of an input"):
+        through_core(function)(torch.randn(3, 4))
+
+
+def test_size_of_the_memory():
+    def function(x):
+        y = x + 1
+        y.resize_(2, 2)
+        return y * 1
+
+    with pytest.raises(Exception, match=r"\[aten.resize_\] changes the size"):
+        through_core(function)(torch.randn(3, 4))
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(compile_with(function)(x), function(x))
