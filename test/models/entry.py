@@ -27,6 +27,8 @@ class Entry:
         torch.manual_seed(1)
         model = self.build(dropout)
         spread(model)
+        with torch.no_grad():  # some install hooks at their first call, and Dynamo would break there
+            model.eval()(**self.arguments())
         return model
 
     def arguments(self, number=0):

@@ -63,7 +63,7 @@ class Verdict:
 
 
 def judge(actual, eager, truth):
-    """Of dicts of tensors by name, `eager` a list of them; the first word of a name is its group."""
+    """Of dicts of tensors by name; `eager` is a list of them."""
     verdict = Verdict()
     if actual.keys() != truth.keys():
         names = sorted(actual.keys() ^ truth.keys())

@@ -37,12 +37,12 @@ transformers with random weights, and own definitions (test/models/own.py), thro
   `memory_budget` "default" and "min_cut", which agree to rounding.
 * **graphs**: what Dynamo handed over, static inference and training; several where it breaks.
 
-**Equal** is judged against the truth: eager in f64 with the same weights (f32 by name in a model's
-code is f64 there). For every tensor, Tandem's largest error in f32 is at most {factor} times eager's
-error in f32, or {floor:.1e} of the scale: the largest element of the tensor, or of all gradients
-(buffers, movements) together, because a gradient that is zero in exact arithmetic is rounding noise.
-Eager's error is the largest of three runs: with the weights as they are, and twice with weights
-moved by up to one rounding.
+**Equal** is judged against the truth: eager in f64 with the same weights (f32 by name in a
+model's code is f64 there). For every tensor, Tandem's largest error in f32 is at most {factor}
+times eager's error in f32, or {floor:.1e} of the scale: the largest element of the tensor, or of all
+gradients (buffers, movements) together, because a gradient that is zero in exact arithmetic is
+rounding noise. Eager's error is the largest of three runs: with the weights as they are, and twice
+with weights moved by up to one rounding.
 """
 
 
