@@ -1,10 +1,11 @@
 """The backend of `torch.compile(model, backend="tandem")`: Dynamo's graph in, a callable out."""
 
-import contextlib
 import time
 import warnings
 
+import sympy
 import torch
+import torch._dynamo
 
 from tandem import _tandem
 from tandem._tandem import UserError
@@ -13,7 +14,11 @@ from tandem.encode import encode
 from tandem.function import Compiled
 from tandem.options import Options
 from tandem.reports import EagerReport, GraphReport, add
-from tandem.sizes import is_symbolic
+from tandem.sizes import is_symbolic, specialize, symbols_of, tie_sizes
+
+# Else Dynamo breaks the graph around nn.LSTM, nn.GRU and nn.RNN, and no backend sees them. It reads
+# this before it calls a backend for the first time: so here, where a program names this one.
+torch._dynamo.config.allow_rnn = True
 
 
 def backend(module, examples, *, options=None, mode=None, **_):
@@ -54,16 +59,40 @@ def _compile_graph(module, examples, options):
 
 
 def _compile_as_general_as_possible(captured, options, times):
-    if is_symbolic(captured):
-        with contextlib.suppress(UserError):
-            return _compile(captured, options, times, specialize=False)
-    return _compile(captured, options, times, specialize=True)
+    for floats_known, sizes in _attempts(captured):
+        try:
+            result = _compile(captured, options, times, floats_known, sizes)
+        except UserError as error:
+            problem = error
+        else:
+            specialize(sizes.values())
+            return result
+    raise problem
 
 
-def _compile(captured, options, times, specialize):
+def _attempts(captured):
+    """Which floats and sizes are numbers of the program, fewest first; Dynamo guards them. After
+    none: floats; sizes in equations; one size besides, as the length of a recurrent network must
+    be; all of them."""
+    symbolic = is_symbolic(captured)
+    if symbolic:
+        yield False, {}
+    yield True, {}
+    if not symbolic:
+        return
+    tie_sizes(captured.fakes)
+    yield True, {}
+    sizes = symbols_of(captured.fakes)
+    for symbol in sizes:
+        yield True, {symbol: sizes[symbol]}
+    yield True, sizes
+
+
+def _compile(captured, options, times, floats_known, sizes):
     started = time.perf_counter()
     use_host = options.on_unsupported == "eager"
-    encoded = encode(captured, not torch.is_grad_enabled(), use_host, specialize)
+    numbers = {symbol: sympy.Integer(size.node.hint) for symbol, size in sizes.items()}
+    encoded = encode(captured, not torch.is_grad_enabled(), use_host, floats_known, numbers)
     times["encode"] = 1e3 * (time.perf_counter() - started)
     native = _tandem.compile_function(
         encoded.text,

@@ -26,8 +26,8 @@ from tandem.fakes import (
     place_text,
     storage_of,
 )
-from tandem.scalars import Scalars
-from tandem.sizes import Sizes, tie_sizes
+from tandem.scalars import READS_OF_NUMBERS, Scalars
+from tandem.sizes import Sizes
 
 @dataclasses.dataclass
 class Result:
@@ -66,13 +66,13 @@ class _ReadsBroken(Exception):
 class Encoder:
     """Writes one graph. `training`: inputs that require grad are marked."""
 
-    def __init__(self, captured, no_grad, known, use_host, specialize=False):
+    def __init__(self, captured, no_grad, known, use_host, floats_known=False, numbers=None):
         self.name = "g"
         self._module = captured.graph_module
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
         self._no_grad = no_grad
-        self._sizes = Sizes()
+        self._sizes = Sizes(numbers)
         self._names = {}
         self._lines = []
         self._inputs = []
@@ -86,7 +86,7 @@ class Encoder:
         self._examples = len(captured.fakes) - len(captured.lifted)
         self._known = known  # names of operators
         self._use_host = use_host
-        self._specialize = specialize
+        self._floats_known = floats_known
         self._host = []
         self._places = {}  # of placeholders among the inputs
         self._broken = set()  # nodes that are in the problems, or read one that is
@@ -232,7 +232,7 @@ class Encoder:
         name = str(target).removesuffix(".default")
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
-        if name in _CHECKS_OF_SIZES:
+        if name in _CHECKS_OF_SIZES or name in _QUESTIONS_OF_SIZES:
             return
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             if is_float(node) and self._scalars.note(node):
@@ -388,7 +388,7 @@ class Encoder:
 
     def _float(self, node):
         """An input of the program that holds a computed float."""
-        if self._specialize:
+        if self._floats_known:
             return self._argument(float(node.meta["val"]))  # asking guards it
         number = self._scalars.take(node)
         if number is None:
@@ -519,7 +519,7 @@ def _size_reader(number, dim):
 
 def is_number_in_tensor(node, value):
     is_scalar = isinstance(value, torch.Tensor) and value.dim() == 0
-    reads = all(user.target is torch.ops.aten.item.default for user in node.users)
+    reads = all(user.target in READS_OF_NUMBERS for user in node.users)
     return is_scalar and value.dtype == torch.float64 and bool(node.users) and reads
 
 
@@ -529,6 +529,15 @@ _CHECKS_OF_SIZES = {
     "aten.sym_constrain_range",
     "aten.sym_constrain_range_for_size",
     "aten._assert_tensor_metadata",
+}
+
+
+# What these give is written as an expression where it is read.
+_QUESTIONS_OF_SIZES = {
+    "aten.sym_size.int",
+    "aten.sym_stride.int",
+    "aten.sym_numel",
+    "aten.sym_storage_offset",
 }
 
 
@@ -555,10 +564,8 @@ def known_operators():
 _KNOWN = frozenset(known_operators())
 
 
-def encode(captured, no_grad, use_host=False, specialize=False):
+def encode(captured, no_grad, use_host=False, floats_known=False, numbers=None):
     """`use_host`: operators that Tandem does not have become host nodes; else Unsupported names
-    them all. `specialize`: floats, and sizes that torch found to be tied to others, become part of
-    the program; Dynamo guards them, and compiles again for others."""
-    if specialize:
-        tie_sizes(captured.fakes)
-    return Encoder(captured, no_grad, _KNOWN, use_host, specialize).encode()
+    them all. `floats_known`: floats that operators read become part of the program; Dynamo guards
+    them. `numbers`: of symbols that do as well; the caller guards them."""
+    return Encoder(captured, no_grad, _KNOWN, use_host, floats_known, numbers).encode()

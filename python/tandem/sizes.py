@@ -6,17 +6,19 @@ from tandem._tandem import Unsupported
 
 
 class Sizes:
-    """Symbolic integers as text, and as functions of the arguments."""
+    """Symbolic integers as text, and as functions of the arguments. `numbers`: symbols that are
+    known."""
 
-    def __init__(self):
+    def __init__(self, numbers=None):
         self.symbols = {}
+        self._numbers = numbers or {}
 
     def text(self, value):
         if isinstance(value, torch.SymInt):
             node = value.node
             if node.is_constant():
                 return str(int(value))
-            return self._print(node.expr)
+            return self._print(node.expr.xreplace(self._numbers))
         return str(int(value))
 
     def _print(self, expr):
@@ -64,6 +66,22 @@ def is_symbolic(captured):
     return False
 
 
+def symbols_of(fakes):
+    """Sizes of tensors and integers that are a symbol, by symbol, in order."""
+    sizes = {}
+    for fake in fakes:
+        for size in fake.shape if isinstance(fake, torch.Tensor) else (fake,):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                sizes.setdefault(size.node.expr, size)
+    return sizes
+
+
+def specialize(sizes):
+    """They stay as they are in this program: asking installs the guard."""
+    for size in sizes:
+        int(size)
+
+
 def tie_sizes(fakes):
     """Torch keeps equations between sizes (`s0*s1 == s2*s3`) as guards. Ours are expressions only,
     so the symbols of such an equation are made equal pairwise, by their present values, or numbers
@@ -72,11 +90,7 @@ def tie_sizes(fakes):
     if not environments or environments[0] is None:
         return
     environment = environments[0]
-    sizes = {}
-    for fake in fakes:
-        for size in fake.shape if isinstance(fake, torch.Tensor) else ():
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                sizes.setdefault(size.node.expr, size)
+    sizes = symbols_of(fakes)
     for guard in list(environment.guards):
         symbols = [s for s in sorted(guard.expr.free_symbols, key=str) if s in sizes]
         if type(guard.expr).__name__ == "Equality":

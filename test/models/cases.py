@@ -142,9 +142,9 @@ def steps(entry):
 # --- dropout
 
 PROBABILITY = 0.3
-# Length of the step along a direction and what may differ, relatively: in f64, and of models that
-# compute parts in f32 whatever their weights are.
-EXACT, ROUGH = (1e-7, 1e-4), (2e-3, 1e-2)
+# By how much of itself the loss moves in a difference, and what may differ relatively: in f64, and
+# of models that compute parts in f32 whatever their weights are.
+EXACT, ROUGH = (1e-7, 1e-4), (1e-3, 1e-2)
 
 
 class Masked:
@@ -167,7 +167,7 @@ class Masked:
         return [torch.zeros_like(p) if grad is None else grad for grad, p in pairs]
 
     def slope(self, seed, direction, length):
-        """Of the loss along a direction, by differences."""
+        """Of the loss along a direction, by differences of that length."""
         losses = []
         for move in (length, -2 * length, length):
             torch._foreach_add_([p.data for p in self.parameters], direction, alpha=move)
@@ -192,8 +192,8 @@ def dropout(entry):
         masked = Masked(entry, budget)
         gradients.append(masked.gradients(5))
         is_rough = any("f32" in graph["text"] for graph in tandem.report()["graphs"])
-        length, tolerance = ROUGH if is_rough else EXACT
-        ratios += [ratio / tolerance for ratio in slopes(masked, gradients[-1], length, tolerance)]
+        move, tolerance = ROUGH if is_rough else EXACT
+        ratios += [ratio / tolerance for ratio in slopes(masked, gradients[-1], move, tolerance)]
     difference = [a - b for a, b in zip(*gradients, strict=True)]
     apart = (dot(difference, difference) / dot(gradients[0], gradients[0])) ** 0.5
     ratios.append(apart / (1e-5 if is_rough else 1e-10))
@@ -204,11 +204,12 @@ def dropout(entry):
     return verdict, {}
 
 
-def slopes(masked, gradient, length, tolerance):
+def slopes(masked, gradient, move, tolerance):
     """Relative errors along the gradient and along a random direction. Masks of another seed must
     give another slope, else this shows nothing."""
     steepest = unit(gradient)
     size = dot(gradient, steepest)
+    length = move * abs(masked.loss(5).item()) / size
     other = masked.slope(6, steepest, length)
     if abs(other - size) < 2 * tolerance * size:
         raise Unlike("dropout has no effect on the gradient")

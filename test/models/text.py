@@ -6,6 +6,8 @@ from entry import Entry
 
 VOCABULARY = 120
 LENGTHS = ((2, 16), (3, 11), (5, 23))
+# Torch's associative_scan halves the length again and again, and guards each parity.
+ONE_LENGTH = ((2, 16), (3, 16), (5, 16))
 SMALL = dict(
     vocab_size=VOCABULARY,
     hidden_size=32,
@@ -56,17 +58,17 @@ def encoder(name, model_name, p_names=(), **options):
                           options)  # fmt: skip
 
 
-def decoder(name, model_name, p_names=(), kind="ForCausalLM", **options):
+def decoder(name, model_name, p_names=(), kind="ForCausalLM", sizes=LENGTHS, **options):
     return language_model(name, f"{model_name}{kind}", f"{model_name}Config", causal, p_names,
-                          options)  # fmt: skip
+                          options, sizes)  # fmt: skip
 
 
-def language_model(name, kind, config, inputs, p_names, options):
+def language_model(name, kind, config, inputs, p_names, options, sizes=LENGTHS):
     def build(dropout):
         chosen = getattr(hf, config)(**options, **dict.fromkeys(p_names, dropout))
         return model(getattr(hf, kind), chosen)
 
-    return Entry(name, build, inputs, LENGTHS, has_dropout=bool(p_names))
+    return Entry(name, build, inputs, sizes, has_dropout=bool(p_names))
 
 
 BERT_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -149,6 +151,7 @@ ENTRIES = [
     decoder(
         "mamba",
         "Mamba",
+        sizes=ONE_LENGTH,
         vocab_size=VOCABULARY,
         hidden_size=32,
         num_hidden_layers=2,
