@@ -72,19 +72,19 @@ def _compile_as_general_as_possible(captured, options, times):
 
 def _attempts(captured):
     """Which floats and sizes are numbers of the program, fewest first; Dynamo guards them. After
-    none: floats; sizes in equations; one size besides, as the length of a recurrent network must
-    be; all of them."""
+    none: floats; and one size, as the length of a recurrent network must be; and all sizes that
+    stand in equations and cannot be made equal to others; and all of them."""
     symbolic = is_symbolic(captured)
     if symbolic:
         yield False, {}
     yield True, {}
     if not symbolic:
         return
-    tie_sizes(captured.fakes)
-    yield True, {}
     sizes = symbols_of(captured.fakes)
     for symbol in sizes:
         yield True, {symbol: sizes[symbol]}
+    tie_sizes(captured.fakes)
+    yield True, {}
     yield True, sizes
 
 

@@ -27,7 +27,7 @@ from tandem.fakes import (
     storage_of,
 )
 from tandem.scalars import READS_OF_NUMBERS, Scalars
-from tandem.sizes import Sizes
+from tandem.sizes import Sizes, narrowed
 
 @dataclasses.dataclass
 class Result:
@@ -151,9 +151,9 @@ class Encoder:
         for name, symbol in self._sizes.symbols.items():
             known = environment.bound_sympy(symbol)
             low = int(known.lower) if known.lower.is_Integer else 0
-            high = int(known.upper) if known.upper.is_Integer else "inf"
-            high = "inf" if high != "inf" and high >= 2**60 else high
-            yield name, max(low, 0), high
+            high = int(known.upper) if known.upper.is_Integer else 2**60
+            low, high = narrowed(symbol, environment.guards, max(low, 0), high)
+            yield name, low, "inf" if high >= 2**60 else high
 
     # --- inputs
 

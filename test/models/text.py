@@ -43,8 +43,9 @@ def causal(batch, length):
 
 
 def pairs_of_sentences(batch, length):
-    """For an encoder and a decoder, of different lengths."""
-    return masked(batch, length) | dict(labels=labels(batch, length - 4))
+    """For an encoder and a decoder, of different lengths. All places have labels: what has none
+    is padding in the decoder, whose embedding gets no gradient by definition."""
+    return masked(batch, length) | dict(labels=tokens(batch, length - 4))
 
 
 def model(kind, config):

@@ -3,7 +3,7 @@
 import torch
 import transformers as hf
 from entry import Entry
-from text import BART, BERT_DROPOUTS, SMALL, VOCABULARY, labels, model, tokens
+from text import BART, BERT_DROPOUTS, SMALL, VOCABULARY, model, tokens
 
 SIDES = ((2, 32), (3, 48), (5, 40))
 BATCHES = ((2, 32), (3, 32), (5, 32))
@@ -164,7 +164,7 @@ def whisper(dropout):
 
 def speech(batch, length):
     """The length of the sound is fixed by the configuration, that of the text is not."""
-    return dict(input_features=torch.randn(batch, 16, 64), labels=labels(batch, length))
+    return dict(input_features=torch.randn(batch, 16, 64), labels=tokens(batch, length))
 
 
 def wav2vec2(dropout):
