@@ -2,25 +2,28 @@
 # in <build>/python/tandem, so that PYTHONPATH=<build>/python is all that a test needs.
 set(TANDEM_PYTHON_DIR ${PROJECT_BINARY_DIR}/python CACHE PATH "Folder that PYTHONPATH names")
 file(GLOB python_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/python/*.cc)
-# Remembered: a build that configures again may run without the variable.
-if(DEFINED ENV{TANDEM_VENV})
-  set(TANDEM_VENV $ENV{TANDEM_VENV} CACHE PATH "" FORCE)
+# pip names the interpreter that it builds for; else it is the virtual environment's.
+if(NOT SKBUILD)
+  # Remembered: a build that configures again may run without the variable.
+  if(DEFINED ENV{TANDEM_VENV})
+    set(TANDEM_VENV $ENV{TANDEM_VENV} CACHE PATH "" FORCE)
+  endif()
+  set(venv ${PROJECT_SOURCE_DIR}/.venv)
+  if(TANDEM_VENV)
+    set(venv ${TANDEM_VENV})
+  endif()
+  if(NOT python_sources OR NOT EXISTS ${venv}/bin/python)
+    return()
+  endif()
+  set(Python_EXECUTABLE ${venv}/bin/python)
 endif()
-set(venv ${PROJECT_SOURCE_DIR}/.venv)
-if(TANDEM_VENV)
-  set(venv ${TANDEM_VENV})
-endif()
-if(NOT python_sources OR NOT EXISTS ${venv}/bin/python)
-  return()
-endif()
-execute_process(COMMAND ${venv}/bin/python -m nanobind --cmake_dir OUTPUT_VARIABLE nanobind_ROOT
+execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_VARIABLE nanobind_ROOT
                 OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE nanobind_missing)
 if(nanobind_missing)
-  message(STATUS "No nanobind in ${venv}: the Python module is not built")
+  message(STATUS "No nanobind for ${Python_EXECUTABLE}: the Python module is not built")
   return()
 endif()
-set(Python_EXECUTABLE ${venv}/bin/python)
-find_package(Python 3.9 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 find_package(nanobind CONFIG REQUIRED)
 
 nanobind_add_module(tandem_python NB_STATIC ${python_sources})
@@ -42,3 +45,5 @@ foreach(file IN LISTS python_files)
   list(APPEND python_copies ${TANDEM_PYTHON_DIR}/tandem/${file})
 endforeach()
 add_custom_target(tandem_python_files ALL DEPENDS ${python_copies})
+# A wheel is this component and the .py files.
+install(TARGETS tandem_python LIBRARY DESTINATION tandem COMPONENT python)

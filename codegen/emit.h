@@ -87,6 +87,7 @@ class Emitter {
   // --- register tiles (emit_rows.cc) ---
   void emit_row_tiles(const loop::Stage& stage);
   void emit_rows(const loop::Stage& stage, llvm::Value* first, int count);
+  void emit_prefetches(const loop::Stage& stage, llvm::Value* first);
 
   // --- square tiles (emit_tile.cc) ---
   std::vector<loop::Val> transposable_loads(const loop::Stage& stage, const loop::Axis& axis);

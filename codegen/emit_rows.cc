@@ -45,12 +45,31 @@ void Emitter::emit_rows(const Stage& stage, Value* first, int count) {
     }
   };
   hoist(stage);
-  emit_reduce(stage, 0, [&] { at_each_row([&] { combine_reductions(); }); });
+  bool is_whole = count == axis.lanes;
+  emit_reduce(stage, 0, [&] {
+    if (is_whole) emit_prefetches(stage, first);
+    at_each_row([&] { combine_reductions(); });
+  });
   at_each_row([&] {
     finish_reductions();
     emit_after(stage);
     forget_locals(stage);
   });
+}
+
+/// Into the second-level cache: the line is read by a later task.
+void Emitter::emit_prefetches(const Stage& stage, Value* first) {
+  const Axis& axis = stage.axes.back();
+  levels_.emplace_back();
+  symbols_[axis.index] = first;
+  for (const loop::Prefetch& hint : stage.prefetches) {
+    Value* pointer = element_pointer(hint.buffer, uniform_index(hint.index));
+    Value* read = ir_.getInt32(0);
+    ir_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
+                        {pointer, read, ir_.getInt32(2), ir_.getInt32(1)});
+  }
+  symbols_.erase(axis.index);
+  levels_.pop_back();
 }
 
 }  // namespace tandem::codegen

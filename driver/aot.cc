@@ -63,10 +63,10 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   compile.partition = options.partition;
   PassCtx ctx;
   driver::run_passes(graph, compile, ctx);
-  const ir::Graph& backward = *module.find("forward_backward");
+  ir::Graph& backward = *module.find("forward_backward");
   find_shape(graph, backward);
   forward_ = driver::finish(graph, compile);
-  backward_ = driver::finish(backward, compile);
+  backward_ = driver::finish_backward(backward, graph, *forward_, compile);
 }
 
 void AotFunction::find_shape(const ir::Graph& forward, const ir::Graph& backward) {

@@ -48,13 +48,6 @@ std::vector<int64_t> constant_sizes(const ir::Sizes& sizes) {
   return numbers;
 }
 
-ir::Node* first_write_back(const ir::Graph& graph) {
-  ir::Node* tail = nullptr;
-  for (ir::Node* node = graph.last(); node != nullptr && node->op->mutates(); node = node->prev)
-    tail = node;
-  return tail;
-}
-
 /// Takes the gradients off the outputs, in the order of the parameters.
 std::vector<nn::Update> take_gradients(ir::Graph& graph, ir::Builder& builder, size_t* results) {
   std::vector<ir::Output> outputs = graph.outputs();
@@ -79,7 +72,7 @@ void write(ir::Builder& tail, const Tensor& target, const Tensor& value) {
 }
 
 void add_optimizer(ir::Graph& graph, State& state, const nn::Optimizer& optimizer) {
-  ir::Builder builder(graph, first_write_back(graph));
+  ir::Builder builder(graph, passes::first_write_back(graph));
   builder.stamp().no_grad = true;
   builder.stamp().backward = true;
   size_t results = 0;

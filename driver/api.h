@@ -112,7 +112,8 @@ class AotFunction {
     SavedActivations saved;
   };
   Forward forward(std::span<const runtime::Array> inputs);
-  /// One tangent for each output that depends on an input with requires_grad, in order. One
+  /// One tangent for each output that depends on an input with requires_grad, in order, then one
+  /// for the new value of each input that was written with history, in the order of writes. One
   /// gradient for each input of forward, or none. Frees what was saved, unless `retain`; UserError
   /// when that happened before.
   std::vector<std::optional<runtime::Array>> backward(SavedActivations& saved,

@@ -64,8 +64,9 @@ void Executable::interpret(schedule::Scheduled scheduled) {
 }
 
 Executable::Executable(schedule::Scheduled scheduled, const Target& target, const Options& options)
-    : notes_(std::move(scheduled.notes)) {
+    : output_strides_(std::move(scheduled.output_strides)) {
   if (options.report) report = schedule::report(scheduled);
+  notes_ = std::move(scheduled.notes);
   if (options.always_parallel)
     for_each_launch(scheduled.program,
                     [](abi::Launch& launch) { launch.work = number(kLongWork); });
@@ -106,6 +107,25 @@ std::unique_ptr<Executable> finish(const ir::Graph& graph, const Options& option
   times.codegen = milliseconds_since(start);
   executable->times = times;
   return executable;
+}
+
+std::unique_ptr<Executable> finish_backward(ir::Graph& backward, const ir::Graph& forward_graph,
+                                            const Executable& forward, const Options& options) {
+  std::vector<ir::Sizes> saved;
+  size_t number = 0;  // among the outputs of the program: those that exist
+  for (const ir::Output& output : forward_graph.outputs()) {
+    bool is_saved = output.kind == ir::OutputKind::saved && output.value->type.is_tensor();
+    if (is_saved) saved.push_back(forward.output_strides()[number]);
+    number += output.value != nullptr || output.kind == ir::OutputKind::saved_size;
+  }
+  size_t next = 0;
+  for (ir::Value* input : backward.inputs()) {
+    if (!input->type.is_tensor() || next == saved.size()) continue;
+    bool is_plain = saved[next] == ir::contiguous_strides(input->type.sizes);
+    input->type.strides = is_plain ? ir::Sizes() : saved[next];
+    ++next;
+  }
+  return finish(backward, options);
 }
 
 std::unique_ptr<Executable> compile(ir::Graph& graph, const Options& options) {

@@ -59,6 +59,8 @@ class Executable {
   const abi::Program& program() const { return loaded_->program(); }
   runtime::LoadedProgram& loaded() { return *loaded_; }
   const std::vector<schedule::Note>& notes() const { return notes_; }
+  /// How results lie, by output of the program.
+  const std::vector<ir::Sizes>& output_strides() const { return output_strides_; }
   Times times;
   std::string report;  // what was decided and every kernel, where options asked for it
 
@@ -71,6 +73,7 @@ class Executable {
   std::unique_ptr<codegen::KernelLibrary> setup_kernels_;  // null without a setup program
   std::unique_ptr<runtime::LoadedProgram> loaded_;
   std::vector<schedule::Note> notes_;
+  std::vector<ir::Sizes> output_strides_;
 };
 
 /// The pipeline on one page: pipeline.cc. Runs over `graph` in place.
@@ -83,6 +86,10 @@ void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx);
 
 /// Schedule, code generation, load, for a graph that the passes have seen.
 std::unique_ptr<Executable> finish(const ir::Graph& graph, const Options& options);
+/// The same for the backward graph of a partition: its inputs get the strides of what `forward`
+/// saves.
+std::unique_ptr<Executable> finish_backward(ir::Graph& backward, const ir::Graph& forward_graph,
+                                            const Executable& forward, const Options& options);
 /// Passes, schedule, code generation, load. Changes `graph`. Throws UserError.
 std::unique_ptr<Executable> compile(ir::Graph& graph, const Options& options);
 

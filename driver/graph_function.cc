@@ -36,11 +36,22 @@ std::optional<size_t> output_of(std::string_view tangent) {
   return read.ec == std::errc() && read.ptr == end ? std::optional(number) : std::nullopt;
 }
 
-/// Inputs that the graph writes, in the order of its write-backs.
+bool is_argument(const ir::Value* input) {
+  return !input->constant && input->role != ir::Role::seed;
+}
+
+size_t argument_number(const ir::Graph& graph, const ir::Value* input) {
+  const std::vector<ir::Value*>& inputs = graph.inputs();
+  return static_cast<size_t>(std::count_if(
+      inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(input->index), is_argument));
+}
+
+/// Inputs that the graph writes, in the order of its write-backs. Constants are no arguments.
 std::vector<Mutation> mutations_of(const ir::Graph& graph) {
   std::vector<Mutation> found;
   for (const ir::Node* node = graph.first(); node != nullptr; node = node->next)
-    if (node->op->mutates()) found.push_back({std::get<ir::Value*>(node->args[0])->index, false});
+    if (node->op->mutates())
+      found.push_back({argument_number(graph, std::get<ir::Value*>(node->args[0])), false});
   return found;
 }
 
@@ -52,8 +63,6 @@ Options compile_options(const FunctionOptions& options) {
   }
   compile.freeze = options.freeze;
   compile.report = options.report;
-  compile.compile_threads = options.compile_threads;
-  compile.level = options.level;
   compile.own_outputs = true;
   return compile;
 }
@@ -78,22 +87,22 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
   std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
   if (module->graphs().empty()) throw UserError("the text holds no graph");
   ir::Graph& graph = *module->graphs()[0];
-  inputs_ = graph.inputs().size();
   results_ = count(graph, ir::OutputKind::output);
   const Options compile = compile_options(options);
   PassCtx ctx;
   run_passes(graph, compile, ctx);
   pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  inputs_ = static_cast<size_t>(std::ranges::count_if(graph.inputs(), is_argument));
   find_shape(graph);
   forward_ = finish(graph, compile);
   forward_->loaded().set_host_functions(options.host_functions);
   find_saved();
   if (!options.differentiate) return;
-  const ir::Graph& backward = *module->find(graph.name() + "_backward");
+  ir::Graph& backward = *module->find(graph.name() + "_backward");
   find_backward(backward);
   has_backward_ = std::count(has_tangent_.begin(), has_tangent_.end(), 1) > 0;
   if (std::count(has_gradient_.begin(), has_gradient_.end(), 1) > 0)
-    backward_ = finish(backward, compile);
+    backward_ = finish_backward(backward, graph, *forward_, compile);
   for (const Mutation& mutation : mutations_) has_backward_ |= mutation.has_tangent;
   if (backward_ != nullptr) backward_->loaded().set_host_functions(options.host_functions);
 }
@@ -166,6 +175,12 @@ std::vector<Result> GraphFunction::backward(const Saved& saved, std::span<const 
   if (!saved.is_alive)
     throw UserError("backward ran before on this forward and freed what it saved");
   if (backward_ == nullptr) return {};  // results have a history, and all gradients are 0
+  const size_t expected = static_cast<size_t>(
+      std::count_if(saved_places_.begin(), saved_places_.end(),
+                    [](const SavedPlace& p) { return p.kind != SavedPlace::Kind::own; }));
+  if (borrowed.size() != expected)
+    throw UserError(fmt::format("backward takes {} saved inputs and results, {} were given",
+                                expected, borrowed.size()));
   // Sizes come last out of forward and first into backward.
   const size_t count = saved.values.size() - saved_sizes_;
   std::vector<Argument> arguments(saved.values.begin() + static_cast<std::ptrdiff_t>(count),

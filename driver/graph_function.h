@@ -16,10 +16,10 @@ namespace tandem::driver {
 struct FunctionOptions {
   bool differentiate = false;         // inputs that require grad get gradients
   std::string partition = "default";  // "default" | "min_cut"
-  bool freeze = false;                // not with differentiate
+  /// Inputs of role parameter or buffer that the graph does not write are constants: they are not
+  /// among the arguments of forward, and bind_constants gives them. Not with differentiate.
+  bool freeze = false;
   bool report = false;
-  int compile_threads = 2;
-  int level = -1;
   /// What tandem::host nodes run, by number.
   std::vector<runtime::HostFunction> host_functions;
 };
@@ -55,8 +55,11 @@ class GraphFunction {
   /// Unsupported.
   GraphFunction(std::string_view text, const FunctionOptions& options);
 
-  /// Inputs of forward without the seed. When `takes_seed`, an i64 follows them.
+  /// Inputs of forward without constants and the seed. When `takes_seed`, an i64 follows them.
   size_t inputs() const { return inputs_; }
+  /// Names of the inputs that are constants.
+  const std::vector<std::string>& constants() { return forward_->loaded().constant_names(); }
+  void bind_constants(const runtime::ConstantValues& values) { forward_->bind_constants(values); }
   bool takes_seed() const { return takes_seed_; }
   size_t results() const { return results_; }
   const std::vector<Mutation>& mutations() const { return mutations_; }

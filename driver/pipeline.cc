@@ -32,6 +32,9 @@ constexpr GraphPass kDecomposeComposite{"decompose_composite", passes::decompose
 constexpr GraphPass kRng{"rng", passes::rng, kFunctional, kPure, 0};
 constexpr GraphPass kCse{"cse", passes::cse, kFunctional | kPure, 0, 0};
 constexpr GraphPass kDce{"dce", passes::dce, kFunctional, 0, 0};
+// Needs what joint needs, and stands before it: joint sees what the program asked for itself.
+constexpr GraphPass kInnerGradients{"inner_gradients", passes::inner_gradients,
+                                    kFunctional | kPure | kDifferentiable, 0, 0};
 constexpr GraphPass kJointPass{"joint", passes::joint, kFunctional | kPure | kDifferentiable,
                                kJoint, 0};
 // Gradient rules may use ops that have no loops of their own, so this comes after them.
@@ -56,8 +59,9 @@ constexpr GraphPass kRemat{"remat", passes::remat, kChosen, kSeparate, 0};
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
 constexpr std::array kAllPasses = {
-    kFunctionalize, kFreeze,        kDecomposeComposite, kRng,   kCse,        kDce,    kJointPass,
-    kFoldBatchNorm, kDecomposeCore, kConstantFold,       kSetup, kOwnOutputs, kChoose, kMinCut,
+    kFunctionalize, kFreeze,         kDecomposeComposite, kRng,           kCse,
+    kDce,           kInnerGradients, kJointPass,          kFoldBatchNorm, kDecomposeCore,
+    kConstantFold,  kSetup,          kOwnOutputs,         kChoose,        kMinCut,
     kRemat,         kSplit};
 
 }  // namespace
@@ -110,6 +114,7 @@ void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx) {
   run_pass(graph, kRng, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
+  run_pass(graph, kInnerGradients, ctx);
   if (!options.gradients.empty()) {
     ctx.options["seed"] = options.gradients;
     run_pass(graph, kJointPass, ctx);

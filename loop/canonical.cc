@@ -99,6 +99,8 @@ void Copier::copy_stage(const Stage& stage) {
     copy.reduce_axes.push_back(copy_axis(axis, 'r', next_reduce_));
   for (const Reduction& reduction : stage.reductions)
     copy.reductions.push_back(copy_reduction(reduction));
+  for (const Prefetch& each : stage.prefetches)
+    copy.prefetches.push_back({each.buffer, transfer_(each.index)});
   for (const Store& store : stage.body) copy.body.push_back(copy_store(store));
   for (const Store& store : stage.after) copy.after.push_back(copy_store(store));
   to_.stages.push_back(std::move(copy));

@@ -82,12 +82,21 @@ struct Store {
   Combiner combiner = Combiner::sum;  // of an accumulating store: sum, prod, min or max
 };
 
+/// A hint without meaning: memory that is read soon. Asked for at each step of a reduction over
+/// tiles of rows, once a tile, with the unrolled axis at its first row; the index may lie outside
+/// of the buffer.
+struct Prefetch {
+  int32_t buffer = 0;
+  sym::Expr index;
+};
+
 struct Stage {
   std::vector<Axis> axes;
   std::vector<Axis> reduce_axes;
   std::vector<Reduction> reductions;
   std::vector<Store> body;
   std::vector<Store> after;
+  std::vector<Prefetch> prefetches;
 };
 
 struct Kernel {

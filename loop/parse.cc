@@ -335,6 +335,9 @@ void Parser::stage_item(Cursor& line) {
     stage.axes.push_back(axis(line));
   } else if (line.eat("reduce")) {
     stage.reduce_axes.push_back(axis(line));
+  } else if (line.eat("prefetch")) {
+    int32_t buffer = line.numbered('b');
+    stage.prefetches.push_back({buffer, index(line, line.bracketed())});
   } else if (line.eat("after")) {
     in_after_ = true;
   } else if (line.eat("}")) {

@@ -141,6 +141,9 @@ void Printer::stage(const Stage& stage) {
   for (const Axis& each : stage.axes) axis("axis", each, "    ");
   for (const Axis& each : stage.reduce_axes) axis("reduce", each, "    ");
   for (const Reduction& each : stage.reductions) reduction(each);
+  for (const Prefetch& each : stage.prefetches)
+    out_ +=
+        "    prefetch b" + std::to_string(each.buffer) + "[" + sym::to_string(each.index) + "]\n";
   for (const Store& each : stage.body) store(each);
   if (!stage.after.empty()) out_ += "  after\n";
   for (const Store& each : stage.after) store(each);

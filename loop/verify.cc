@@ -25,6 +25,7 @@ class Verifier {
   void axis(const Axis& axis, std::string_view what);
   void stage(const Stage& stage);
   void vector_axes(const Stage& stage);
+  void prefetch(const Prefetch& hint);
   void reduction(const Stage& stage, const Reduction& reduction);
   void define_locals(const Reduction& reduction);
   void store(const Stage& stage, const Store& store);
@@ -126,6 +127,7 @@ void Verifier::stage(const Stage& stage) {
   for (const Axis& each : stage.reduce_axes) axis(each, "reduce axis ");
   for (const Reduction& each : stage.reductions) reduction(stage, each);
   for (const Store& each : stage.body) store(stage, each);
+  for (const Prefetch& each : stage.prefetches) prefetch(each);
   scope_ = std::move(after_scope);
   // What stands after the loops is computed there: its lines are judged in that scope.
   order_.clear();
@@ -134,6 +136,13 @@ void Verifier::stage(const Stage& stage) {
   hazards(stage);
   scope_ = std::move(outside);
   if (!stage.axes.empty()) readable_ = std::move(readable_outside);
+}
+
+void Verifier::prefetch(const Prefetch& hint) {
+  bool known = hint.buffer >= 0 && static_cast<size_t>(hint.buffer) < kernel_.buffers.size();
+  require(known,
+          "a prefetch from buffer " + std::to_string(hint.buffer) + ", which does not exist");
+  index(hint.index, "a prefetch");
 }
 
 void Verifier::vector_axes(const Stage& stage) {

@@ -33,6 +33,31 @@ ir::Values write_body(Builder& b, const ir::Graph& body, const ir::Values& argum
   return results;
 }
 
+void check_body(const Call& c, const ir::Graph& body, const ir::Values& arguments) {
+  if (arguments.size() != body.inputs().size())
+    c.fail(fmt::format("@{} takes {} arguments, not {}", body.name(), body.inputs().size(),
+                       arguments.size()));
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const ir::Type& wanted = body.inputs()[i]->type;
+    const ir::Type& given = arguments[i]->type;
+    if (wanted.dtype != given.dtype || wanted.sizes.size() != given.sizes.size())
+      c.fail(fmt::format("@{} takes {} for '{}', not {}", body.name(), to_string(wanted),
+                         body.inputs()[i]->name, to_string(given)));
+  }
+}
+
+/// By input: the result of the body that is its gradient.
+std::vector<int64_t> kept_of(const Call& c, size_t results) {
+  std::vector<int64_t> kept = c.constants("kept");
+  const size_t inputs = c.values("inputs").size();
+  if (kept.size() != inputs)
+    c.fail(fmt::format("'kept' has {} numbers for {} inputs", kept.size(), inputs));
+  for (int64_t number : kept)
+    if (number < 0 || static_cast<size_t>(number) >= results)
+      c.fail(fmt::format("'kept' names result {} of {}", number, results));
+  return kept;
+}
+
 Gradients custom_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
   const ir::Graph* body = b.graph().module().find(c.string("body"));
   if (body == nullptr) c.fail("there is no graph @" + c.string("body"));
@@ -41,15 +66,13 @@ Gradients custom_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
     arguments.push_back((grads[i] ? grads[i] : zeros_like({b, c.result(i)})).value());
   const ir::Values& saved = c.values("saved");
   arguments.insert(arguments.end(), saved.begin(), saved.end());
-  if (arguments.size() != body->inputs().size())
-    c.fail(fmt::format("@{} takes {} arguments, not {}", body->name(), body->inputs().size(),
-                       arguments.size()));
+  check_body(c, *body, arguments);
   ir::Values results = write_body(b, *body, arguments);
   const ir::Values& inputs = c.values("inputs");
-  std::vector<int64_t> kept = c.constants("kept");
+  const std::vector<int64_t> kept = kept_of(c, results.size());
   Gradients gradients;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    ir::Value* grad = results.at(static_cast<size_t>(kept.at(i)));
+    ir::Value* grad = results[static_cast<size_t>(kept[i])];
     if (grad == nullptr || !is_float(inputs[i]->type.dtype)) continue;
     gradients.push_back({"inputs", sum_to({b, grad}, inputs[i]->type), static_cast<int32_t>(i)});
   }

@@ -64,6 +64,7 @@ std::vector<Family> all_families() {
       copy_family(),
       host_family(),
       custom_gradient_family(),
+      gradient_family(),
       factory_more_family(),
       diagonal_family(),
       join_family(),

@@ -82,5 +82,6 @@ Family pairs_family();
 Family blend_family();
 Family foreach_family();
 Family activation_more_family();
+Family gradient_family();
 
 }  // namespace tandem::ops

@@ -51,6 +51,13 @@ std::string contradiction(const ir::Graph& graph, const Node& node, Facts facts)
 
 }  // namespace
 
+ir::Node* first_write_back(const ir::Graph& graph) {
+  Node* first = nullptr;
+  for (Node* node = graph.last(); node != nullptr && node->op->mutates(); node = node->prev)
+    first = node;
+  return first;
+}
+
 std::vector<Diagnostic> check_facts(const ir::Graph& graph, Facts facts) {
   std::vector<Diagnostic> problems;
   for (const Node* node = graph.first(); node != nullptr; node = node->next) {

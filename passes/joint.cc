@@ -1,13 +1,11 @@
 // Reverse mode over the functional graph: backward nodes are appended behind the forward ones, in
-// reverse order of their forward nodes. A gradient that is absent is zero and is never
-// materialised; two contributions add.
+// reverse order of their forward nodes.
 #include <fmt/format.h>
 
-#include "base/check.h"
-#include "base/dense_map.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "passes/passes.h"
+#include "passes/reverse_mode.h"
 #include "passes/strides.h"
 
 namespace tandem::passes {
@@ -20,47 +18,32 @@ using ops::Tensor;
 class Joint {
  public:
   Joint(ir::Graph& graph, PassCtx& ctx)
-      : graph_(graph), ctx_(ctx), tail_(first_write_back(graph)), builder_(graph, tail_) {}
+      : graph_(graph),
+        ctx_(ctx),
+        tail_(first_write_back(graph)),
+        builder_(graph, tail_),
+        reverse_(builder_) {}
 
   void run() {
     std::vector<Node*> forward;
     for (Node* node = graph_.first(); node != tail_; node = node->next) forward.push_back(node);
-    find_needs(forward);
+    mark_inputs();
+    reverse_.find_needs(forward);
     seed();
     builder_.stamp().backward = true;
-    for (size_t i = forward.size(); i-- > 0;) visit(*forward[i]);
+    reverse_.visit(forward);
     add_gradients();
   }
 
  private:
-  static Node* first_write_back(const ir::Graph& graph) {
-    Node* tail = nullptr;
-    for (Node* node = graph.last(); node != nullptr && node->op->mutates(); node = node->prev)
-      tail = node;
-    return tail;
-  }
-
-  static bool differentiable(const Node& node) {
-    return !node.no_grad && ops::def_of(node).vjp != nullptr;
-  }
-
-  /// Values that an input with requires_grad reaches.
-  void find_needs(const std::vector<Node*>& forward) {
+  void mark_inputs() {
     for (const Value* input : graph_.inputs()) {
       if (input->requires_grad && !is_float(input->type.dtype))
         ctx_.diagnostics.add(fmt::format("input %{} is {}: only floats have gradients", input->name,
                                          to_string(input->type)));
-      needs_[input] = input->requires_grad;
+      if (input->requires_grad) reverse_.mark(input);
     }
     ctx_.diagnostics.finish();
-    for (const Node* node : forward) {
-      // A value written under no_grad keeps the history of what it replaced.
-      bool any = false;
-      ir::for_each_operand(node->args, [&](const Value* v) { any |= needs_.at(v); });
-      bool keeps_history = node->op->schema.name == "tandem::with_history";
-      if (!any || !(differentiable(*node) || keeps_history)) continue;
-      for (const Value* result : node->results) needs_[result] = is_float(result->type.dtype);
-    }
   }
 
   void seed() {
@@ -72,7 +55,8 @@ class Joint {
     size_t count = graph_.outputs().size();
     for (size_t i = 0; i < count; ++i) {
       Value* value = graph_.outputs()[i].value;
-      if (value != nullptr && needs_.at(value)) add_tangent(value, fmt::format("tangent{}", i));
+      if (value != nullptr && reverse_.needs(value))
+        add_tangent(value, fmt::format("tangent{}", i));
     }
     seed_mutated_inputs();
   }
@@ -83,7 +67,7 @@ class Joint {
     for (const Node* node = tail_; node != nullptr; node = node->next) {
       const Value* input = std::get<Value*>(node->args[0]);
       Value* value = std::get<Value*>(node->args[1]);
-      if (!node->no_grad && (needs_.at(value) || input->requires_grad))
+      if (!node->no_grad && (reverse_.needs(value) || input->requires_grad))
         add_tangent(value, "tangent_" + input->name);
     }
   }
@@ -92,7 +76,7 @@ class Joint {
     Value* tangent =
         graph_.add_input(graph_.free_input_name(name),
                          ir::Type::tensor(value->type.dtype, value->type.sizes), ir::Role::tangent);
-    accumulate(value, {builder_, tangent});
+    reverse_.accumulate(value, {builder_, tangent});
   }
 
   void seed_loss() {
@@ -100,57 +84,16 @@ class Joint {
     if (loss == nullptr || loss->type.numel() != sym::Expr(1))
       throw UserError("the first output must be a loss of one element" +
                       (loss == nullptr ? std::string() : ", not " + to_string(loss->type)));
-    if (!needs_.at(loss))
+    if (!reverse_.needs(loss))
       throw UserError("the loss does not depend on anything that requires a gradient");
-    accumulate(loss, ops::full(builder_, loss->type.sizes, 1, loss->type.dtype));
-  }
-
-  void accumulate(const Value* value, Tensor grad) {
-    TD_CHECK(grad.sizes() == value->type.sizes && grad.dtype() == value->type.dtype)
-        << "gradient " << to_string(grad.type()) << " of a value " << to_string(value->type);
-    Tensor& sum = grads_[value];
-    sum = sum ? sum + grad : grad;
-  }
-
-  void visit(const Node& node) {
-    const ops::OpDef& def = ops::def_of(node);
-    if (def.vjp == nullptr) return;
-    std::vector<Tensor> grads;
-    bool any = false;
-    for (const Value* result : node.results) {
-      grads.push_back(grads_.at(result));
-      any |= static_cast<bool>(grads.back());
-    }
-    bool wanted = false;
-    ir::for_each_operand(node.args, [&](const Value* v) { wanted |= needs_.at(v); });
-    if (!any || !wanted) return;
-    builder_.stamp().origin = node.origin;
-    builder_.stamp().origin.forward = node.id;
-    builder_.stamp().region = node.region;
-    for (const ops::Gradient& gradient : def.vjp(builder_, node.call(), grads))
-      pass_on(node, gradient);
-  }
-
-  void pass_on(const Node& node, const ops::Gradient& gradient) {
-    int number = node.op->schema.find(gradient.param);
-    TD_CHECK(number >= 0) << node.op->name() << " has no parameter " << gradient.param;
-    const ir::Arg& arg = node.args[static_cast<size_t>(number)];
-    const Value* operand = nullptr;
-    if (Value* const* one = std::get_if<Value*>(&arg)) operand = *one;
-    if (const ir::Values* many = std::get_if<ir::Values>(&arg))
-      operand = (*many)[static_cast<size_t>(gradient.element)];
-    if (operand == nullptr || !gradient.grad || !needs_.at(operand)) return;
-    TD_CHECK(gradient.grad.sizes() == operand->type.sizes)
-        << node.op->name() << ": gradient of " << gradient.param << " is "
-        << to_string(gradient.grad.type()) << ", the operand " << to_string(operand->type);
-    accumulate(operand, gradient.grad);
+    reverse_.accumulate(loss, ops::full(builder_, loss->type.sizes, 1, loss->type.dtype));
   }
 
   /// A gradient lies in memory as its input does.
   void add_gradients() {
     for (const Value* input : graph_.inputs()) {
       if (input->role == ir::Role::tangent || input->role == ir::Role::seed) continue;
-      Tensor grad = input->requires_grad ? grads_.at(input) : Tensor();
+      Tensor grad = input->requires_grad ? reverse_.gradient(input) : Tensor();
       graph_.add_output({grad ? grad.value() : nullptr, ir::OutputKind::gradient, input->name,
                          memory_order(input->type)});
     }
@@ -160,8 +103,7 @@ class Joint {
   PassCtx& ctx_;
   Node* tail_;
   ir::Builder builder_;
-  DenseMap<Value, char> needs_;
-  DenseMap<Value, Tensor> grads_;
+  ReverseMode reverse_;
 };
 
 }  // namespace

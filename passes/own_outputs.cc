@@ -32,9 +32,7 @@ bool has_order(const ir::Graph& graph) {
 }
 
 void own_outputs(ir::Graph& graph, PassCtx&) {
-  ir::Node* tail = nullptr;  // write-backs stay last
-  for (ir::Node* node = graph.last(); node != nullptr && node->op->mutates(); node = node->prev)
-    tail = node;
+  ir::Node* const tail = first_write_back(graph);
   std::set<const ir::Value*> given;
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const ir::Output output = graph.outputs()[i];

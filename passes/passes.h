@@ -15,6 +15,10 @@ inline constexpr Facts kCore = 1 << 4;            // every op has a lowering
 inline constexpr Facts kChosen = 1 << 5;          // outputs name what forward saves for backward
 inline constexpr Facts kSeparate = 1 << 6;  // backward reads nothing of forward but saved values
 
+/// The first of the nodes at the end that all write to inputs; null where there are none. What a
+/// pass adds stands before it.
+ir::Node* first_write_back(const ir::Graph& graph);
+
 /// Nodes that contradict the facts.
 std::vector<Diagnostic> check_facts(const ir::Graph& graph, Facts facts);
 
@@ -31,6 +35,9 @@ void decompose_composite(ir::Graph& graph, PassCtx& ctx);
 /// Numbers random ops and gives them the seed input: from here they are functions of (seed, stream,
 /// index).
 void rng(ir::Graph& graph, PassCtx& ctx);
+
+/// tandem::gradient nodes become the nodes that compute these gradients.
+void inner_gradients(ir::Graph& graph, PassCtx& ctx);
 
 /// Reverse mode: adds the backward nodes behind the forward ones. Option `seed`: "tangents"
 /// (default; one tangent input for each differentiable output, "tangent2", then one for each input

@@ -32,39 +32,29 @@ nb::list objects_of(const std::vector<Result>& results) {
   return objects;
 }
 
+template <typename Sequence>
+std::vector<Argument> borrowed_arguments(const Sequence& objects) {
+  std::vector<Argument> values;
+  values.reserve(nb::len(nb::handle(objects)));
+  for (nb::handle object : objects) values.push_back(borrowed_argument(object, values.size()));
+  return values;
+}
+
+GraphFunction::Forward run_forward(GraphFunction& function, const std::vector<Argument>& values) {
+  nb::gil_scoped_release release;
+  return function.forward(values);
+}
+
 /// (results, handle or None).
 nb::tuple forward(GraphFunction& function, nb::args arguments) {
-  std::vector<Argument> values;
-  values.reserve(arguments.size());
-  for (nb::handle object : arguments) values.push_back(borrowed_argument(object, values.size()));
-  GraphFunction::Forward made;
-  {
-    nb::gil_scoped_release release;
-    made = function.forward(values);
-  }
+  GraphFunction::Forward made = run_forward(function, borrowed_arguments(arguments));
   nb::object handle = made.saved ? nb::cast(std::move(made.saved)) : nb::none();
   return nb::make_tuple(objects_of(made.results), handle);
 }
 
 /// Results alone, of a function without a backward.
 nb::list call(GraphFunction& function, nb::args arguments) {
-  std::vector<Argument> values;
-  values.reserve(arguments.size());
-  for (nb::handle object : arguments) values.push_back(borrowed_argument(object, values.size()));
-  GraphFunction::Forward made;
-  {
-    nb::gil_scoped_release release;
-    made = function.forward(values);
-  }
-  return objects_of(made.results);
-}
-
-std::vector<Argument> borrowed_arguments(nb::handle sequence) {
-  std::vector<Argument> values;
-  values.reserve(nb::len(sequence));
-  for (nb::handle object : nb::borrow<nb::sequence>(sequence))
-    values.push_back(borrowed_argument(object, values.size()));
-  return values;
+  return objects_of(run_forward(function, borrowed_arguments(arguments)).results);
 }
 
 bool found(Overlap& overlap, nb::sequence arguments) {
@@ -76,12 +66,7 @@ bool found(Overlap& overlap, nb::sequence arguments) {
 nb::object run(GraphFunction& function, nb::sequence arguments, Overlap& overlap) {
   const std::vector<Argument> values = borrowed_arguments(arguments);
   if (overlap.found(values)) return nb::none();
-  GraphFunction::Forward made;
-  {
-    nb::gil_scoped_release release;
-    made = function.forward(values);
-  }
-  return objects_of(made.results);
+  return objects_of(run_forward(function, values).results);
 }
 
 std::vector<Array> arrays_of(nb::sequence tensors, std::string_view what) {
@@ -122,6 +107,13 @@ nb::list mutations(const GraphFunction& function) {
 }
 
 std::vector<bool> flags(const std::vector<char>& values) { return {values.begin(), values.end()}; }
+
+/// By name; the arrays are kept.
+void bind_constants(GraphFunction& function, nb::dict tensors) {
+  const runtime::ConstantValues values = constants_of(tensors);
+  nb::gil_scoped_release release;
+  function.bind_constants(values);
+}
 
 nb::dict times(GraphFunction& function) {
   nb::dict times;
@@ -204,7 +196,7 @@ void bind_function(nb::module_& m) {
   nb::class_<Overlap>(m, "Overlap")
       .def(nb::init<const std::vector<size_t>&>(), nb::arg("written"))
       .def("found", &found, nb::arg("arguments"));
-  nb::class_<GraphFunction>(m, "GraphFunction")
+  nb::class_<GraphFunction>(m, "GraphFunction", nb::is_weak_referenceable())
       .def("forward", &forward)
       .def("__call__", &call)
       .def("run", &run, nb::arg("arguments"), nb::arg("overlap"))
@@ -215,6 +207,8 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("has_gradient", [](const GraphFunction& f) { return flags(f.has_gradient()); })
       .def_prop_ro("mutations", &mutations)
       .def_prop_ro("borrowed_places", &borrowed_places)
+      .def_prop_ro("constants", &GraphFunction::constants)
+      .def("bind_constants", &bind_constants, nb::arg("values"))
       .def_prop_ro("times", &times)
       .def_prop_ro("forward_counts",
                    [](GraphFunction& f) { return counts_of(&f.forward_executable()); })

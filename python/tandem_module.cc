@@ -46,11 +46,7 @@ std::unique_ptr<driver::Executable> compile_text(const std::string& text,
 }
 
 void bind_constants(driver::Executable& executable, nb::dict arrays) {
-  runtime::ConstantValues values;
-  for (std::pair<nb::handle, nb::handle> entry : arrays) {
-    const std::string name = nb::cast<std::string>(entry.first);
-    values.insert_or_assign(name, array_of(entry.second, "constant '" + name + "'"));
-  }
+  const runtime::ConstantValues values = python::constants_of(arrays);
   nb::gil_scoped_release release;
   executable.bind_constants(values);
 }

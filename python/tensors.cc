@@ -3,6 +3,8 @@
 // half a microsecond for a capsule.
 #include "python/tensors.h"
 
+#include <nanobind/stl/string.h>
+
 #include <nanobind/ndarray.h>
 
 #include <array>
@@ -151,6 +153,15 @@ Array view_of(nb::handle tensor, size_t number) try {
 Array array_of(nb::handle tensor, std::string_view what) {
   return has_exchange(tensor) ? borrow(tensor, what, keeper(nb::borrow(tensor)))
                               : from_capsule(tensor, what);
+}
+
+runtime::ConstantValues constants_of(nb::dict tensors) {
+  runtime::ConstantValues values;
+  for (std::pair<nb::handle, nb::handle> entry : tensors) {
+    const std::string name = nb::cast<std::string>(entry.first);
+    values.insert_or_assign(name, array_of(entry.second, "constant '" + name + "'"));
+  }
+  return values;
 }
 
 runtime::Argument argument_of(nb::handle object, size_t number) {

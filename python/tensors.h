@@ -23,6 +23,9 @@ runtime::Array view_of(nb::handle tensor, size_t number);
 /// As view_of; the array keeps the tensor alive.
 runtime::Array array_of(nb::handle tensor, std::string_view what);
 
+/// Tensors by name, each as by array_of.
+runtime::ConstantValues constants_of(nb::dict tensors);
+
 /// A tensor, int or float.
 runtime::Argument argument_of(nb::handle object, size_t number);
 

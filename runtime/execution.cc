@@ -432,7 +432,11 @@ void Execution::run_host(const HostState& state) const {
   std::vector<Array> results;
   for (const View& view : state.args) arguments.push_back(array_at(view));
   for (const View& view : state.results) results.push_back(array_at(view));
-  loaded_.host_functions_.at(state.call->function)(arguments, state.sizes, results);
+  const size_t number = state.call->function;
+  if (number >= loaded_.host_functions_.size())
+    throw UserError("host function " + std::to_string(number) + " is called, and " +
+                    std::to_string(loaded_.host_functions_.size()) + " were given");
+  loaded_.host_functions_[number](arguments, state.sizes, results);
 }
 
 void Execution::run_steps(std::byte* scratch) {

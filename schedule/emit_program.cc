@@ -480,12 +480,14 @@ class Emitter {
   // -----------------------------------------------------------------------------------
 
   abi::TensorRef whole(const Value* value) {
-    Home home = plan_.homes.at(value);
-    ir::Sizes strides =
-        home.item == nullptr ? input_strides(value) : home.item->slots[home.slot].strides;
     uint32_t number = buffer_of(value);
     touch(number);
-    return {number, codes(value->type.sizes), codes(strides), code(0)};
+    return {number, codes(value->type.sizes), codes(strides_of(value)), code(0)};
+  }
+
+  ir::Sizes strides_of(const Value* value) {
+    Home home = plan_.homes.at(value);
+    return home.item == nullptr ? input_strides(value) : home.item->slots[home.slot].strides;
   }
 
   /// A scalar input handed on, or the size that a saved_size output names.
@@ -500,6 +502,7 @@ class Emitter {
     else
       out.scalar = {{SizeInstruction::Op::slot, slots_.at("scalar$" + out.name)}};
     program().outputs.push_back(std::move(out));
+    out_.output_strides.emplace_back();
   }
 
   /// The dimensions of a permuted result back in their places.
@@ -528,6 +531,7 @@ class Emitter {
         out.input = input_number_.at(output.value);
       }
       program().outputs.push_back(std::move(out));
+      out_.output_strides.push_back(strides_of(output.value));
     }
   }
 

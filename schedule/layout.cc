@@ -7,9 +7,11 @@
 // must stay contiguous is tied to the other side. Its minimum cut moves the fewest bytes.
 //
 // Contiguous stay: inputs and results of the graph (their signature says how they lie), what is
-// written back, results of scans, scatters and products. What the library reads as a view without
-// strides (an image flattened for a product) is copied for it. Between cuts of equal weight the one
-// with the fewest values channels-last is taken, so graphs without convolutions are all contiguous.
+// written back, results of scans, scatters and products. What forward saves for backward may lie
+// either way: backward is scheduled afterwards, with these inputs as they lie. What the library
+// reads as a view without strides (an image flattened for a product) is copied for it. Between cuts
+// of equal weight the one with the fewest values channels-last is taken, so graphs without
+// convolutions are all contiguous.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -143,7 +145,8 @@ class Layouts {
 
   void pin_signature() {
     for (const ir::Output& output : plan_.graph->outputs())
-      if (output.value != nullptr) pin(output.value, "it is a result of the graph");
+      if (output.value != nullptr && output.kind != ir::OutputKind::saved)
+        pin(output.value, "it is a result of the graph");
     for (const ir::Node* node = plan_.graph->first(); node != nullptr; node = node->next)
       if (node->op->mutates())
         pin(std::get<Value*>(node->args[1]), "it is written back to an input");

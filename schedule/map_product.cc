@@ -38,6 +38,8 @@ struct Product {
   size_t right = 1;
 };
 
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 bool walks(Val value, Expr axis) {
   std::vector<Val> roots{value};
   for (Val part : loop::reachable(roots))
@@ -109,11 +111,18 @@ bool is_heavy(Val value) {
   return value->opcode == loop::Opcode::philox || loop::is_transcendental(value->opcode);
 }
 
-bool has_heavy_epilogue(const Stage& stage) {
+template <class Predicate>
+bool any_in_epilogue(const Stage& stage, Predicate predicate) {
   std::vector<Val> roots;
   for (const loop::Store& store : stage.after) roots.push_back(store.value);
   std::vector<Val> scalars = loop::reachable(roots);
-  return std::any_of(scalars.begin(), scalars.end(), is_heavy);
+  return std::any_of(scalars.begin(), scalars.end(), predicate);
+}
+
+bool has_heavy_epilogue(const Stage& stage) { return any_in_epilogue(stage, is_heavy); }
+
+bool draws_random(const Stage& stage) {
+  return any_in_epilogue(stage, [](Val v) { return v->opcode == loop::Opcode::philox; });
 }
 
 Expr length_of(const Stage& stage) {
@@ -129,6 +138,36 @@ void choose_tile(Blocks& blocks, const Target& target, int64_t width, int64_t by
   int one = static_cast<int>(target.vector_bytes / bytes);
   blocks.lanes = width <= one ? one : 2 * one;
   blocks.tile_rows = std::max(1, registers / std::max(1, blocks.lanes / one));
+}
+
+/// Whether the right factor comes from beyond the second-level cache.
+bool is_streamed(const Kernel& kernel, const Product& product, const Target& target) {
+  const Stage& stage = kernel.stages[0];
+  std::optional<int64_t> width = kernel.outer[product.columns].extent.constant();
+  std::optional<int64_t> length = length_of(stage).constant();
+  int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
+  return width && length && *width * *length * bytes > target.l2_bytes;
+}
+
+/// The same number of blocks, of about equal size: a task with a few rows would copy all of its
+/// columns for them.
+int64_t even_rows(int64_t height, int64_t rows, int64_t tile_rows) {
+  if (height == INT64_MAX) return rows;
+  int64_t even = ceil_div(height, ceil_div(height, rows));
+  return ceil_div(even, tile_rows) * tile_rows;
+}
+
+/// Columns are cut first, down to one panel, because each is copied once for all rows of a task.
+void cut_until_enough(Blocks& blocks, int64_t height, int64_t width, int64_t others,
+                      int64_t fewest_columns) {
+  auto is_enough = [&] {
+    int64_t down = height == INT64_MAX ? kEnoughTasks : ceil_div(height, blocks.rows);
+    int64_t across = width == INT64_MAX ? 1 : ceil_div(width, blocks.columns);
+    return others * down * across >= kEnoughTasks;
+  };
+  while (blocks.columns / 2 >= fewest_columns && !is_enough()) blocks.columns /= 2;
+  blocks.columns -= blocks.columns % blocks.lanes;
+  while (blocks.rows > kSmallestBlock && !is_enough()) blocks.rows /= 2;
 }
 
 Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target& target) {
@@ -147,13 +186,10 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target&
   for (size_t i = 0; i < kernel.outer.size(); ++i)
     if (i != product.rows && i != product.columns)
       others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(kEnoughTasks));
-  auto tasks = [&](int64_t rows) {
-    int64_t down = height == INT64_MAX ? kEnoughTasks : (height + rows - 1) / rows;
-    int64_t across = width == INT64_MAX ? 1 : (width + blocks.columns - 1) / blocks.columns;
-    return others * down * across;
-  };
   blocks.rows = kMostRows;
-  while (blocks.rows > kSmallestBlock && tasks(blocks.rows) < kEnoughTasks) blocks.rows /= 2;
+  int64_t fewest_columns = draws_random(stage) ? kRandomBlock : blocks.lanes;
+  cut_until_enough(blocks, height, width, others, fewest_columns);
+  blocks.rows = even_rows(height, blocks.rows, blocks.tile_rows);
   return blocks;
 }
 
@@ -181,11 +217,13 @@ class ProductMapper {
     Tiles tiles = cut();
     std::vector<Stage> stages;
     std::vector<Val>& inputs = stage_.reductions[0].inputs;
+    const Val right_value = inputs[1 - block_.left];
     inputs = {left(inputs[block_.left], stages), right(inputs[1 - block_.left], tiles, stages)};
     substitute_axes(kernel_, stage_, {{columns_.index, column_at(tiles)}});
     rows_.kind = AxisKind::unroll;
     rows_.lanes = blocks_.tile_rows;
     stage_.axes = {tiles.number, tiles.position, rows_};
+    if (block_.is_streamed) ask_ahead(right_value, tiles);
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
     return stages;
@@ -273,7 +311,7 @@ class ProductMapper {
     bool crosses =
         !reduced.empty() && runs_along(value, stage_.reduce_axes.back().index, columns_.index);
     stage.axes = std::move(reduced);
-    stage.axes.insert(stage.axes.begin(), tiles.number);
+    stage.axes.insert(crosses ? stage.axes.begin() : stage.axes.end(), tiles.number);
     stage.axes.push_back(tiles.position);
     if (!crosses) return stage;
     std::swap(stage.axes.back(), stage.axes[stage.axes.size() - 2]);
@@ -281,6 +319,39 @@ class ProductMapper {
     stage.axes.back().kind = AxisKind::unroll;
     stage.axes.back().lanes = target_.lanes();
     return stage;
+  }
+
+  /// While a task computes, it asks for the columns of the next one, so that copying them does not
+  /// wait for memory. The tiles of rows and panels are numbered, and each step of each sum asks for
+  /// the next few elements: step s of `steps` for the element at share s / steps of the block.
+  void ask_ahead(Val value, const Tiles& tiles) {
+    std::optional<int64_t> width = width_.constant();
+    std::optional<int64_t> height = height_.constant();
+    std::optional<int64_t> length = length_of(stage_).constant();
+    int64_t row_tiles = height.value_or(0) / blocks_.tile_rows;
+    if (!is_plain_load(value) || !width || row_tiles == 0 || !length) return;
+    bool crosses = runs_along(value, stage_.reduce_axes.back().index, columns_.index);
+    if (!crosses && !runs_along(value, columns_.index, columns_.index)) return;
+    int64_t tile_count = ceil_div(*width, blocks_.lanes) * row_tiles;
+    Expr tile = tiles.number.index * row_tiles + sym::floor_div(rows_.index, blocks_.tile_rows);
+    Expr step = tile * *length + linear(stage_.reduce_axes);
+    Expr element = sym::floor_div(step * *width, tile_count);
+    Expr inner = crosses ? *length : *width;
+    Expr along = sym::mod(element, inner);
+    Expr across = sym::floor_div(element, inner);
+    sym::Substitution map = at_position(stage_.reduce_axes, crosses ? along : across);
+    map.emplace_back(columns_.index, *width + (crosses ? across : along));
+    stage_.prefetches.push_back({value->slot, sym::substitute(value->index, map)});
+  }
+
+  /// The inverse of `linear`.
+  static sym::Substitution at_position(const std::vector<Axis>& axes, Expr position) {
+    sym::Substitution map;
+    for (size_t i = axes.size(); i-- > 0;) {
+      map.emplace_back(axes[i].index, i == 0 ? position : sym::mod(position, axes[i].extent));
+      position = sym::floor_div(position, axes[i].extent);
+    }
+    return map;
   }
 
   // --- the left factor: as it is, or computed once a task
@@ -354,6 +425,7 @@ bool map_product(Kernel& kernel, const Target& target) {
   block.left = product->left;
   block.width = sym::min(kernel.outer[product->columns].extent, blocks.columns);
   block.height = sym::min(kernel.outer[product->rows].extent, blocks.rows);
+  block.is_streamed = is_streamed(kernel, *product, target);
   block.rows = take_block(kernel, product->rows, blocks.rows, {&stage});
   block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
   for (Axis& axis : kernel.outer) axis.kind = AxisKind::task;

@@ -25,9 +25,10 @@ using Kind = ops::Definition::Kind;
 /// Items one value reaches without passing memory; only "none, one, several" matters.
 struct Reach {
   std::set<uint32_t> items;
-  bool repeated = false;   // a window or product reads elements many times
-  bool broadcast = false;  // read at more places than it has elements
-  int depth = 0;           // longest chain of inlined nodes below it
+  bool repeated = false;    // a window or product reads elements many times
+  bool multiplied = false;  // a product does: each task computes what it reads
+  bool broadcast = false;   // read at more places than it has elements
+  int depth = 0;            // longest chain of inlined nodes below it
 };
 
 constexpr int kMaxInlineDepth = 48;
@@ -142,7 +143,7 @@ class Realizer {
     item.definition = def;
     for (const Value* result : node.results) add_slot(item, result);
     bool repeats = def.kind == Kind::reduce && def.full_sizes.empty();
-    propagate(node, {{item.id}, repeats, false, 0});
+    propagate(node, {{item.id}, repeats, repeats && def.combiner == loop::Combiner::dot, false, 0});
   }
 
   Reach& reach(const Value* value) { return reach_[value]; }
@@ -154,6 +155,7 @@ class Realizer {
       Reach& to = reach(operand);
       to.items.insert(from.items.begin(), from.items.end());
       to.repeated |= from.repeated;
+      to.multiplied |= from.multiplied;
       bool reduces = lowering_.definition(&node).kind != Kind::map;
       to.broadcast |= from.broadcast ||
                       (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
@@ -174,7 +176,7 @@ class Realizer {
     item.result = result->index;
     item.definition = lowering_.definition(&node);
     add_slot(item, result);
-    propagate(node, {{item.id}, false, false, 0});
+    propagate(node, {{item.id}, false, false, false, 0});
   }
 
   std::string why_realize(const Node& node, const Value* result) {
@@ -188,6 +190,7 @@ class Realizer {
     bool dear = weight.transcendental || (weight.divides && result->type.numel() != Expr(1));
     if (to.broadcast && dear) return "it is read at many places";
     bool costly = weight.transcendental || weight.full_operands > 1;
+    if (to.multiplied && weight.operands > 1) return "a product reads it many times";
     if (to.repeated && !node.op->is_view())
       return costly ? "a window or product reads it many times" : "";
     if (to.items.size() > 1 && costly) return "several kernels or stages read it";

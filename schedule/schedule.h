@@ -61,6 +61,8 @@ struct ProductBlock {
   sym::Expr height;  // of rows and columns, at most
   sym::Expr width;
   size_t left = 0;  // which input of the dot walks the rows
+  /// Blocks of columns follow each other, and the right factor is read from beyond the cache.
+  bool is_streamed = false;
 };
 /// What such a stage becomes inside a kernel of several: copies of its factors, register tiles.
 std::vector<loop::Stage> map_product_stage(loop::Kernel& kernel, loop::Stage& stage,
@@ -72,6 +74,7 @@ struct Scheduled {
       kernels;  // mapped, canonical, distinct; in the order of Program::kernels
   std::vector<loop::Kernel> setup_kernels;  // of Program::setup
   std::vector<Note> notes;
+  std::vector<ir::Sizes> output_strides;  // in the order of Program::outputs; empty for scalars
 };
 
 /// All of it, with the graph `<name>.setup` of the module as Program::setup. Throws Unsupported

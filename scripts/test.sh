@@ -34,6 +34,7 @@ step "format" scripts/format.sh --check
 step "release build" build release
 step "release suites and source checks" suites release
 step "python" python_tests
+step "wheel" scripts/check_wheel.sh
 step "sanitizer build" build dev
 step "sanitizer suites" suites dev -LE tools
 step "thread sanitizer build" build tsan

@@ -29,7 +29,7 @@ class Rematerializer {
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const ir::Output& output = graph_.outputs()[i];
       if (output.kind == ir::OutputKind::gradient && output.value != nullptr)
-        graph_.set_output(i, available(output.value, first_write_back()));
+        graph_.set_output(i, available(output.value, first_write_back(graph_)));
     }
     return copies_made_;
   }
@@ -85,13 +85,6 @@ class Rematerializer {
     for (size_t i = 0; i < node.results.size(); ++i)
       if (!saved_.at(node.results[i])) copies_[node.results[i]] = made->results[i];
     ++copies_made_;
-  }
-
-  Node* first_write_back() const {
-    Node* tail = nullptr;
-    for (Node* node = graph_.last(); node != nullptr && node->op->mutates(); node = node->prev)
-      tail = node;
-    return tail;
   }
 
   ir::Graph& graph_;

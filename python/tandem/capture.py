@@ -12,6 +12,7 @@ import contextlib
 
 import torch
 from torch import fx
+from torch._dynamo.utils import get_static_address_type
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses.fake_tensor import (
@@ -23,19 +24,23 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tandem._tandem import Unsupported
+from tandem.gradients import autograd_grad
 from tandem.higher_order import HANDLERS, Bodies
 
 
 class Captured:
-    """An ATen graph: `graph_module`, the fakes of its inputs, which of them require grad, and
-    `lifted`, the tensors that the graph holds itself and that follow the inputs at every call."""
+    """An ATen graph: `graph_module`, the fakes of its inputs, which of them require grad, `weights`,
+    the numbers of those that are parameters or buffers of a module, and `lifted`, the tensors that the graph holds itself and that follow the inputs at every call."""
 
-    def __init__(self, graph_module, fakes, requires_grad, lifted, dialect, bodies=None):
+    def __init__(
+        self, graph_module, fakes, requires_grad, lifted, dialect, bodies=None, weights=()
+    ):
         self.graph_module = graph_module
         self.fakes = fakes
         self.requires_grad = requires_grad
         self.lifted = lifted
         self.bodies = bodies or Bodies()
+        self.weights = weights
         self.dialect = dialect
 
 
@@ -71,6 +76,8 @@ class _Interpreter(fx.Interpreter):
         if target is torch.amp.autocast_mode._exit_autocast:
             args[0].__exit__(None, None, None)
             return None
+        if target is torch.autograd.grad:
+            return autograd_grad(*args, **kwargs)
         if getattr(target, "__name__", "") == "_get_data_attr":
             return args[0].detach()
         handler = HANDLERS.get(getattr(target, "__name__", ""))
@@ -144,6 +151,7 @@ def capture(module, examples):
     fakes = [_fake_of(mode, context, value) for value in inputs]
     # Read now: tracing an in-place op may set it.
     requires_grad = [isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes]
+    weights = {i for i, value in enumerate(examples) if get_static_address_type(value) is not None}
     for dialect, pre_dispatch in (("pre", True), ("post", False)):
         bodies = Bodies()
         try:
@@ -153,7 +161,7 @@ def capture(module, examples):
         leaks = _leaks(traced)
         if not leaks:
             held = list(attributes.values())
-            return Captured(traced, fakes, requires_grad, held, dialect, bodies)
+            return Captured(traced, fakes, requires_grad, held, dialect, bodies, weights)
     where = leaks[0].meta.get("stack_trace") or ""
     raise Unsupported(
         "torch.make_fx cannot follow this program: a value that depends on its inputs became a "

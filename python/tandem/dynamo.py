@@ -1,4 +1,5 @@
-"""The backend of `torch.compile(model, backend="tandem")`: Dynamo's graph in, a callable out."""
+"""The backend of `torch.compile(model, backend="tandem")`: Dynamo's graph in, a callable
+out."""
 
 import time
 import warnings
@@ -22,7 +23,7 @@ torch._dynamo.config.allow_rnn = True
 
 
 def backend(module, examples, *, options=None, mode=None, **_):
-    """Called by Dynamo for every graph; torch finds it by its entry point `tandem`."""
+    """Called by Dynamo for every graph."""
     del mode
     chosen = Options.of(options)
     _connect()
@@ -41,7 +42,7 @@ def compile_graph(module, examples, options):
             raise
         reason = str(error)
     add(EagerReport(reason))
-    _warn_once(f"a whole graph runs in torch, because Tandem does not compile it: {reason}")
+    _warn(f"a whole graph runs in torch, because Tandem does not compile it: {reason}")
     return module.forward
 
 
@@ -52,9 +53,9 @@ def _compile_graph(module, examples, options):
     encoded, native = _compile_as_general_as_possible(captured, options, times)
     if encoded.host:
         names = ", ".join(dict.fromkeys(host.name for host in encoded.host))
-        _warn_once(f"operators that run in torch, because Tandem does not have them: {names}")
+        _warn(f"operators that run in torch, because Tandem does not have them: {names}")
     compiled = Compiled(native, encoded, module.forward)
-    add(GraphReport(encoded, native, times | native.times, captured.dialect, native.has_backward))
+    add(GraphReport(compiled, times | native.times, captured.dialect))
     return compiled.callable()
 
 
@@ -91,12 +92,17 @@ def _attempts(captured):
 def _compile(captured, options, times, floats_known, sizes):
     started = time.perf_counter()
     use_host = options.on_unsupported == "eager"
+    differentiate = torch.is_grad_enabled() and any(captured.requires_grad)
+    freeze = options.freeze and not differentiate
     numbers = {symbol: sympy.Integer(size.node.hint) for symbol, size in sizes.items()}
-    encoded = encode(captured, not torch.is_grad_enabled(), use_host, floats_known, numbers)
+    encoded = encode(
+        captured, not torch.is_grad_enabled(), use_host, floats_known, numbers, freeze
+    )
     times["encode"] = 1e3 * (time.perf_counter() - started)
     native = _tandem.compile_function(
         encoded.text,
-        differentiate=torch.is_grad_enabled() and any(captured.requires_grad),
+        differentiate=differentiate,
+        freeze=freeze,
         partition=options.memory_budget,
         report=options.report,
         host_functions=[f for host in encoded.host for f in (host.forward, host.backward)],
@@ -104,7 +110,8 @@ def _compile(captured, options, times, floats_known, sizes):
     return encoded, native
 
 
-def _warn_once(text):
+def _warn(text):
+    """Python's filters show a text once for a place."""
     warnings.warn(f"tandem: {text}", UserWarning, stacklevel=2)
 
 

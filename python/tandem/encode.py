@@ -13,8 +13,6 @@ from torch import fx
 
 from tandem._tandem import Unsupported, UserError, ops
 from tandem.capture import Captured
-from tandem.higher_order import CUSTOM_GRADIENT
-from tandem.host import HostOp
 from tandem.fakes import (
     dtype_name,
     dtype_text,
@@ -26,8 +24,12 @@ from tandem.fakes import (
     place_text,
     storage_of,
 )
+from tandem.gradients import GRADIENT
+from tandem.higher_order import CUSTOM_GRADIENT
+from tandem.host import HostOp
 from tandem.scalars import READS_OF_NUMBERS, Scalars
 from tandem.sizes import Sizes, narrowed
+
 
 @dataclasses.dataclass
 class Result:
@@ -48,10 +50,9 @@ class Result:
 class Encoded:
     text: str
     results: list  # of Result
-    fresh: int  # results of the program
     inputs: int  # of the graph, without `lifted`
     arguments: list  # numbers of those, and of `lifted` behind them, that the program takes
-    shared: list  # groups of inputs that share memory, by number
+    names: list  # of the arguments, as the program calls them
     ops: dict  # overload -> count
     lifted: list  # tensors that the graph holds itself
     symbols: dict  # sympy symbol -> function of the inputs that gives its value
@@ -64,13 +65,17 @@ class _ReadsBroken(Exception):
 
 
 class Encoder:
-    """Writes one graph. `training`: inputs that require grad are marked."""
+    """Writes one graph."""
 
-    def __init__(self, captured, no_grad, known, use_host, floats_known=False, numbers=None):
+    def __init__(
+        self, captured, no_grad, known, use_host, floats_known=False, numbers=None, freeze=False
+    ):
         self.name = "g"
         self._module = captured.graph_module
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
+        self._weights = captured.weights
+        self._freeze = freeze
         self._no_grad = no_grad
         self._sizes = Sizes(numbers)
         self._names = {}
@@ -111,10 +116,9 @@ class Encoder:
         return Encoded(
             self._text(),
             self._results,
-            len(self._fresh),
             self._examples,
             [held - 1 - number if number < 0 else number for number in self._arguments],
-            [group for group in self._storages.values() if len(group) > 1],
+            [text[1 : text.index(":")] for text in self._inputs],
             self._ops,
             self._lifted,
             self._symbol_readers(),
@@ -170,6 +174,8 @@ class Encoder:
         if isinstance(value, torch.Tensor):
             self._names[node] = name
             grad = " {input grad}" if self._requires_grad[number] else ""
+            if self._freeze and number in self._weights:
+                grad = f' {{param "{name}"}}'
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
             self._storages.setdefault(storage_of(value), []).append(number)
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
@@ -240,6 +246,8 @@ class Encoder:
             raise Unsupported(f"[{name}] gives a number")
         if target is CUSTOM_GRADIENT:
             self._custom_gradient(node)
+        elif target is GRADIENT:
+            self._gradient(node)
         elif name in self._known:
             self._line(node, name, value)
         elif self._use_host:
@@ -305,6 +313,11 @@ class Encoder:
         kept = [i for i, value in enumerate(inputs) if is_tensor(value)]
         results = self._result_names(node, node.meta["val"])
         self._add_line(results, f'tandem.custom_gradient({lists}, {kept}, "{name}")', node)
+
+    def _gradient(self, node):
+        lists = ", ".join(self._argument(values) for values in node.args)
+        results = self._result_names(node, node.meta["val"])
+        self._add_line(results, f"tandem.gradient({lists})", node)
 
     # --- operators that run in torch
 
@@ -564,8 +577,13 @@ def known_operators():
 _KNOWN = frozenset(known_operators())
 
 
-def encode(captured, no_grad, use_host=False, floats_known=False, numbers=None):
+def encode(
+    captured, no_grad, use_host=False, floats_known=False, numbers=None, freeze=False
+):
     """`use_host`: operators that Tandem does not have become host nodes; else Unsupported names
     them all. `floats_known`: floats that operators read become part of the program; Dynamo guards
-    them. `numbers`: of symbols that do as well; the caller guards them."""
-    return Encoder(captured, no_grad, _KNOWN, use_host, floats_known, numbers).encode()
+    them. `numbers`: of symbols that do as well; the caller guards them. `freeze`: weights are
+    marked."""
+    return Encoder(
+        captured, no_grad, _KNOWN, use_host, floats_known, numbers, freeze
+    ).encode()

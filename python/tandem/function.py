@@ -8,12 +8,9 @@ import torch
 
 from tandem import _tandem
 
-_seed = torch.empty((), dtype=torch.int64)
-
-
 def _draw_seed():
     """One number of torch's generator a call, so that manual_seed makes runs repeatable."""
-    return _seed.random_().item()
+    return torch.empty((), dtype=torch.int64).random_().item()
 
 
 def _taker(numbers):
@@ -23,13 +20,43 @@ def _taker(numbers):
     return operator.itemgetter(*numbers) if numbers else lambda values: ()
 
 
+def _state(tensor):
+    """Changes when somebody writes to the tensor or puts another in its place."""
+    return id(tensor), 0 if tensor.is_inference() else tensor._version
+
+
+class Frozen:
+    """The constants of a program among the inputs of its graph. `others`: numbers of the inputs
+    that are arguments."""
+
+    def __init__(self, native, encoded):
+        constants = set(native.constants)
+        named = list(zip(encoded.names, encoded.arguments, strict=True))
+        self._native = native
+        self._names = [name for name, _ in named if name in constants]
+        self._take = _taker([number for name, number in named if name in constants])
+        self.others = [number for name, number in named if name not in constants]
+        self._bound = None
+        self._held = None  # so that no other tensor gets their identity
+
+    def update(self, inputs):
+        """Binds the constants that changed since the last call."""
+        tensors = self._take(inputs)
+        states = [_state(tensor) for tensor in tensors]
+        if states == self._bound:
+            return
+        self._native.bind_constants(dict(zip(self._names, map(torch.Tensor.detach, tensors))))
+        self._held = tensors
+        self._bound = states
+
+
 class Compiled:
     """`native` with its border. `fallback(*args)` runs the graph in torch: for calls whose tensors
     overlap in a way that the program does not expect."""
 
     def __init__(self, native, encoded, fallback):
-        self._native = native
-        self._encoded = encoded
+        self.native = native
+        self.encoded = encoded
         self._fallback = fallback
         self._written = [number for number, _ in native.mutations]
         self._dirty = [number for number, tangent in native.mutations if tangent]
@@ -37,7 +64,8 @@ class Compiled:
         self._readers = encoded.readers
         self._sizes = encoded.symbols
         self._function = _autograd_function(self) if native.has_backward else None
-        numbers = encoded.arguments
+        self._frozen = Frozen(native, encoded) if native.constants else None
+        numbers = self._frozen.others if self._frozen else encoded.arguments
         own = not encoded.lifted and not encoded.readers
         self._takes_all = own and numbers == list(range(encoded.inputs))
         self._take = _taker(numbers)
@@ -49,29 +77,31 @@ class Compiled:
         """What is called with Dynamo's arguments."""
         only_fresh = all(
             result.kind == "fresh" and result.number == i
-            for i, result in enumerate(self._encoded.results)
+            for i, result in enumerate(self.encoded.results)
         )
         plain = only_fresh and self._function is None and self._takes_all and not self._written
-        if plain and not self._native.takes_seed:
-            return self._native.__call__
+        if plain and not self.native.takes_seed:
+            return self.native.__call__
         return self._call
 
     def _call(self, *args):
         everything = args + self._lifted
         if self._readers:
             everything += tuple([read(args) for read in self._readers])
+        if self._frozen:
+            self._frozen.update(everything)
         values = args if self._takes_all else self._take(everything)
         if self._function is not None:
             fresh = None if self._is_odd(values) else self._function.apply(*values)
         else:
-            seed = (_draw_seed(),) if self._native.takes_seed else ()
-            fresh = self._native.run(values + seed, self._overlap)
+            seed = (_draw_seed(),) if self.native.takes_seed else ()
+            fresh = self.native.run(values + seed, self._overlap)
             if fresh is not None and self._written:
                 torch.autograd.graph.increment_version(self._take_written(values))
         if fresh is None:
             self.eager_calls += 1
             return self._fallback(*args)
-        return [self._result(result, fresh, everything) for result in self._encoded.results]
+        return [self._result(result, fresh, everything) for result in self.encoded.results]
 
     def _is_odd(self, values):
         """Nobody guards these: an input that is written shares memory with another one (of a call
@@ -106,7 +136,7 @@ class Compiled:
 
 
 def _autograd_function(compiled):
-    native = compiled._native
+    native = compiled.native
     has_tangent = native.has_tangent
     dirty = [number for number, tangent in native.mutations if tangent]
     clean = [number for number, tangent in native.mutations if not tangent]

@@ -2,30 +2,41 @@
 
 import collections
 import dataclasses
+import weakref
 
 _reports = []
 
 
-@dataclasses.dataclass
 class GraphReport:
-    encoded: object
-    native: object
-    times: dict
-    dialect: str
-    training: bool
+    """One compiled graph. It keeps no tensor and no program alive: what grows with calls is read
+    while the callable lives, and stays as it was read last."""
+
+    def __init__(self, compiled, times, dialect):
+        encoded, native = compiled.encoded, compiled.native
+        self._compiled = weakref.ref(compiled)
+        self._native = weakref.ref(native)
+        self._facts = {
+            "training": native.has_backward,
+            "dialect": dialect,
+            "ops": dict(sorted(encoded.ops.items())),
+            "fallbacks": dict(collections.Counter(host.name for host in encoded.host)),
+            "milliseconds": {name: round(value, 3) for name, value in times.items()},
+            "text": encoded.text,
+            "kernels": native.forward_report + native.backward_report,
+        }
+        self._read()
+
+    def _read(self):
+        compiled, native = self._compiled(), self._native()
+        if native is not None:
+            self._facts["forward"] = native.forward_counts
+            self._facts["backward"] = native.backward_counts
+        if compiled is not None:
+            self._facts["calls in torch"] = compiled.eager_calls
 
     def as_dict(self):
-        forward, backward = self.native.forward_counts, self.native.backward_counts
-        return {
-            "training": self.training,
-            "dialect": self.dialect,
-            "ops": dict(sorted(self.encoded.ops.items())),
-            "forward": forward,
-            "backward": backward,
-            "fallbacks": dict(collections.Counter(host.name for host in self.encoded.host)),
-            "milliseconds": {name: round(value, 3) for name, value in self.times.items()},
-            "text": self.encoded.text,
-        }
+        self._read()
+        return dict(self._facts)
 
 
 @dataclasses.dataclass
@@ -58,6 +69,11 @@ class Report(dict):
                         f"{counts['library_calls']} library calls, "
                         f"{counts['arena_bytes'] / 2**20:.1f} MiB of temporaries"
                     )
+            if graph["calls in torch"]:
+                lines.append(
+                    f"  {graph['calls in torch']} calls ran in torch: an input that is written "
+                    "overlaps another one, or is a view with a history"
+                )
             for name, count in graph["fallbacks"].items():
                 lines.append(f"  runs in torch: {name} ({count} times)")
             times = graph["milliseconds"].items()

@@ -3,6 +3,7 @@ results and every gradient, at all the ways a convolution can be called, and the
 number of threads. Inputs and outputs keep eager's strides."""
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -294,3 +295,25 @@ def test_same_bits_at_any_number_of_threads():
         tandem.set_threads(before)
     for run in runs[1:]:
         assert all(torch.equal(a, b) for a, b in zip(run, runs[0]))
+
+
+def test_saved_activations_stay_channels_last():
+    """Between the two programs of a partition only what the caller sees is reordered."""
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(8, 16, 3, padding=1), torch.nn.BatchNorm2d(16), torch.nn.ReLU(),
+        torch.nn.Conv2d(16, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 4, 3),
+    )
+    tandem.reset_report()
+    torch._dynamo.reset()
+    options = {"report": True, "on_unsupported": "error"}
+    compiled = torch.compile(net, backend=tandem.backend, options=options)
+    x = torch.randn(4, 8, 20, 20)
+    gradients = []
+    for call in (net, compiled):
+        net.zero_grad()
+        call(x).square().sum().backward()
+        gradients.append([p.grad.clone() for p in net.parameters()])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-3, atol=1e-3)
+    report = tandem.report()["graphs"][0]["kernels"]
+    reordered = set(re.findall(r"note %(\w+): contiguous, reordered", report))
+    assert reordered == {"a2", "tangent0"}

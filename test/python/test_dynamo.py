@@ -276,7 +276,7 @@ def test_what_cannot_be_compiled_is_refused_by_name():
 
 
 def test_unknown_options_are_listed():
-    with pytest.raises(Exception, match="unknown option 'speed'.*freeze"):
+    with pytest.raises(Exception, match="unknown option 'speed'.*memory_budget"):
         compile_with(lambda x: x * 2, speed=9)(torch.zeros(2))
     with pytest.raises(Exception, match="one of"):
         compile_with(lambda x: x * 2, on_unsupported="ignore")(torch.zeros(2))
@@ -310,3 +310,43 @@ def test_report_prints_and_is_a_dict():
     report = tandem.report()
     assert report["graphs"][0]["ops"] == {"aten.mul.Tensor": 1, "aten.sum": 1}
     assert "graph 0: inference, 2 ops" in str(report)
+
+
+def test_frozen_weights_are_constants_until_somebody_writes_them():
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(),
+        torch.nn.Linear(8 * 36, 5),
+    ).eval()
+    model[1].running_mean.normal_()
+    compiled = compile_with(model, freeze=True, report=True)
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+        kernels = tandem.report()["graphs"][-1]["kernels"]
+        assert "setup" in kernels, "batch norm is folded once"
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+        model[4].bias = torch.nn.Parameter(torch.ones(5))
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+        model.load_state_dict({name: value / 2 for name, value in model.state_dict().items()})
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    compiled(x).sum().backward()
+    assert model[0].weight.grad is not None, "a graph with gradients is not frozen"
+
+
+def test_frozen_buffers_that_the_graph_writes_stay_inputs():
+    class Count(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+            self.register_buffer("scale", torch.full((4,), 3.0))
+
+        def forward(self, x):
+            self.calls.add_(1)
+            return x * self.scale + self.calls
+
+    model = Count()
+    compiled = compile_with(model, freeze=True)
+    for call in range(1, 4):
+        torch.testing.assert_close(compiled(torch.ones(4)), torch.full((4,), 3.0 + call))
+    assert model.calls == 3

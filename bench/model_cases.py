@@ -1,0 +1,74 @@
+"""Full-size models with random weights, and inputs for one step. Dropout is off: contenders draw
+different numbers. Needs transformers."""
+
+import torch
+import transformers
+
+transformers.logging.set_verbosity_error()
+LENGTH = 128
+
+
+def _tokens(vocabulary):
+    return {"input_ids": torch.randint(0, vocabulary, (1, LENGTH))}
+
+
+def _images(count):
+    return {"pixel_values": torch.randn(count, 3, 224, 224)}
+
+
+def _bert():
+    config = transformers.BertConfig(attention_probs_dropout_prob=0, hidden_dropout_prob=0)
+    return transformers.BertModel(config), _tokens(config.vocab_size)
+
+
+def _gpt2():
+    config = transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False)
+    return transformers.GPT2LMHeadModel(config), _tokens(config.vocab_size)
+
+
+def _vit():
+    config = transformers.ViTConfig(attention_probs_dropout_prob=0, hidden_dropout_prob=0)
+    return transformers.ViTModel(config), _images(1)
+
+
+def _llama():
+    config = transformers.LlamaConfig(
+        hidden_size=1024,
+        num_hidden_layers=8,
+        num_attention_heads=16,
+        intermediate_size=2816,
+        use_cache=False,
+    )
+    return transformers.LlamaForCausalLM(config), _tokens(config.vocab_size)
+
+
+def _resnet50():
+    return transformers.ResNetForImageClassification(transformers.ResNetConfig()), _images(2)
+
+
+def _mobilenet_v2():
+    model = transformers.MobileNetV2ForImageClassification(transformers.MobileNetV2Config())
+    return model, _images(4)
+
+
+CASES = {
+    "bert-base, 1x128": _bert,
+    "gpt2, 1x128": _gpt2,
+    "vit-base, 1": _vit,
+    "llama, 8 layers, 1x128": _llama,
+    "resnet50, 2": _resnet50,
+    "mobilenet_v2, 4": _mobilenet_v2,
+}
+
+
+def make(name):
+    """(model, inputs by name), the same in every process."""
+    torch.manual_seed(0)
+    model, inputs = CASES[name]()
+    return model, inputs
+
+
+def first_tensor(output):
+    """What a step reads of a model's output."""
+    values = output.to_tuple() if hasattr(output, "to_tuple") else output
+    return next(value for value in values if isinstance(value, torch.Tensor))

@@ -1,0 +1,215 @@
+"""One model in one process: contenders take turns; one JSON line on standard output.
+
+`model_worker.py steps NAME infer|train [DTYPE]`  milliseconds of a step of each contender
+`model_worker.py cold NAME`                        Tandem's first training step, taken apart
+`model_worker.py peak NAME CONTENDER`              MiB of a training step above the built model
+"""
+
+import json
+import resource
+import sys
+import tempfile
+import time
+import warnings
+
+import measure
+import model_cases
+import tandem
+import torch
+
+ROUNDS = 9
+STRICT = {"on_unsupported": "error"}
+
+
+def tandem_of(model, **options):
+    return torch.compile(model, backend=tandem.backend, options=STRICT | options)
+
+
+def onnx_file(model, inputs, folder):
+    path = f"{folder}/model.onnx"
+
+    class Plain(torch.nn.Module):
+        def forward(self, value):
+            return model_cases.first_tensor(model(value))
+
+    torch.onnx.export(Plain().eval(), tuple(inputs.values()), path, dynamo=True, verbose=False)
+    return path
+
+
+def onnx_runtime(model, inputs, folder):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = measure.THREADS
+    session = onnxruntime.InferenceSession(onnx_file(model, inputs, folder), options)
+    name = session.get_inputs()[0].name
+    arrays = {name: next(iter(inputs.values())).numpy()}
+    return lambda: torch.from_numpy(session.run(None, arrays)[0])
+
+
+def openvino(model, inputs, folder):
+    import openvino as ov
+
+    converted = ov.convert_model(onnx_file(model, inputs, folder))
+    settings = {"INFERENCE_NUM_THREADS": measure.THREADS, "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = ov.Core().compile_model(converted, "CPU", settings)
+    array = next(iter(inputs.values())).numpy()
+    return lambda: torch.from_numpy(compiled([array])[0])
+
+
+def inference(model, inputs, dtype):
+    model.eval()
+
+    def call(compiled):
+        def step():
+            with torch.no_grad():
+                return model_cases.first_tensor(compiled(**inputs))
+
+        return step
+
+    steps = {
+        "eager": lambda: call(model),
+        "inductor": lambda: call(torch.compile(model)),
+        "tandem": lambda: call(tandem_of(model)),
+        "tandem, frozen": lambda: call(tandem_of(model, freeze=True)),
+    }
+    if dtype == torch.float32:
+        steps["onnx runtime"] = lambda: onnx_runtime(model, inputs, folder.name)
+        steps["openvino"] = lambda: openvino(model, inputs, folder.name)
+    folder = tempfile.TemporaryDirectory()
+    return steps
+
+
+def training(model, inputs, _):
+    model.train()
+
+    def call(compiled):
+        def step():
+            model.zero_grad(set_to_none=True)
+            loss = model_cases.first_tensor(compiled(**inputs)).float().square().mean()
+            loss.backward()
+            return loss.detach()
+
+        return step
+
+    return {
+        "eager": lambda: call(model),
+        "inductor": lambda: call(torch.compile(model)),
+        "tandem": lambda: call(tandem_of(model)),
+    }
+
+
+def cast(inputs, dtype):
+    return {
+        name: value.to(dtype) if value.is_floating_point() else value
+        for name, value in inputs.items()
+    }
+
+
+def difference(value, expected):
+    scale = expected.float().abs().max().item() or 1.0
+    return (value.float() - expected.float()).abs().max().item() / scale
+
+
+def run_steps(name, kind, dtype):
+    model, inputs = model_cases.make(name)
+    dtype = getattr(torch, dtype)
+    model, inputs = model.to(dtype), cast(inputs, dtype)
+    makers = (inference if kind == "infer" else training)(model, inputs, dtype)
+    steps, first, failures, values = {}, {}, {}, {}
+    for contender, make in makers.items():
+        torch._dynamo.reset()
+        start = time.perf_counter()
+        try:
+            step = make()
+            values[contender] = step()
+        except Exception as error:  # a peer that does not take the model is left out
+            failures[contender] = f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"
+            continue
+        first[contender] = time.perf_counter() - start
+        steps[contender] = step
+    medians, best = measure.alternate(steps, ROUNDS, slot_ms=1.0)
+    return {
+        "ms": medians,
+        "best_ms": best,
+        "first_s": first,
+        "failures": failures,
+        "differs": {c: difference(v, values["eager"]) for c, v in values.items()},
+    }
+
+
+def run_cold(name):
+    """Tandem's own part: all but Dynamo and the capture by torch."""
+    model, inputs = model_cases.make(name)
+    model.train()
+    returned = []
+
+    def backend(graph, examples):
+        compiled = tandem.backend(graph, examples, options=STRICT)
+        returned.append(time.perf_counter())
+        return compiled
+
+    compiled = torch.compile(model, backend=backend)
+
+    def run(function):
+        start = time.perf_counter()
+        model.zero_grad(set_to_none=True)
+        model_cases.first_tensor(function(**inputs)).square().mean().backward()
+        return start, time.perf_counter()
+
+    start, end = run(compiled)
+    second_start, second_end = run(compiled)
+    second = second_end - second_start
+    stages = {}
+    for graph in tandem.report()["graphs"]:
+        for stage, value in graph["milliseconds"].items():
+            stages[stage] = stages.get(stage, 0) + value
+    own = sum(value for stage, value in stages.items() if stage != "capture") / 1e3
+    return {
+        "whole_s": end - start - second,
+        "own_s": own + max(0, end - returned[-1] - second),
+        "stages_ms": stages,
+    }
+
+
+def run_peak(name, contender):
+    model, inputs = model_cases.make(name)
+    makers = training(model, inputs, None)
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the high-water mark starts here
+    before = resident()
+    step = makers[contender]()
+    for _ in range(3):
+        step()
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    step()
+    return {"peak_MiB": peak() - before}
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+def peak():
+    with open("/proc/self/status") as file:
+        line = next(line for line in file if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def main():
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(measure.THREADS)
+    what, name, *rest = sys.argv[1:]
+    if what == "steps":
+        result = run_steps(name, rest[0], rest[1] if len(rest) > 1 else "float32")
+    elif what == "cold":
+        result = run_cold(name)
+    else:
+        result = run_peak(name, rest[0])
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

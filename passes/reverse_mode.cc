@@ -1,0 +1,75 @@
+// Each node's rule is asked in reverse order, with the gradients of its results; what it gives is
+// added to the gradients of its operands. Nodes outside of history have no rule to ask.
+#include "passes/reverse_mode.h"
+
+#include "base/check.h"
+
+namespace tandem::passes {
+
+using ir::Node;
+using ir::Value;
+using ops::Tensor;
+
+namespace {
+
+bool differentiable(const Node& node) { return !node.no_grad && ops::def_of(node).vjp != nullptr; }
+
+}  // namespace
+
+void ReverseMode::find_needs(const std::vector<Node*>& nodes) {
+  for (const Node* node : nodes) {
+    // A value written under no_grad keeps the history of what it replaced.
+    bool any = false;
+    ir::for_each_operand(node->args, [&](const Value* v) { any |= needs_.at(v); });
+    bool keeps_history = node->op->schema.name == "tandem::with_history";
+    if (!any || !(differentiable(*node) || keeps_history)) continue;
+    for (const Value* result : node->results) needs_[result] = is_float(result->type.dtype);
+  }
+}
+
+void ReverseMode::visit(const std::vector<Node*>& nodes) {
+  for (size_t i = nodes.size(); i-- > 0;) visit(*nodes[i]);
+}
+
+void ReverseMode::accumulate(const Value* value, Tensor grad) {
+  TD_CHECK(grad.sizes() == value->type.sizes && grad.dtype() == value->type.dtype)
+      << "gradient " << to_string(grad.type()) << " of a value " << to_string(value->type);
+  Tensor& sum = grads_[value];
+  sum = sum ? sum + grad : grad;
+}
+
+void ReverseMode::visit(const Node& node) {
+  const ops::OpDef& def = ops::def_of(node);
+  if (def.vjp == nullptr) return;
+  std::vector<Tensor> grads;
+  bool any = false;
+  for (const Value* result : node.results) {
+    grads.push_back(grads_.at(result));
+    any |= static_cast<bool>(grads.back());
+  }
+  bool wanted = false;
+  ir::for_each_operand(node.args, [&](const Value* v) { wanted |= needs_.at(v); });
+  if (!any || !wanted) return;
+  builder_.stamp().origin = node.origin;
+  builder_.stamp().origin.forward = node.id;
+  builder_.stamp().region = node.region;
+  for (const ops::Gradient& gradient : def.vjp(builder_, node.call(), grads))
+    pass_on(node, gradient);
+}
+
+void ReverseMode::pass_on(const Node& node, const ops::Gradient& gradient) {
+  int number = node.op->schema.find(gradient.param);
+  TD_CHECK(number >= 0) << node.op->name() << " has no parameter " << gradient.param;
+  const ir::Arg& arg = node.args[static_cast<size_t>(number)];
+  const Value* operand = nullptr;
+  if (Value* const* one = std::get_if<Value*>(&arg)) operand = *one;
+  if (const ir::Values* many = std::get_if<ir::Values>(&arg))
+    operand = (*many)[static_cast<size_t>(gradient.element)];
+  if (operand == nullptr || !gradient.grad || !needs_.at(operand)) return;
+  TD_CHECK(gradient.grad.sizes() == operand->type.sizes)
+      << node.op->name() << ": gradient of " << gradient.param << " is "
+      << to_string(gradient.grad.type()) << ", the operand " << to_string(operand->type);
+  accumulate(operand, gradient.grad);
+}
+
+}  // namespace tandem::passes
