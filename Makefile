@@ -4,7 +4,7 @@ export TANDEM_VENV ?= $(CURDIR)/.venv
 CMAKE_BUILD := cmake --build -j $(JOBS) --preset
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test check bench opdb format lint clean help deps dev
+.PHONY: build demo test check bench opdb models format lint clean help deps dev
 
 help:    ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+: +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,9 @@ bench: build ## beside PyTorch and XLA: build/bench.json, docs/performance.md (1
 
 opdb: build ## every operator of PyTorch's op_db against eager: build/opdb.json, docs/opdb.md (10 minutes)
 	@scripts/opdb.sh
+
+models: build ## real models through torch.compile against eager: build/models.json, docs/models.md (15 minutes; INDUCTOR=1: and beside Inductor)
+	@scripts/models.sh $(if $(INDUCTOR),--inductor)
 
 format: ## rewrites the C++ sources in place
 	@scripts/format.sh

@@ -87,7 +87,7 @@ const OpDef kNonzero{
           return map_definition(c, [&lowering, c](size_t, const Index& index) {
             Element x = operand(lowering, c, "self", index, c.type("self").dtype);
             int32_t error = lowering.error("[" + c.string("op") + "] an integer is divided by 0");
-            return x.pool().check(not_equal(x, x.number(0)).value(), x.value(), error);
+            return lowering.check(not_equal(x, x.number(0)).value(), x.value(), error);
           });
         },
     .no_grad = "integers have no gradient",

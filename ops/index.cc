@@ -45,7 +45,7 @@ Checked read_index(Lowering& lowering, const ir::Value* indices, const Index& at
 loop::Val checked_index(Lowering& lowering, const ir::Value* indices, const Index& at, Expr extent,
                         std::string_view op) {
   Checked index = read_index(lowering, indices, at, extent, op);
-  return lowering.scalars().check(index.inside, index.value, index.error);
+  return lowering.check(index.inside, index.value, index.error);
 }
 /// Element of `tensor` at `at`, with dimension dim replaced by the index read at `read`.
 loop::Val element_at(Lowering& lowering, const Call& c, std::string_view tensor, Index at,
@@ -176,7 +176,7 @@ loop::Val indexed(Lowering& lowering, const Call& c, Index at, const Index& read
   const Sizes& sizes = c.type("self").sizes;
   if (sizes.empty()) {  // nothing to address, but a wrong index is still an error
     Checked index = read_index(lowering, c.value("index"), read, 1, c.op().schema.full_name());
-    return lowering.scalars().check(index.inside, lowering.load(c.value("self"), {}), index.error);
+    return lowering.check(index.inside, lowering.load(c.value("self"), {}), index.error);
   }
   at.resize(sizes.size());
   return element_at(lowering, c, "self", at, indexed_dim(c), "index", read);

@@ -72,7 +72,7 @@ loop::Val wrapped(Lowering& lowering, const ir::Value* index, const Index& at, E
                   pool.binary(Opcode::lt, value, pool.index(extent)));
   std::string text = fmt::format("[{}] index out of range: an index is not in [-{}, {})", op,
                                  sym::to_string(extent), sym::to_string(extent));
-  return pool.check(inside, value, lowering.error(text));
+  return lowering.check(inside, value, lowering.error(text));
 }
 
 loop::Val element(Lowering& lowering, const Call& c, const Plan& plan, const Index& index) {

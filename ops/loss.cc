@@ -169,7 +169,7 @@ const OpDef kProbability{
             Element fits = both(x >= 0, x <= 1);
             int32_t error = lowering.error(
                 "[aten::binary_cross_entropy] all elements of self should be between 0 and 1");
-            return x.pool().check(fits.value(), x.value(), error);
+            return lowering.check(fits.value(), x.value(), error);
           });
         },
     .vjp = [](Builder&, const Call&, Grads g) -> Gradients { return {{"self", g[0]}}; },
@@ -249,7 +249,7 @@ Definition pick_lower(Lowering& lowering, const Call& c) {
     int32_t error =
         lowering.error("[aten::nll_loss] Target is out of bounds: a class must be in [0, " +
                        sym::to_string(classes) + ") or " + ir::to_string(c.arg("ignore_index")));
-    loop::Val checked = pool.check(either(inside, ignored).value(), target.value(), error);
+    loop::Val checked = lowering.check(either(inside, ignored).value(), target.value(), error);
     Element read = both(inside, ignored.apply(Opcode::logical_not));
     Index at = index;
     at.insert(at.begin() + dim, pool.as_index(checked, classes));

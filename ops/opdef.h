@@ -68,6 +68,11 @@ class Lowering {
   virtual loop::Val launch_number(int64_t number) = 0;
   /// Number of a check with that error text.
   virtual int32_t error(const std::string& text) = 0;
+  /// `value`; where `holds` is false the kernel fails with that error. Where the reader masks the
+  /// place out (beside a padded tensor, behind the end of a reduction) nothing is checked.
+  virtual loop::Val check(loop::Val holds, loop::Val value, int32_t error) {
+    return scalars().check(holds, value, error);
+  }
 };
 
 using LowerRule = Definition (*)(Lowering&, const ir::Call&);

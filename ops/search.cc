@@ -77,7 +77,7 @@ struct Search {
           pool.binary(Opcode::bit_and, pool.binary(Opcode::ge, place, pool.integer(DType::i64, 0)),
                       pool.binary(Opcode::lt, place, pool.index(length)));
       std::string text = fmt::format("[{}] sorter index out of range", c.op().schema.full_name());
-      index.back() = pool.as_index(pool.check(inside, place, lowering.error(text)), length);
+      index.back() = pool.as_index(lowering.check(inside, place, lowering.error(text)), length);
     }
     loop::Val found = lowering.load(c.value("sorted_sequence"), index, mask.value());
     return {pool, pool.cast(found, dtype)};

@@ -85,6 +85,15 @@ Val GraphLowering::load(const ir::Value* value, const ops::Index& index, Val mas
   return result;
 }
 
+Val GraphLowering::check(Val holds, Val value, int32_t error) {
+  loop::ScalarPool& pool = scalars();
+  if (mask_ != nullptr) {
+    Val hidden = pool.unary(loop::Opcode::logical_not, mask_);
+    holds = pool.binary(loop::Opcode::bit_or, hidden, holds);
+  }
+  return pool.check(holds, value, error);
+}
+
 Val GraphLowering::scalar(const ir::Arg& arg, DType dtype) {
   loop::ScalarPool& pool = scalars();
   if (const double* number = std::get_if<double>(&arg)) return pool.constant(dtype, *number);

@@ -47,6 +47,7 @@ class GraphLowering final : public ops::Lowering {
   loop::Val scalar(const ir::Arg& arg, DType dtype) override;
   loop::Val launch_number(int64_t number) override { return sink_->launch_number(number); }
   int32_t error(const std::string& text) override { return sink_->error(text); }
+  loop::Val check(loop::Val holds, loop::Val value, int32_t error) override;
 
   /// The op's loops, made once per node.
   const ops::Definition& definition(const ir::Node* node);

@@ -4,6 +4,7 @@
 #   install-deps.sh --python   and the Python environment of the tests (.venv, or $TANDEM_VENV),
 #                              and the digits that the examples read (build/data/digits.npz)
 #   install-deps.sh --bench    and what the benchmarks compare with
+#   install-deps.sh --models   and what `make models` takes its models from
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 PACKAGES=(
@@ -78,7 +79,8 @@ for argument in "$@"; do
   case "$argument" in
     --python) requirements+=(scripts/requirements-test.txt) ;;
     --bench) requirements+=(scripts/requirements-test.txt scripts/requirements-bench.txt) ;;
-    *) fail "unknown option $argument (known: --python, --bench)" ;;
+    --models) requirements+=(scripts/requirements-test.txt scripts/requirements-models.txt) ;;
+    *) fail "unknown option $argument (known: --python, --bench, --models)" ;;
   esac
 done
 install_packages

@@ -22,11 +22,13 @@ __all__ = [
 ]
 
 
-def backend(module, examples, **keywords):
-    """For `torch.compile(model, backend="tandem")`; see tandem.options.Options."""
+def __getattr__(name):
+    """`tandem.backend`, for torch.compile: only who asks for it imports Dynamo."""
+    if name != "backend":
+        raise AttributeError(f"module 'tandem' has no attribute '{name}'")
     from tandem import dynamo
 
-    return dynamo.backend(module, examples, **keywords)
+    return dynamo.backend
 
 
 def report():

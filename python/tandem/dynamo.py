@@ -1,14 +1,15 @@
 """The backend of `torch.compile(model, backend="tandem")`: Dynamo's graph in, a callable
 out."""
 
-import contextlib
 import functools
 import os
 import threading
 import time
 import warnings
 
+import sympy
 import torch
+import torch._dynamo
 
 from tandem import _tandem
 from tandem._tandem import Unsupported, UserError
@@ -19,8 +20,12 @@ from tandem.encode import encode
 from tandem.function import Compiled
 from tandem.options import Options
 from tandem.reports import ChainReport, EagerReport, GraphReport, add
-from tandem.sizes import is_symbolic
+from tandem.sizes import is_symbolic, sizes_by_symbol, specialize, tie_sizes
 from tandem.verify import Verified
+
+# Else Dynamo breaks the graph around nn.LSTM, nn.GRU and nn.RNN, and no backend sees them. It reads
+# this before it calls a backend for the first time: so here, where a program names this one.
+torch._dynamo.config.allow_rnn = True
 
 
 def backend(module, examples, *, options=None, mode=None, **_):
@@ -92,19 +97,43 @@ def _compile_chain(captured, options, times):
 
 
 def _compile_as_general_as_possible(captured, options, times):
-    if is_symbolic(captured):
-        with contextlib.suppress(UserError):
-            return _compile_program(captured, options, times, specialize=False)
-    return _compile_program(captured, options, times, specialize=True)
+    for floats_known, sizes in _attempts(captured):
+        try:
+            result = _compile_program(captured, options, times, floats_known, sizes)
+        except UserError as error:
+            problem = error
+        else:
+            specialize(sizes.values())
+            return result
+    raise problem
 
 
-def _compile_program(captured, options, times, specialize):
+def _attempts(captured):
+    """Which floats and sizes are numbers of the program, fewest first; Dynamo guards them. After
+    none: floats; and one size, as the length of a recurrent network must be; and all sizes that
+    stand in equations and cannot be made equal to others; and all of them."""
+    symbolic = is_symbolic(captured)
+    if symbolic:
+        yield False, {}
+    yield True, {}
+    if not symbolic:
+        return
+    sizes = sizes_by_symbol(captured.fakes)
+    for symbol in sizes:
+        yield True, {symbol: sizes[symbol]}
+    tie_sizes(captured.fakes)
+    yield True, {}
+    yield True, sizes
+
+
+def _compile_program(captured, options, times, floats_known, sizes):
     started = time.perf_counter()
     use_host = options.on_unsupported == "eager"
     differentiate = not captured.no_grad and any(captured.requires_grad)
     freeze = options.freeze and not differentiate
     compile_body = functools.partial(_compile_body, options)
-    encoded = encode(captured, use_host, specialize, compile_body, freeze)
+    numbers = {symbol: sympy.Integer(size.node.hint) for symbol, size in sizes.items()}
+    encoded = encode(captured, use_host, floats_known, numbers, compile_body, freeze)
     times["encode"] = 1e3 * (time.perf_counter() - started)
     native = _tandem.compile_function(
         encoded.text,

@@ -32,8 +32,8 @@ from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
 from tandem.host import HostControl, HostOp
-from tandem.scalars import Scalars
-from tandem.sizes import Sizes, symbol_name, symbol_range, symbol_readers, tie_sizes
+from tandem.scalars import READS_OF_NUMBERS, Scalars
+from tandem.sizes import Sizes, symbol_name, symbol_range, symbol_readers
 
 
 class _ReadsBroken(Exception):
@@ -44,7 +44,14 @@ class Encoder:
     """Writes one graph."""
 
     def __init__(
-        self, captured, known, use_host, specialize=False, compile_body=None, freeze=False
+        self,
+        captured,
+        known,
+        use_host,
+        floats_known=False,
+        numbers=None,
+        compile_body=None,
+        freeze=False,
     ):
         self.name = "g"
         self._module = captured.graph_module
@@ -52,7 +59,7 @@ class Encoder:
         self._requires_grad = list(captured.requires_grad)
         self._weights = captured.weights if freeze else ()
         self._no_grad = captured.no_grad
-        self._sizes = Sizes()
+        self._sizes = Sizes(numbers)
         self._names = {}
         self._lines = []
         self._inputs = []
@@ -66,7 +73,7 @@ class Encoder:
         self._examples = len(captured.fakes) - len(captured.lifted)
         self._known = known  # names of operators
         self._use_host = use_host
-        self._specialize = specialize
+        self._floats_known = floats_known
         self._host = []
         self._places = {}  # of placeholders among the inputs
         self._broken = set()  # nodes that are in the problems, or read one that is
@@ -200,7 +207,7 @@ class Encoder:
         name = str(target).removesuffix(".default")
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
-        if name in _CHECKS_OF_SIZES:
+        if name in _CHECKS_OF_SIZES or name in _QUESTIONS_OF_SIZES:
             return
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             if is_float(node) and self._scalars.note(node):
@@ -406,7 +413,7 @@ class Encoder:
 
     def _float(self, node):
         """An input of the program that holds a computed float."""
-        if self._specialize:
+        if self._floats_known:
             return self._argument(float(node.meta["val"]))  # asking guards it
         number = self._scalars.take(node)
         if number is None:
@@ -533,7 +540,7 @@ class Encoder:
 
 def is_number_in_tensor(node, value):
     is_scalar = isinstance(value, torch.Tensor) and value.dim() == 0
-    reads = all(user.target is torch.ops.aten.item.default for user in node.users)
+    reads = all(user.target in READS_OF_NUMBERS for user in node.users)
     return is_scalar and value.dtype == torch.float64 and bool(node.users) and reads
 
 
@@ -547,6 +554,15 @@ _CHECKS_OF_SIZES = {
 }
 
 
+# What these give is written as an expression where it is read.
+_QUESTIONS_OF_SIZES = {
+    "aten.sym_size.int",
+    "aten.sym_stride.int",
+    "aten.sym_numel",
+    "aten.sym_storage_offset",
+}
+
+
 def known_operators():
     """Names of the operators that the compiler has, derived forms included."""
     return {name for op in ops() for name in (op.name, *op.variants)}
@@ -555,11 +571,13 @@ def known_operators():
 _KNOWN = frozenset(known_operators())
 
 
-def encode(captured, use_host=False, specialize=False, compile_body=None, freeze=False):
+def encode(
+    captured, use_host=False, floats_known=False, numbers=None, compile_body=None, freeze=False
+):
     """`use_host`: operators that Tandem does not have become host nodes; else Unsupported names
-    them all. `specialize`: floats, and sizes that torch found to be tied to others, become part of
-    the program; Dynamo guards them, and compiles again for others. `compile_body`: as
+    them all. `floats_known`: floats that operators read become part of the program; Dynamo guards
+    them. `numbers`: of symbols that do as well; the caller guards them. `compile_body`: as
     Control.compile takes it. `freeze`: weights are marked."""
-    if specialize:
-        tie_sizes(captured.fakes)
-    return Encoder(captured, _KNOWN, use_host, specialize, compile_body, freeze).encode()
+    return Encoder(
+        captured, _KNOWN, use_host, floats_known, numbers, compile_body, freeze
+    ).encode()

@@ -8,6 +8,7 @@ import operator
 
 import torch
 
+_FUNCTIONS = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
 _FORMS = {
     operator.neg: "(-{})",
     operator.pos: "{}",
@@ -16,9 +17,15 @@ _FORMS = {
     operator.mul: "({} * {})",
     operator.truediv: "({} / {})",
     operator.pow: "({} ** {})",
-    math.sqrt: "sqrt({})",
     torch.sym_float: "float({})",
 }
+for _name in _FUNCTIONS:
+    _FORMS[getattr(math, _name)] = f"math.{_name}({{}})"
+    _FORMS[getattr(torch, f"_sym_{_name}")] = f"math.{_name}({{}})"
+
+
+# The second is the first after dispatch.
+READS_OF_NUMBERS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
 
 
 class Scalars:
@@ -32,7 +39,7 @@ class Scalars:
 
     def note(self, node):
         """False where the node is nothing that can be computed before the call."""
-        if node.target is torch.ops.aten.item.default:
+        if node.target in READS_OF_NUMBERS:
             number = self._places.get(node.args[0])
             text = None if number is None else f"i[{number}].item()"
         else:
@@ -63,5 +70,5 @@ class Scalars:
         if node not in self._taken:
             self._taken[node] = len(self.readers)
             code = f"lambda i: {self._texts[node]}"
-            self.readers.append(eval(code, {"sqrt": math.sqrt, "float": float}))  # noqa: S307
+            self.readers.append(eval(code, {"math": math, "float": float}))  # noqa: S307
         return self._taken[node]

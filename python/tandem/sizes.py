@@ -11,17 +11,19 @@ _FAR = 2**60
 
 
 class Sizes:
-    """Symbolic integers as text, and as functions of the arguments."""
+    """Symbolic integers as text, and as functions of the arguments. `numbers`: symbols that are
+    known."""
 
-    def __init__(self):
+    def __init__(self, numbers=None):
         self.symbols = {}
+        self._numbers = numbers or {}
 
     def text(self, value):
         if isinstance(value, torch.SymInt):
             node = value.node
             if node.is_constant():
                 return str(int(value))
-            return self._print(node.expr)
+            return self._print(node.expr.xreplace(self._numbers))
         return str(int(value))
 
     def _print(self, expr):
@@ -100,7 +102,8 @@ def symbol_range(fakes, symbol):
     lowest = -_FAR if is_unbacked else 0
     low = int(known.lower) if known.lower.is_Integer else lowest
     high = int(known.upper) if known.upper.is_Integer else _FAR
-    return max(low, lowest), "inf" if high >= _FAR else high
+    low, high = narrowed(symbol, environment.guards, max(low, lowest), high)
+    return low, "inf" if high >= _FAR else high
 
 
 def symbol_readers(fakes):
@@ -139,6 +142,23 @@ def is_symbolic(captured):
     return False
 
 
+def sizes_by_symbol(fakes):
+    """Sizes of tensors and integers that are a symbol with a known value, by symbol, in order."""
+    sizes = {}
+    for fake in fakes:
+        for size in fake.shape if isinstance(fake, torch.Tensor) else (fake,):
+            is_symbol = isinstance(size, torch.SymInt) and size.node.expr.is_Symbol
+            if is_symbol and size.node.has_hint():
+                sizes.setdefault(size.node.expr, size)
+    return sizes
+
+
+def specialize(sizes):
+    """They stay as they are in this program: asking installs the guard."""
+    for size in sizes:
+        int(size)
+
+
 def tie_sizes(fakes):
     """Torch keeps equations between sizes (`s0*s1 == s2*s3`) as guards. Ours are expressions only,
     so the symbols of such an equation are made equal pairwise, by their present values, or numbers
@@ -147,11 +167,7 @@ def tie_sizes(fakes):
     if not environments or environments[0] is None:
         return
     environment = environments[0]
-    sizes = {}
-    for fake in fakes:
-        for size in fake.shape if isinstance(fake, torch.Tensor) else ():
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol and size.node.has_hint():
-                sizes.setdefault(size.node.expr, size)
+    sizes = sizes_by_symbol(fakes)
     deferred = environment.deferred_runtime_asserts.values()
     asserted = [each.expr for group in deferred for each in group]
     for expr in [guard.expr for guard in environment.guards] + asserted:
@@ -176,3 +192,35 @@ def _tie(symbols, sizes, equation):
             bool(sizes[symbol] == sizes[twins[0]])
         elif not plain or not equation.rhs.is_Symbol:
             int(sizes[symbol])
+
+
+def narrowed(symbol, guards, low, high):
+    """The range of a symbol, as far as equations of torch say more than its bounds do: an average
+    over ceil(s0 / 320) places that is one element wide is a guard, and says that s0 <= 320."""
+    for guard in guards:
+        equation = guard.expr
+        if type(equation).__name__ == "Equality" and equation.rhs.is_Integer:
+            found = _solution(equation.lhs, int(equation.rhs), int(equation.rhs))
+            if found is not None and found[0] == symbol:
+                low, high = max(low, found[1]), min(high, found[2])
+    return low, high
+
+
+def _solution(expr, low, high):
+    """(symbol, its least and its greatest value) where `expr` is in [low, high]; None unless it is
+    made of one symbol by sums, products and quotients with numbers."""
+    if expr.is_Symbol:
+        return expr, low, high
+    unknown = [arg for arg in expr.args if not arg.is_Integer]
+    numbers = [int(arg) for arg in expr.args if arg.is_Integer]
+    if len(unknown) != 1 or len(numbers) != 1:
+        return None
+    inner, number = unknown[0], numbers[0]
+    if expr.is_Add:
+        return _solution(inner, low - number, high - number)
+    if expr.is_Mul and number > 0:
+        return _solution(inner, -(-low // number), high // number)
+    is_quotient = type(expr).__name__ in ("FloorDiv", "CleanDiv") and expr.args[0] == inner
+    if is_quotient and number > 0:
+        return _solution(inner, low * number, high * number + number - 1)
+    return None
