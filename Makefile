@@ -29,7 +29,7 @@ dev: deps ## the build with assertions and sanitizers, build/dev
 	@cmake --preset dev --log-level=WARNING
 	@$(CMAKE_BUILD) dev
 
-bench: build ## beside PyTorch and XLA: build/bench.json, docs/performance.md (10 minutes)
+bench: build ## beside PyTorch and XLA: build/bench.json, docs/performance.md (40 minutes)
 	@scripts/bench.sh
 
 opdb: build ## every operator of PyTorch's op_db against eager: build/opdb.json, docs/opdb.md (10 minutes)

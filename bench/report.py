@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import measure
+from model_report import models
 
 FOLDER = "build/bench"
 # Of issue 3.
@@ -48,7 +49,7 @@ def versions():
     from importlib import metadata
 
     found = {}
-    for package in ("torch", "jax"):
+    for package in ("torch", "jax", "transformers", "openvino", "onnxruntime"):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -232,10 +233,16 @@ def summary(page):
 
 def main():
     path = sys.argv[1]
-    results = {name: load(name) for name in ("kernels", "train_gpt", "overhead")}
+    results = {name: load(name) for name in ("kernels", "train_gpt", "overhead", "models")}
     page, facts, packages = Page(), machine(), versions()
     head(page, facts, packages)
-    for name, section in (("train_gpt", training), ("kernels", kernels), ("overhead", overhead)):
+    sections = {
+        "models": models,
+        "train_gpt": training,
+        "kernels": kernels,
+        "overhead": overhead,
+    }
+    for name, section in sections.items():
         if results[name] is None:
             page.lines += ["", f"Not measured: {name}."]
             continue

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All benchmarks beside their peers: build/bench.json, docs/performance.md. 10 minutes on 2 cores.
-#   --quick   2 to 3 minutes; the page goes to build/performance.md instead
+# All benchmarks beside their peers: build/bench.json, docs/performance.md. 40 minutes on 2 cores.
+#   --quick   6 minutes; the page goes to build/performance.md instead
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 page=docs/performance.md
@@ -29,6 +29,8 @@ say "kernels"
 "$python" bench/kernels.py "${quick[@]}"
 say "training step"
 "$python" bench/train_gpt.py "${quick[@]}"
+say "full-size models"
+"$python" bench/models.py "${quick[@]}"
 say "report"
 mkdir -p docs
 "$python" bench/report.py "$page"
