@@ -85,7 +85,7 @@ def memory_order(value):
 
 
 def hints_of(environment):
-    """Present values of the symbols that arguments tell. Torch 2.9 has them by another name."""
+    """Present values of the symbols that arguments tell. Older torch has them by another name."""
     if hasattr(environment, "backed_var_to_val"):
         return environment.backed_var_to_val
     return environment.var_to_val
