@@ -84,13 +84,20 @@ def memory_order(value):
     return order
 
 
+def hints_of(environment):
+    """Present values of the symbols that arguments tell. Older torch has them by another name."""
+    if hasattr(environment, "backed_var_to_val"):
+        return environment.backed_var_to_val
+    return environment.var_to_val
+
+
 def hint_of(value):
     """A number to compare by. Symbols that only data tell count as any number of theirs does."""
     if not isinstance(value, torch.SymInt):
         return int(value)
     if value.node.has_hint():
         return value.node.hint
-    known = value.node.shape_env.backed_var_to_val
+    known = hints_of(value.node.shape_env)
     unknown = sorted(value.node.expr.free_symbols, key=str)
     return int(
         value.node.expr.xreplace(

@@ -93,7 +93,7 @@ class Compiled:
         if self._frozen:
             self._frozen.update(everything)
         values = args if self._takes_all else self._take(everything)
-        if self._function is not None:
+        if self._function is not None and torch.is_grad_enabled():  # bodies run without it, too
             fresh = None if self._is_odd(values) else self._function.apply(*values)
         else:
             seed = (_draw_seed(),) if self.native.takes_seed else ()

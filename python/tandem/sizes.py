@@ -6,6 +6,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from tandem._tandem import Unsupported
+from tandem.fakes import hints_of
 
 _FAR = 2**60
 
@@ -73,7 +74,7 @@ def symbols_of(values):
         if isinstance(value, (torch.Tensor, torch.SymInt)):
             found |= free_symbols(value)
             environment = environment or _environment(value)
-    hints = {each: environment.backed_var_to_val.get(each) for each in found - given}
+    hints = {each: hints_of(environment).get(each) for each in found - given}
     return [
         environment.create_symintnode(symbol, hint=None if hint is None else int(hint))
         for symbol, hint in sorted(hints.items(), key=lambda pair: str(pair[0]))
@@ -98,8 +99,7 @@ def symbol_range(fakes, symbol):
     """As torch knows it. What only data tell may be negative."""
     environment = next(filter(None, (_environment(fake) for fake in fakes)))
     known = environment.bound_sympy(symbol)
-    is_unbacked = symbol not in environment.backed_var_to_val
-    lowest = -_FAR if is_unbacked else 0
+    lowest = 0 if symbol in hints_of(environment) else -_FAR
     low = int(known.lower) if known.lower.is_Integer else lowest
     high = int(known.upper) if known.upper.is_Integer else _FAR
     low, high = narrowed(symbol, environment.guards, max(low, lowest), high)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import tandem
 from graphs import build
 
 SIZES = [3, 7, 40]
@@ -73,3 +74,14 @@ def test_symbolic(call, eager, results):
         assert len(got) == len(wanted)
         for a, b in zip(got, wanted):
             assert a.shape == b.shape and close(a, b)
+
+
+def test_size_that_only_a_stride_has_before_it_is_an_input():
+    text = """graph @g(%a: f32[3]{s}, %s: i64) where s in [2, inf] {
+  %v = aten.mul.Tensor(%a, 2)
+  return %v
+}
+"""
+    x = torch.arange(15.0).reshape(3, 5)[:, 1]
+    (y,) = tandem.compile_text(text).run([x, 5])
+    assert torch.equal(y, x * 2)
