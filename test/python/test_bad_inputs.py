@@ -76,7 +76,6 @@ REFUSED = {
     "conjugated": (lambda: COMPLEX.conj(), "complex64|conjugates"),
     "half of a conjugated": (lambda: COMPLEX.conj().imag, "a view that negates"),
     "negated": (lambda: torch._neg_view(torch.ones(3)), "a view that negates"),
-    "mkldnn": (lambda: torch.ones(3).to_mkldnn(), "layout torch._mkldnn"),
     "wrapper": (lambda: Wrapper(torch.ones(3)), "a Wrapper, which holds others"),
     "jagged": (
         lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
@@ -89,14 +88,14 @@ IMPOSSIBLE = {
     "coo": lambda: torch.eye(3).to_sparse(),
     "csr": lambda: torch.eye(3).to_sparse_csr(),
     "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    "mkldnn": lambda: torch.ones(3).to_mkldnn(),
     "uint16": lambda: torch.ones(3, dtype=torch.uint16),
     "float8": lambda: torch.ones(3).to(torch.float8_e4m3fn),
 }
 
 
 def plain(value):
-    value = value.inner if isinstance(value, Wrapper) else value
-    return value.to_dense() if value.layout is torch._mkldnn else value
+    return value.inner if isinstance(value, Wrapper) else value
 
 
 def check_equal(actual, expected):

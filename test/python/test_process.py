@@ -24,7 +24,7 @@ def same(actual, expected, tolerance=1e-4):
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-def run_script(text, seconds=100, **environment):
+def run_script(text, seconds=300, **environment):
     """stdout and stderr of a Python process, which must end well and in time."""
     header = f"import sys; sys.path.insert(0, {HERE!r})\n"
     done = subprocess.run(
@@ -428,7 +428,7 @@ def test_a_key_press_ends_compilation():
             except KeyboardInterrupt:
                 assert time.time() - pressed[0] < 5
 
-        for delay in (0.02, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.6):
+        for delay in (0.02, 0.3, 0.6, 1.0, 1.5):
             compile_and_press(delay)
             with torch.no_grad():
                 torch.testing.assert_close(
@@ -464,7 +464,7 @@ def train(compiled):
 def in_child(job):
     child = os.fork()
     if child == 0:
-        signal.alarm(60)
+        signal.alarm(120)
         code = 1
         try:
             job()
