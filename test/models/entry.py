@@ -27,7 +27,7 @@ class Entry:
         torch.manual_seed(1)
         model = self.build(dropout)
         spread(model)
-        with torch.no_grad():  # some install hooks at their first call, and Dynamo would break there
+        with torch.no_grad():  # some install hooks at their first call: Dynamo breaks there
             model.eval()(**self.arguments())
         return model
 

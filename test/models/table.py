@@ -39,10 +39,15 @@ transformers with random weights, and own definitions (test/models/own.py), thro
 
 **Equal** is judged against the truth: eager in f64 with the same weights (f32 by name in a
 model's code is f64 there). For every tensor, Tandem's largest error in f32 is at most {factor}
-times eager's error in f32, or {floor:.1e} of the scale: the largest element of the tensor, or of all
-gradients (buffers, movements) together, because a gradient that is zero in exact arithmetic is
-rounding noise. Eager's error is the largest of three runs: with the weights as they are, and twice
-with weights moved by up to one rounding.
+times eager's error in f32, or {floor:.1e} of the scale: the largest element of the tensor, or of
+all gradients (buffers, movements) together, because a gradient that is zero in exact arithmetic
+is rounding noise. Eager's error is the largest of three runs: with the weights as they are, and
+twice with weights moved by up to one rounding.
+
+Sizes that are not dynamic: lengths of LSTM, GRU (their steps are unrolled) and Mamba (torch's
+associative_scan guards each parity of the length), image sides of models with a fixed number of
+positions, of MobileNet (its padding takes them as numbers) and of Swin (torch's own tracing of its
+windows takes minutes; Tandem's part of that compile is 1 to 2 s).
 """
 
 

@@ -1,5 +1,6 @@
-"""Where a reader masks a place out, nothing is checked there: the elements beside a padded or joined
-tensor, and those behind the end of a reduction that is cut into blocks. Where it reads, it is."""
+"""Where a reader masks a place out, nothing is checked there: the elements beside a padded or
+joined tensor, and those behind the end of a reduction that is cut into blocks. Where it reads, it
+is."""
 
 import pytest
 import torch

@@ -1,0 +1,81 @@
+"""torch.compile(dynamic=True): what one program serves, and what must be known when compiling."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import tandem
+from compiled import compile_with
+
+
+def graph_count():
+    return len(tandem.report()["graphs"])
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
+def test_recurrent_networks_reach_the_backend(kind):
+    torch.manual_seed(0)
+    layers = kind(6, 5, 2, batch_first=True, bidirectional=True)
+    compiled = compile_with(layers, dynamic=False)
+    x = torch.randn(3, 4, 6)
+    actual, expected = compiled(x)[0], layers(x)[0]
+    torch.testing.assert_close(actual, expected)
+    weight = layers.weight_hh_l0
+    gradients = [torch.autograd.grad(y.square().sum(), weight)[0] for y in (actual, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+    assert graph_count() == 1
+
+
+def test_only_the_length_of_a_recurrent_network_is_known():
+    torch.manual_seed(0)
+    layers = nn.LSTM(6, 5, batch_first=True)
+    compiled = compile_with(layers, dynamic=True)
+    for batch in (2, 3, 7):
+        x = torch.randn(batch, 4, 6)
+        torch.testing.assert_close(compiled(x)[0], layers(x)[0])
+    assert graph_count() == 1
+    x = torch.randn(3, 5, 6)
+    torch.testing.assert_close(compiled(x)[0], layers(x)[0])
+    assert graph_count() == 2
+
+
+def test_functions_of_floats():
+    def function(x, scale):
+        return x * math.sqrt(2.0 / scale) + math.cos(scale)
+
+    compiled = compile_with(function, dynamic=True)
+    for size in (3, 4, 9):
+        x = torch.randn(size)
+        torch.testing.assert_close(compiled(x, 1.7), function(x, 1.7))
+    assert graph_count() == 1
+
+
+def test_an_equation_of_one_size_is_its_range():
+    """The average over all places is one element wide as long as the image is."""
+
+    def function(x):
+        y = F.avg_pool2d(x[:, :, ::2, ::2], 20, ceil_mode=True)
+        return y.reshape(y.shape[:2])
+
+    compiled = compile_with(function, dynamic=True)
+    for batch, side in ((2, 32), (3, 24), (5, 40)):
+        x = torch.randn(batch, 3, side, side)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert graph_count() == 1
+
+
+def test_floats_read_after_dispatch():
+    """vmap cannot be captured before dispatch; after it, floats are read by another operator."""
+
+    def function(x, p):
+        scaled = torch.vmap(lambda row: row[: row.shape[0] - 1] * p)(x)
+        return scaled.flatten()
+
+    compiled = compile_with(function, dynamic=True)
+    for rows, columns in ((2, 5), (3, 7), (4, 6)):
+        x = torch.randn(rows, columns)
+        torch.testing.assert_close(compiled(x, 0.5), function(x, 0.5))
+    assert graph_count() == 1
