@@ -54,7 +54,8 @@ def cold(page, results):
         "### Cold start of a training step",
         "",
         "Own: from the captured graph to the end of the first step, less a second step. Whole: "
-        "with Dynamo and the capture by torch. Warm: own, in a second process with the object cache.",
+        "with Dynamo and the capture by torch. Warm: own, in a second process with the object "
+        "cache.",
     ]
     page.table("s", "own", "whole", "own, warm")
     for model, result in results.items():

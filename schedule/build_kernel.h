@@ -1,4 +1,4 @@
-// One group as an unmapped kernel of the loop IR.
+// One group as an unmapped kernel of the loop IR, and all of them as a program.
 #pragma once
 
 #include "schedule/fuse.h"
@@ -7,5 +7,9 @@
 namespace tandem::schedule {
 
 Group build_kernel(Plan& plan, GraphLowering& lowering, const Draft& draft, const Drafts& drafts);
+
+/// Buffers, size code, instructions in execution order, epilogue; kernels are mapped.
+Scheduled emit_program(Plan& plan, GraphLowering& lowering, std::vector<Group> groups,
+                       const Drafts& drafts);
 
 }  // namespace tandem::schedule

@@ -567,42 +567,11 @@ class Emitter {
   uint32_t last_now_ = 0;
 };
 
-/// Joins the constants that setup computes with its outputs, by name.
-void link_setup(Scheduled& main, Scheduled setup) {
-  for (abi::Constant& constant : main.program.constants)
-    for (size_t i = 0; i < setup.program.outputs.size(); ++i)
-      if (setup.program.outputs[i].name == constant.name)
-        constant.setup_output = static_cast<int32_t>(i);
-  main.program.setup = std::make_shared<abi::Program>(std::move(setup.program));
-  main.setup_kernels = std::move(setup.kernels);
-  main.notes.insert(main.notes.end(), setup.notes.begin(), setup.notes.end());
-}
-
-Scheduled schedule_one(const ir::Graph& graph, const Target& target) {
-  Plan plan;
-  plan.graph = &graph;
-  plan.target = target;
-  GraphLowering lowering(plan);
-  realize(plan, lowering);
-  choose_layouts(plan, lowering);
-  split_reductions(plan, lowering);
-  Drafts drafts = form_groups(plan, lowering);
-  std::vector<Group> groups;
-  for (const Draft& draft : drafts.drafts) {
-    poll_interrupt();
-    groups.push_back(build_kernel(plan, lowering, draft, drafts));
-  }
-  chain_products(plan, drafts, groups);
-  return Emitter(plan, lowering, std::move(groups)).run(drafts);
-}
-
 }  // namespace
 
-Scheduled schedule(const ir::Graph& graph, const Target& target) {
-  Scheduled scheduled = schedule_one(graph, target);
-  if (const ir::Graph* setup = graph.module().find(graph.name() + ".setup"))
-    link_setup(scheduled, schedule_one(*setup, target));
-  return scheduled;
+Scheduled emit_program(Plan& plan, GraphLowering& lowering, std::vector<Group> groups,
+                       const Drafts& drafts) {
+  return Emitter(plan, lowering, std::move(groups)).run(drafts);
 }
 
 }  // namespace tandem::schedule

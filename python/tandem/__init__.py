@@ -23,12 +23,16 @@ __all__ = [
 
 
 def __getattr__(name):
-    """`tandem.backend`, for torch.compile: only who asks for it imports Dynamo."""
-    if name != "backend":
-        raise AttributeError(f"module 'tandem' has no attribute '{name}'")
-    from tandem import dynamo
+    """What needs torch is imported when it is asked for; `tandem.backend` imports Dynamo."""
+    if name == "backend":
+        from tandem import dynamo
 
-    return dynamo.backend
+        return dynamo.backend
+    if name == "VerificationError":
+        from tandem import verify
+
+        return verify.VerificationError
+    raise AttributeError(f"module 'tandem' has no attribute '{name}'")
 
 
 def report():
@@ -49,15 +53,6 @@ def set_threads(count):
     """Threads of calls that begin later; None: as many as torch.get_num_threads() says at the
     call."""
     _set_threads(0 if count is None else max(count, 1))
-
-
-def __getattr__(name):
-    """What needs torch is imported when it is asked for."""
-    if name == "VerificationError":
-        from tandem.verify import VerificationError
-
-        return VerificationError
-    raise AttributeError(f"module 'tandem' has no attribute {name!r}")
 
 
 class Executable:
