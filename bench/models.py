@@ -1,5 +1,6 @@
 """Full-size models in Tandem, PyTorch eager, Inductor, OpenVINO and ONNX Runtime: inference,
-training step, cold start, peak memory. Each model is a process in which the contenders take turns."""
+training step, cold start, peak memory. Each model is a process in which the contenders take
+turns."""
 
 import argparse
 import json

@@ -14,8 +14,8 @@ Written by `test/python/ops_page.py` from the table of operators; test_ops_page.
 {count} operators, and {derived} in-place and `out=` forms made from them.
 
 * **Route**: *loops* are fused with their neighbours; *loops or library*: which one depends on shape
-  and dtype; *other ops*: the operator is written with others; *view*: no work of its own; *passes*: a
-  pass replaces it.
+  and dtype; *other ops*: the operator is written with others; *view*: no work of its own;
+  *passes*: a pass replaces it.
 * **Tested dtypes**: those in which it is compared with eager (`floats`: f32, f64, bf16, f16;
   `numbers`: integers besides; `all`: bool besides).
 * **Gradient**: *yes*, or why there is none. In-place forms have that of the operator.
