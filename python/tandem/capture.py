@@ -48,7 +48,6 @@ class Captured:
         self.requires_grad = requires_grad
         self.lifted = lifted
         self.bodies = bodies or Bodies()
-        self.weights = weights
         self.dialect = dialect
 
 
