@@ -64,6 +64,7 @@ def _compile_graph(module, examples, options):
     if not options.verify:
         return compiled.callable()
     if isinstance(compiled, Chain):
+        report.verified = "no: its sizes depend on data"
         _warn("a graph is not verified: its sizes depend on data")
         return compiled.callable()
     return Verified(compiled, module, captured, lambda other: _compile_forward(other, options))

@@ -65,6 +65,7 @@ class ChainReport:
         }
         self._controls = _count(control.kind for control in chain.controls)
         self._times = times
+        self.verified = ""  # or why not
 
     def as_dict(self):
         segments = [report.as_dict() for report in self._segments]
@@ -72,6 +73,7 @@ class ChainReport:
         sums = {name: _totals([own.get(name, {}), *(s[name] for s in segments)]) for name in _SUMS}
         return self._facts | sums | {
             "training": any(each["training"] for each in segments),
+            "verified": self.verified,
             "calls in torch": sum(each["calls in torch"] for each in segments),
             "text": "\n".join(each["text"] for each in segments),
             "kernels": "".join(each["kernels"] for each in segments),

@@ -274,3 +274,17 @@ def test_verification_costs_nothing_after_the_first_call(monkeypatch):
     assert len(runs) == 2  # eager and compiled, once each
     compiled(torch.randn(9, 5), w, total)  # a new graph
     assert len(runs) == 4
+
+
+def test_graphs_in_segments_are_not_verified_and_say_so():
+    flags = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    torch._dynamo.reset()
+    tandem.reset_report()
+    options = {"verify": True, "on_unsupported": "error"}
+    compiled = torch.compile(lambda x: x[x > 0] * 2, backend=tandem.backend, options=options)
+    x = torch.tensor([1.0, -1.0, 3.0])
+    with torch._dynamo.config.patch(flags), pytest.warns(UserWarning, match="not verified"):
+        torch.testing.assert_close(compiled(x), torch.tensor([2.0, 6.0]))
+    (graph,) = tandem.report()["graphs"]
+    assert graph["verified"] == "no: its sizes depend on data"
+    assert "verified: no" in str(tandem.report())
