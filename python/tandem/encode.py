@@ -27,8 +27,9 @@ from tandem.fakes import (
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.host import HostOp
+from tandem.ranges import divided_symbols, ranges_text
 from tandem.scalars import READS_OF_NUMBERS, Scalars
-from tandem.sizes import Sizes, narrowed
+from tandem.sizes import Sizes
 
 
 @dataclasses.dataclass
@@ -77,7 +78,9 @@ class Encoder:
         self._weights = captured.weights
         self._freeze = freeze
         self._no_grad = no_grad
-        self._sizes = Sizes(numbers)
+        self._divided = {} if captured.bodies.backward else divided_symbols(self._fakes)
+        self._sizes = Sizes({old: part * n for part, (old, n) in self._divided.items()})
+        self._sizes.replacements.update(numbers or {})
         self._names = {}
         self._lines = []
         self._inputs = []
@@ -102,6 +105,7 @@ class Encoder:
         self._scalars = Scalars(self._places)
 
     def encode(self):
+        self._add_divided_symbols()
         for node in self._module.graph.nodes:
             try:
                 getattr(self, "_" + node.op)(node)
@@ -138,28 +142,24 @@ class Encoder:
         return readers
 
     def _text(self):
-        ranges = ", ".join(
-            f"{name} in [{low}, {high}]" for name, low, high in self._symbol_ranges()
-        )
+        symbols = self._sizes.symbols.values()
+        ranges = ranges_text(symbols, self._divided, self._fakes) if symbols else ""
         where = f" where {ranges}" if ranges else ""
         results = ", ".join(self._fresh)
         body = "\n".join("  " + line for line in self._lines)
         graph = f"graph @{self.name}({', '.join(self._inputs)}){where} {{\n{body}\n"
         return "\n".join([graph + f"  return {results}\n}}\n", *self._more_graphs])
 
-    def _symbol_ranges(self):
-        environment = None
-        for fake in self._fakes:
-            if isinstance(fake, torch.Tensor):
-                environment = fake.fake_mode.shape_env
-        for name, symbol in self._sizes.symbols.items():
-            known = environment.bound_sympy(symbol)
-            low = int(known.lower) if known.lower.is_Integer else 0
-            high = int(known.upper) if known.upper.is_Integer else 2**60
-            low, high = narrowed(symbol, environment.guards, max(low, 0), high)
-            yield name, low, "inf" if high >= 2**60 else high
-
     # --- inputs
+
+    def _add_divided_symbols(self):
+        """A size that is a multiple of 4 is 4 times an input, which is computed before a call."""
+        for part, (symbol, divisor) in self._divided.items():
+            read = self._symbol_readers()[symbol]
+            self._arguments.append(-1 - len(self._scalars.readers))
+            self._scalars.readers.append(lambda i, read=read, by=divisor: read(i) // by)
+            self._sizes.print(part)
+            self._inputs.append(f"%{part}: i64")
 
     def _placeholder(self, node):
         number = len(self._places)
@@ -181,8 +181,8 @@ class Encoder:
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             name = str(value.node.expr)
             self._names[node] = name
-            if f"%{name}: i64" in self._inputs:
-                return  # two inputs that a guard makes equal
+            if f"%{name}: i64" in self._inputs or value.node.expr in self._sizes.replacements:
+                return  # two inputs that a guard makes equal; or others stand for it
             self._sizes.text(value)
             self._inputs.append(f"%{name}: i64")
         elif isinstance(value, (torch.SymFloat, float)):
