@@ -32,8 +32,9 @@ from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
 from tandem.host import HostControl, HostOp
+from tandem.ranges import divided_symbols, ranges_text
 from tandem.scalars import READS_OF_NUMBERS, Scalars
-from tandem.sizes import Sizes, symbol_name, symbol_range, symbol_readers
+from tandem.sizes import Sizes, symbol_name, symbol_readers
 
 
 class _ReadsBroken(Exception):
@@ -59,7 +60,9 @@ class Encoder:
         self._requires_grad = list(captured.requires_grad)
         self._weights = captured.weights if freeze else ()
         self._no_grad = captured.no_grad
-        self._sizes = Sizes(numbers)
+        self._divided = {} if captured.bodies.backward else divided_symbols(self._fakes)
+        self._sizes = Sizes({old: part * n for part, (old, n) in self._divided.items()})
+        self._sizes.replacements.update(numbers or {})
         self._names = {}
         self._lines = []
         self._inputs = []
@@ -88,6 +91,7 @@ class Encoder:
         self._scalars = Scalars(self._places)
 
     def encode(self):
+        self._add_divided_symbols()
         for node in self._module.graph.nodes:
             try:
                 getattr(self, "_" + node.op)(node)
@@ -113,20 +117,24 @@ class Encoder:
         )
 
     def _text(self):
-        ranges = ", ".join(
-            f"{name} in [{low}, {high}]" for name, low, high in self._symbol_ranges()
-        )
+        symbols = self._sizes.symbols.values()
+        ranges = ranges_text(symbols, self._divided, self._fakes) if symbols else ""
         where = f" where {ranges}" if ranges else ""
         results = ", ".join(self._fresh)
         body = "\n".join("  " + line for line in self._lines)
         graph = f"graph @{self.name}({', '.join(self._inputs)}){where} {{\n{body}\n"
         return "\n".join([graph + f"  return {results}\n}}\n", *self._more_graphs])
 
-    def _symbol_ranges(self):
-        for name, symbol in self._sizes.symbols.items():
-            yield name, *symbol_range(self._fakes, symbol)
-
     # --- inputs
+
+    def _add_divided_symbols(self):
+        """A size that is a multiple of 4 is 4 times an input, which is computed before a call."""
+        for part, (symbol, divisor) in self._divided.items():
+            read = symbol_readers(self._fakes)[symbol]
+            self._arguments.append(-1 - len(self._scalars.readers))
+            self._scalars.readers.append(lambda i, read=read, by=divisor: read(i) // by)
+            self._sizes.print(part)
+            self._inputs.append(f"%{part}: i64")
 
     def _placeholder(self, node):
         number = len(self._places)
@@ -148,8 +156,8 @@ class Encoder:
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             name = symbol_name(value.node.expr)
             self._names[node] = name
-            if f"%{name}: i64" in self._inputs:
-                return  # two inputs that a guard makes equal
+            if f"%{name}: i64" in self._inputs or value.node.expr in self._sizes.replacements:
+                return  # two inputs that a guard makes equal; or others stand for it
             self._sizes.text(value)
             self._inputs.append(f"%{name}: i64")
         elif isinstance(value, (torch.SymFloat, float)):

@@ -8,26 +8,24 @@ from torch.fx.experimental.symbolic_shapes import free_symbols
 from tandem._tandem import Unsupported
 from tandem.fakes import hints_of
 
-_FAR = 2**60
-
 
 class Sizes:
-    """Symbolic integers as text, and as functions of the arguments. `numbers`: symbols that are
-    known."""
+    """Symbolic integers as text, and as functions of the arguments. `replacements`: of symbols,
+    by numbers or expressions."""
 
-    def __init__(self, numbers=None):
+    def __init__(self, replacements=None):
         self.symbols = {}
-        self._numbers = numbers or {}
+        self.replacements = replacements or {}
 
     def text(self, value):
         if isinstance(value, torch.SymInt):
             node = value.node
             if node.is_constant():
                 return str(int(value))
-            return self._print(node.expr.xreplace(self._numbers))
+            return self.print(node.expr.xreplace(self.replacements))
         return str(int(value))
 
-    def _print(self, expr):
+    def print(self, expr):
         import sympy
 
         if expr.is_Integer:
@@ -36,7 +34,7 @@ class Sizes:
             self.symbols[symbol_name(expr)] = expr
             return symbol_name(expr)
         name = type(expr).__name__
-        args = [self._print(arg) for arg in expr.args]
+        args = [self.print(arg) for arg in expr.args]
         if isinstance(expr, sympy.Add):
             return "(" + " + ".join(args) + ")"
         if isinstance(expr, sympy.Mul):
@@ -73,7 +71,7 @@ def symbols_of(values):
             given.add(value.node.expr)
         if isinstance(value, (torch.Tensor, torch.SymInt)):
             found |= free_symbols(value)
-            environment = environment or _environment(value)
+            environment = environment or environment_of(value)
     hints = {each: hints_of(environment).get(each) for each in found - given}
     return [
         environment.create_symintnode(symbol, hint=None if hint is None else int(hint))
@@ -89,21 +87,10 @@ def _leaves(values):
             yield value
 
 
-def _environment(value):
+def environment_of(value):
     if isinstance(value, torch.Tensor):
         return value.fake_mode.shape_env
     return value.node.shape_env if isinstance(value, (torch.SymInt, torch.SymFloat)) else None
-
-
-def symbol_range(fakes, symbol):
-    """As torch knows it. What only data tell may be negative."""
-    environment = next(filter(None, (_environment(fake) for fake in fakes)))
-    known = environment.bound_sympy(symbol)
-    lowest = 0 if symbol in hints_of(environment) else -_FAR
-    low = int(known.lower) if known.lower.is_Integer else lowest
-    high = int(known.upper) if known.upper.is_Integer else _FAR
-    low, high = narrowed(symbol, environment.guards, max(low, lowest), high)
-    return low, "inf" if high >= _FAR else high
 
 
 def symbol_readers(fakes):
@@ -192,35 +179,3 @@ def _tie(symbols, sizes, equation):
             bool(sizes[symbol] == sizes[twins[0]])
         elif not plain or not equation.rhs.is_Symbol:
             int(sizes[symbol])
-
-
-def narrowed(symbol, guards, low, high):
-    """The range of a symbol, as far as equations of torch say more than its bounds do: an average
-    over ceil(s0 / 320) places that is one element wide is a guard, and says that s0 <= 320."""
-    for guard in guards:
-        equation = guard.expr
-        if type(equation).__name__ == "Equality" and equation.rhs.is_Integer:
-            found = _solution(equation.lhs, int(equation.rhs), int(equation.rhs))
-            if found is not None and found[0] == symbol:
-                low, high = max(low, found[1]), min(high, found[2])
-    return low, high
-
-
-def _solution(expr, low, high):
-    """(symbol, its least and its greatest value) where `expr` is in [low, high]; None unless it is
-    made of one symbol by sums, products and quotients with numbers."""
-    if expr.is_Symbol:
-        return expr, low, high
-    unknown = [arg for arg in expr.args if not arg.is_Integer]
-    numbers = [int(arg) for arg in expr.args if arg.is_Integer]
-    if len(unknown) != 1 or len(numbers) != 1:
-        return None
-    inner, number = unknown[0], numbers[0]
-    if expr.is_Add:
-        return _solution(inner, low - number, high - number)
-    if expr.is_Mul and number > 0:
-        return _solution(inner, -(-low // number), high // number)
-    is_quotient = type(expr).__name__ in ("FloorDiv", "CleanDiv") and expr.args[0] == inner
-    if is_quotient and number > 0:
-        return _solution(inner, low * number, high * number + number - 1)
-    return None

@@ -7,7 +7,7 @@ import time
 
 import torch
 from entry import fresh, loss_of, shaken, tensors_of, widened
-from judge import Verdict, Wide, judge
+from judge import EXACT, KINK, Verdict, Wide, judge
 
 import tandem
 
@@ -93,8 +93,23 @@ def expected(run, entry, base, arguments):
     return eager, truth
 
 
-def worse(first, second):
-    return second if second.ratio > first.ratio else first
+def verdict_of(entry, run, base, number, actual):
+    """Of what Tandem gave for arguments of that number; see judge about f64."""
+    eager, truth = expected(run, entry, base, entry.arguments(number))
+    verdict = judge(actual, eager, truth)
+    if verdict.is_equal or not judge(actual, eager, truth, KINK).is_equal:
+        return verdict
+    model = fresh(base, wide=True)
+    exact = run(entry, model, widened(entry.arguments(number)), compile_model(model))
+    plain = fresh(base, wide=True)
+    wide = run(entry, plain, widened(entry.arguments(number)), plain)
+    if judge(exact, [wide], wide, EXACT).is_equal:
+        verdict = Verdict(verdict.ratio, verdict.where, by_f64=True)
+    return verdict
+
+
+def worst_of(verdicts):
+    return max(verdicts, key=lambda verdict: (not verdict.is_equal, verdict.ratio))
 
 
 def static(entry, run):
@@ -104,15 +119,16 @@ def static(entry, run):
     started = time.perf_counter()
     actual = run(entry, model, arguments, compiled)
     first = time.perf_counter() - started
-    actual = {name: None if x is None else x.detach().clone() for name, x in actual.items()}
+    actual = detached(actual)
     count = graph_count()
     started = time.perf_counter()
     run(entry, model, arguments, compiled)
     second = time.perf_counter() - started
     if graph_count() > count:
         raise Unlike(f"compiled again for the same sizes: {graph_count()} graphs, not {count}")
-    verdict = judge(actual, *expected(run, entry, base, arguments))
-    return verdict, {"compile_s": round(first - second, 3)}
+    report = facts_of_report()
+    verdict = verdict_of(entry, run, base, 0, actual)
+    return verdict, report | {"compile_s": round(first - second, 3)}
 
 
 def dynamic(entry, run):
@@ -120,23 +136,28 @@ def dynamic(entry, run):
     base = entry.model()
     model = fresh(base)
     compiled = compile_model(model, dynamic=True)
-    verdict, counts = Verdict(), []
+    results, counts = [], []
     for number in range(len(entry.sizes)):
-        arguments = entry.arguments(number)
         model.load_state_dict(base.state_dict())
-        actual = run(entry, model, arguments, compiled)
-        verdict = worse(verdict, judge(actual, *expected(run, entry, base, arguments)))
+        results.append(detached(run(entry, model, entry.arguments(number), compiled)))
         counts.append(graph_count())
     if counts[-1] > counts[0]:
         raise Unlike(f"compiled again for other sizes: {counts} graphs after each")
-    return verdict, {}
+    report = facts_of_report()
+    pairs = enumerate(results)
+    return worst_of([verdict_of(entry, run, base, n, actual) for n, actual in pairs]), report
+
+
+def detached(results):
+    return {name: None if x is None else x.detach().clone() for name, x in results.items()}
 
 
 def steps(entry):
     base, arguments = entry.model(), entry.arguments()
     model = fresh(base)
     actual = optimizing(entry, model, arguments, compile_model(model))
-    return judge(actual, *expected(optimizing, entry, base, arguments)), {}
+    report = facts_of_report()
+    return verdict_of(entry, optimizing, base, 0, actual), report
 
 
 # --- dropout
@@ -144,7 +165,7 @@ def steps(entry):
 PROBABILITY = 0.3
 # By how much of itself the loss moves in a difference, and what may differ relatively: in f64, and
 # of models that compute parts in f32 whatever their weights are.
-EXACT, ROUGH = (1e-7, 1e-4), (1e-5, 1e-2)
+SMOOTH, ROUGH = (1e-7, 1e-4), (1e-5, 1e-2)
 
 
 class Masked:
@@ -192,7 +213,7 @@ def dropout(entry):
         masked = Masked(entry, budget)
         gradients.append(masked.gradients(5))
         is_rough = any("f32" in graph["text"] for graph in tandem.report()["graphs"])
-        move, tolerance = ROUGH if is_rough else EXACT
+        move, tolerance = ROUGH if is_rough else SMOOTH
         ratios += [ratio / tolerance for ratio in slopes(masked, gradients[-1], move, tolerance)]
     difference = [a - b for a, b in zip(*gradients, strict=True)]
     apart = (dot(difference, difference) / dot(gradients[0], gradients[0])) ** 0.5
@@ -250,6 +271,7 @@ def run_case(entry, name):
     try:
         verdict, facts = CASES[name](entry)
         status, reason = ("equal", "") if verdict.is_equal else ("unequal", verdict.reason)
+        facts["by_f64"] = verdict.by_f64
     except Unlike as error:
         status, reason = "unequal", str(error)
     except Exception as error:  # noqa: BLE001: this is what is looked for
@@ -257,7 +279,7 @@ def run_case(entry, name):
         status = "crash" if refusal is None else "unsupported"
         reason = refusal or f"{type(error).__name__}: {error}"
     row = dict(model=entry.name, case=name, status=status, reason=" ".join(reason.split())[:500])
-    row |= facts | facts_of_report()
+    row |= facts_of_report() | facts
     if status == "equal" and (row["fallbacks"] or not row["graphs"]):
         reason = f"ran in torch: {row['fallbacks']} nodes or calls" if row["graphs"] else "no graph"
         row |= dict(status="unsupported", reason=reason)

@@ -282,8 +282,8 @@ class DiffusionUNet(nn.Module):
 
 
 def noisy(batch, size):
-    images, noise = torch.randn(2, batch, 3, size, size)
-    return dict(images=images, times=torch.rand(batch) * 100, noise=noise)
+    images = torch.randn(batch, 3, size, size)
+    return dict(images=images, times=torch.rand(batch) * 100, noise=torch.randn_like(images))
 
 
 IMAGES = ((2, 16), (3, 24), (5, 20))

@@ -129,6 +129,8 @@ def line_of(row):
     words = [f"{row['model']:15} {row['case']:14} {row['status']:12}"]
     if "ratio" in row:
         words.append(f"{row['ratio']:8.2g} of what is allowed, {row['graphs']} graphs")
+    if row.get("by_f64"):
+        words.append("by f64")
     if "seconds" in row:
         words.append(f"{row['seconds']:.1f} s")
     words += [f"{key} {row[key]}" for key in row if key.endswith(("compile_s", "step_ms"))]

@@ -79,3 +79,20 @@ def test_floats_read_after_dispatch():
         x = torch.randn(rows, columns)
         torch.testing.assert_close(compiled(x, 0.5), function(x, 0.5))
     assert graph_count() == 1
+
+
+def test_sizes_that_are_multiples():
+    """Halves of halves that are put together again fit only where the side is a multiple of 4."""
+
+    def function(x):
+        half = F.avg_pool2d(x, 2)
+        again = torch.cat([half, F.interpolate(F.avg_pool2d(half, 2), scale_factor=2.0)], 1)
+        return torch.cat([x, F.interpolate(again, scale_factor=2.0)], 1), x.shape[2] * 2
+
+    compiled = compile_with(function, dynamic=True)
+    for batch, side in ((2, 16), (3, 24), (5, 20)):
+        x = torch.randn(batch, 3, side, side)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert graph_count() == 1
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+        compiled(torch.randn(2, 3, 18, 18))
