@@ -6,6 +6,7 @@ import math
 import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
+from tandem.fakes import hints_of
 from tandem.sizes import Sizes, environment_of, sizes_by_symbol, symbol_name
 
 _QUOTIENTS = (FloorDiv, Mod, PythonMod)
@@ -20,7 +21,7 @@ def ranges_text(symbols, divided, fakes):
     for part in symbols:
         symbol, divisor = divided.get(part, (part, 1))
         known = environment.bound_sympy(symbol)
-        lowest = 0 if symbol in environment.backed_var_to_val else -_ENDLESS
+        lowest = 0 if symbol in hints_of(environment) else -_ENDLESS
         low = int(known.lower) if known.lower.is_Integer else lowest
         high = int(known.upper) if known.upper.is_Integer else _ENDLESS
         low, high = narrowed(symbol, environment.guards, max(low, lowest), high)
