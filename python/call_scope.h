@@ -15,8 +15,8 @@ void use_torch_threads(nb::object callable);
 void watch_signals(unsigned long thread);
 
 /// The lock is free, the team has its size, and a key press (SIGINT) ends the work: what Python's
-/// handler raises is thrown.
-class CallScope {
+/// handler raises is thrown. As hidden as what it holds of nanobind.
+class [[gnu::visibility("hidden")]] CallScope {
  public:
   /// `threads`: 0 is what tandem.set_threads said, else torch's number.
   explicit CallScope(int threads = 0);
