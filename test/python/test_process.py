@@ -26,7 +26,11 @@ def same(actual, expected, tolerance=1e-4):
 
 def run_script(text, seconds=300, **environment):
     """stdout and stderr of a Python process, which must end well and in time."""
-    header = f"import sys; sys.path.insert(0, {HERE!r})\n"
+    # A parent in the background ignores SIGINT, and hands that on.
+    header = (
+        f"import signal, sys; sys.path.insert(0, {HERE!r})\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    )
     done = subprocess.run(
         [sys.executable, "-c", header + textwrap.dedent(text)],
         env={**os.environ, "PYTHONPATH": PACKAGE, **environment},
