@@ -31,7 +31,7 @@ void expand(ir::Graph& graph, Node* node, const std::vector<Node*>& before) {
   builder.stamp().no_grad = true;
   builder.stamp().origin = node->origin;
   ReverseMode reverse(builder);
-  const ir::Values inputs = call.values("inputs");
+  const ir::Values& inputs = call.values("inputs");
   for (const ir::Value* input : inputs) reverse.mark(input);
   reverse.find_needs(before);
   seed(reverse, builder, call);
