@@ -12,8 +12,8 @@ import contextlib
 
 import torch
 from torch import fx
-from torch._dynamo.utils import get_static_address_type
 from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.utils import get_static_address_type
 from torch._guards import TracingContext, detect_fake_mode
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,

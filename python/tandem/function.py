@@ -7,8 +7,7 @@ import operator
 import torch
 
 from tandem import _tandem
-from tandem.seeds import draw_seed as _draw_seed
-
+from tandem.seeds import draw_seed
 
 
 def _taker(numbers):
@@ -35,7 +34,7 @@ class Frozen:
         self._take = _taker([number for name, number in named if name in constants])
         self.others = [number for name, number in named if name not in constants]
         self._bound = None
-        self._held = None  # so that no other tensor gets their identity
+        self.tensors = ()  # held, so that no other tensor gets their identity
 
     def update(self, inputs):
         """Binds the constants that changed since the last call."""
@@ -44,7 +43,7 @@ class Frozen:
         if states == self._bound:
             return
         self._native.bind_constants(dict(zip(self._names, map(torch.Tensor.detach, tensors))))
-        self._held = tensors
+        self.tensors = tensors
         self._bound = states
 
 
@@ -93,10 +92,12 @@ class Compiled:
         if self._frozen:
             self._frozen.update(everything)
         values = args if self._takes_all else self._take(everything)
-        if self._function is not None and torch.is_grad_enabled():  # bodies run without it, too
+        if self._writes_a_constant(values):
+            fresh = None
+        elif self._function is not None and torch.is_grad_enabled():  # bodies run without it, too
             fresh = None if self._is_odd(values) else self._function.apply(*values)
         else:
-            seed = (_draw_seed(),) if self.native.takes_seed else ()
+            seed = (draw_seed(),) if self.native.takes_seed else ()
             fresh = self.native.run(values + seed, self._overlap)
             if fresh is not None and self._written:
                 torch.autograd.graph.increment_version(self._take_written(values))
@@ -104,6 +105,12 @@ class Compiled:
             self.eager_calls += 1
             return self._fallback(*args)
         return [self._result(result, fresh, everything) for result in self.encoded.results]
+
+    def _writes_a_constant(self, values):
+        """A written argument shares memory with a frozen weight, which is no argument."""
+        if not self._frozen or not self._written:
+            return False
+        return self._overlap.found(values + tuple(self._frozen.tensors))
 
     def _is_odd(self, values):
         """Nobody guards these: an input that is written shares memory with another one (of a call
@@ -150,7 +157,7 @@ def _autograd_function(compiled):
     class Graph(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *args):
-            seed = (_draw_seed(),) if takes_seed else ()
+            seed = (draw_seed(),) if takes_seed else ()
             results, ctx.handle = native.forward(*args, *seed)
             ctx.set_materialize_grads(False)
             ctx.save_for_backward(

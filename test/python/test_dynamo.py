@@ -350,3 +350,20 @@ def test_frozen_buffers_that_the_graph_writes_stay_inputs():
     for call in range(1, 4):
         torch.testing.assert_close(compiled(torch.ones(4)), torch.full((4,), 3.0 + call))
     assert model.calls == 3
+
+
+def test_a_frozen_buffer_that_shares_memory_with_a_written_one():
+    class Shared(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("whole", torch.zeros(4))
+            self.register_buffer("part", self.whole[:2])
+
+        def forward(self, x):
+            self.whole.add_(1)
+            return x * self.part
+
+    expected, actual = Shared(), Shared()
+    compiled = compile_with(actual, freeze=True)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(torch.ones(2)), expected(torch.ones(2)))
