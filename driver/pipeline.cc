@@ -100,6 +100,7 @@ std::vector<ir::Graph*> bodies_of(ir::Graph& graph) {
 void prepare_body(ir::Graph& body, PassCtx& ctx) {
   run_pass(body, kFunctionalize, ctx);
   run_pass(body, kDecomposeComposite, ctx);
+  run_pass(body, kInnerGradients, ctx);
 }
 
 }  // namespace

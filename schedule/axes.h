@@ -10,6 +10,8 @@
 
 namespace tandem::schedule {
 
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 /// Every index expression of the kernel (loads, stores, index values), or of one stage.
 std::vector<sym::Expr> index_expressions(const loop::Kernel& kernel);
 std::vector<sym::Expr> index_expressions(const loop::Kernel& kernel, const loop::Stage& stage);

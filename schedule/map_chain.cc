@@ -31,8 +31,6 @@ bool is_scratch(const Kernel& kernel, int32_t slot) {
   return kernel.buffers[static_cast<size_t>(slot)].access == loop::Access::scratch;
 }
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /// Rows of a block: a matrix of the block fills a quarter of the cache at most (share_scratch
 /// leaves one or two of them); blocks are about equal, and there are tasks enough.
 int64_t rows_of_block(const Kernel& kernel, const Target& target) {

@@ -25,7 +25,7 @@ using sym::Expr;
 
 constexpr int64_t kFewestRows = 4;       // fewer rows do not pay for packing
 constexpr int64_t kMostRows = 256;       // of one task: packing the columns is then a few per cent
-constexpr int64_t kEnoughTasks = 16;     // smaller blocks of rows below this
+constexpr int64_t kEnoughTasks = 16;     // smaller blocks below this
 constexpr int64_t kSmallestBlock = 32;   // rows
 constexpr int64_t kUnknownLength = 512;  // assumed of a symbolic sum
 constexpr int64_t kRandomBlock = 64;     // whose random bits are drawn together
@@ -37,8 +37,6 @@ struct Product {
   size_t left = 0;     // number of the input that walks the rows
   size_t right = 1;
 };
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool walks(Val value, Expr axis) {
   std::vector<Val> roots{value};

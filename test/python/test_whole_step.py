@@ -91,3 +91,22 @@ def test_grad_with_a_tangent():
     w = torch.randn(5, requires_grad=True)
     x, g = torch.randn(5), torch.randn(5)
     torch.testing.assert_close(compiled(f)(w, x, g), f(w, x, g))
+
+
+def test_a_gradient_inside_a_custom_backward():
+    text = """
+    graph @g(%x: f32[3] {input grad}) {
+      %0 = aten.mul.Tensor(%x, 2) {no_grad}
+      %1 = tandem.custom_gradient([%0], [%x], [%x], [0], "body")
+      return %1
+    }
+    graph @body(%grad: f32[3], %x: f32[3]) {
+      %0 = aten.mul.Tensor(%x, %x)
+      %1 = tandem.gradient([%0], [%grad], [%x])
+      return %1
+    }
+    """
+    x, tangent = torch.randn(3), torch.randn(3)
+    value, gradient = tandem.compile_text(text, gradients="tangents").run([x, tangent])
+    torch.testing.assert_close(value, x * 2)
+    torch.testing.assert_close(gradient, 2 * x * tangent)
