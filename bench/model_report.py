@@ -53,9 +53,9 @@ def cold(page, results):
         "",
         "### Cold start of a training step",
         "",
-        "Own: from the captured graph to the end of the first step, less a second step. Whole: "
-        "with Dynamo and the capture by torch. Warm: own, in a second process with the object "
-        "cache.",
+        "Own: all stages after the capture by torch, and what the first run of the compiled step "
+        "takes more than the second. Whole: with Dynamo, the capture by torch and guards. Warm: "
+        "own, in a second process with Tandem's cache.",
     ]
     page.table("s", "own", "whole", "own, warm")
     for model, result in results.items():

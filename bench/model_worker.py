@@ -6,6 +6,7 @@
 """
 
 import json
+import mmap
 import resource
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import tandem
 import torch
 
 ROUNDS = 9
+RESERVE_BYTES = 3 << 29
 STRICT = {"on_unsupported": "error"}
 
 
@@ -139,37 +141,58 @@ def run_steps(name, kind, dtype):
 
 
 def run_cold(name):
-    """Tandem's own part: all but Dynamo and the capture by torch."""
+    """A first training step, taken apart. `own_s`: of Tandem, that is its stages after the capture
+    by torch, and what the first step, from the first call of compiled code on, takes more than the
+    second one (primitives, packing, memory). Dynamo's part lies before and, with the guards that it
+    builds, between the two."""
     model, inputs = model_cases.make(name)
     model.train()
-    returned = []
+    entered = []
+    reserve = memory_of_the_machine()
 
     def backend(graph, examples):
         compiled = tandem.backend(graph, examples, options=STRICT)
-        returned.append(time.perf_counter())
-        return compiled
+
+        def call(*arguments):
+            reserve.close()
+            entered.append(time.perf_counter())
+            return compiled(*arguments)
+
+        return call
 
     compiled = torch.compile(model, backend=backend)
 
-    def run(function):
+    def run():
+        entered.clear()
         start = time.perf_counter()
         model.zero_grad(set_to_none=True)
-        model_cases.first_tensor(function(**inputs)).square().mean().backward()
-        return start, time.perf_counter()
+        model_cases.first_tensor(compiled(**inputs)).square().mean().backward()
+        end = time.perf_counter()
+        return end - start, end - entered[0]
 
-    start, end = run(compiled)
-    second_start, second_end = run(compiled)
-    second = second_end - second_start
+    first, first_run = run()
+    second, second_run = run()
     stages = {}
     for graph in tandem.report()["graphs"]:
         for stage, value in graph["milliseconds"].items():
             stages[stage] = stages.get(stage, 0) + value
     own = sum(value for stage, value in stages.items() if stage != "capture") / 1e3
     return {
-        "whole_s": end - start - second,
-        "own_s": own + max(0, end - returned[-1] - second),
-        "stages_ms": stages,
+        "whole_s": first - second,
+        "own_s": own + max(0, first_run - second_run),
+        "stages_ms": stages | {"first run": 1e3 * (first_run - second_run)},
     }
+
+
+def memory_of_the_machine():
+    """A virtual machine may give free memory back to its host; the first touch of a huge page then
+    takes some 5 ms instead of 0.1. What is touched here and freed just before the first call is the
+    machine's own when that call asks for it."""
+    reserve = mmap.mmap(-1, RESERVE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    reserve.madvise(mmap.MADV_HUGEPAGE)
+    for at in range(0, RESERVE_BYTES, mmap.PAGESIZE):
+        reserve[at] = 1
+    return reserve
 
 
 def run_peak(name, contender):

@@ -27,26 +27,23 @@ struct ObjectCode {
   std::string symbol;
   std::string bytes;
 };
-ObjectCode compile_object(const loop::Kernel& kernel, const Target& target,
-                          const CompileOptions& options);
+/// Of canonical kernels (named by their symbols), on several threads.
+std::vector<ObjectCode> compile_objects(const std::vector<loop::Kernel>& kernels,
+                                        const Target& target, const CompileOptions& options);
 
 /// Object code linked into this process; functions live as long as it does.
 class KernelLibrary {
  public:
+  explicit KernelLibrary(const std::vector<ObjectCode>& objects);
   ~KernelLibrary();
   KernelLibrary(const KernelLibrary&) = delete;
   KernelLibrary& operator=(const KernelLibrary&) = delete;
+  /// In the order of the objects.
   const std::vector<abi::KernelFunction>& functions() const { return functions_; }
-
-  /// Compiles canonical kernels (named by their symbols) on several threads and links them.
-  static std::unique_ptr<KernelLibrary> compile(const std::vector<loop::Kernel>& kernels,
-                                                const Target& target,
-                                                const CompileOptions& options);
 
  private:
   struct Linker;
-  KernelLibrary();
-  std::unique_ptr<Linker> linker_;
+  std::unique_ptr<Linker> linker_;  // null without objects
   std::vector<abi::KernelFunction> functions_;
 };
 

@@ -17,11 +17,11 @@
 
 #include "base/check.h"
 #include "base/diagnostic.h"
+#include "base/file_cache.h"
 #include "base/flags.h"
 #include "base/interrupt.h"
 #include "codegen/codegen.h"
 #include "codegen/emit.h"
-#include "codegen/object_cache.h"
 
 namespace tandem::codegen {
 namespace {
@@ -148,12 +148,6 @@ Target host_target() {
   return target;
 }
 
-ObjectCode compile_object(const loop::Kernel& kernel, const Target& target,
-                          const CompileOptions& options) {
-  std::unique_ptr<llvm::TargetMachine> machine = make_machine(target, options.level);
-  return {kernel.name, object_bytes(kernel, target, *machine, options.level)};
-}
-
 std::string llvm_text(const loop::Kernel& kernel, const Target& target) {
   llvm::LLVMContext context;
   std::unique_ptr<llvm::TargetMachine> machine = make_machine(target, 2);
@@ -163,10 +157,6 @@ std::string llvm_text(const loop::Kernel& kernel, const Target& target) {
   module->print(stream, nullptr);
   return text;
 }
-
-struct KernelLibrary::Linker {
-  std::unique_ptr<llvm::orc::LLJIT> jit;
-};
 
 namespace {
 
@@ -216,41 +206,48 @@ void for_each(size_t count, int threads, const F& work) {
 
 }  // namespace
 
-KernelLibrary::KernelLibrary() = default;
-KernelLibrary::~KernelLibrary() = default;
-
-std::unique_ptr<KernelLibrary> KernelLibrary::compile(const std::vector<loop::Kernel>& kernels,
-                                                      const Target& target,
-                                                      const CompileOptions& options) {
-  initialize_llvm();
-  std::unique_ptr<KernelLibrary> library(new KernelLibrary());
-  if (kernels.empty()) return library;
-  std::vector<std::string> objects(kernels.size());
-  ObjectCache cache(options.cache_dir, target, options.level);
+std::vector<ObjectCode> compile_objects(const std::vector<loop::Kernel>& kernels,
+                                        const Target& target, const CompileOptions& options) {
+  std::vector<ObjectCode> objects(kernels.size());
+  const FileCache cache(options.cache_dir, "o",
+                        fmt::format("{} {} {}", target.cpu, target.features, options.level));
   for_each(kernels.size(), options.threads, [&](Kernels& next) {
     std::unique_ptr<llvm::TargetMachine> machine;
     while (std::optional<size_t> i = next()) {
-      if (std::optional<std::string> known = cache.find(kernels[*i])) {
-        objects[*i] = std::move(*known);
+      const loop::Kernel& kernel = kernels[*i];
+      objects[*i].symbol = kernel.name;
+      const std::string key = cache.is_on() ? loop::to_string(kernel) : "";
+      if (std::optional<std::string> known = cache.find(key)) {
+        objects[*i].bytes = std::move(*known);
         continue;
       }
       if (machine == nullptr) machine = make_machine(target, options.level);
-      objects[*i] = object_bytes(kernels[*i], target, *machine, options.level);
-      cache.store(kernels[*i], objects[*i]);
+      objects[*i].bytes = object_bytes(kernel, target, *machine, options.level);
+      cache.store(key, objects[*i].bytes);
     }
   });
+  return objects;
+}
 
-  library->linker_ = std::make_unique<Linker>();
-  llvm::orc::LLJIT& jit = *(library->linker_->jit = expect(llvm::orc::LLJITBuilder().create()));
+struct KernelLibrary::Linker {
+  std::unique_ptr<llvm::orc::LLJIT> jit;
+};
+
+KernelLibrary::~KernelLibrary() = default;
+
+KernelLibrary::KernelLibrary(const std::vector<ObjectCode>& objects) {
+  if (objects.empty()) return;
+  initialize_llvm();
+  linker_ = std::make_unique<Linker>();
+  llvm::orc::LLJIT& jit = *(linker_->jit = expect(llvm::orc::LLJITBuilder().create()));
   jit.getMainJITDylib().addGenerator(
       expect(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
           jit.getDataLayout().getGlobalPrefix())));
-  for (size_t i = 0; i < kernels.size(); ++i)
+  for (const ObjectCode& object : objects)
     expect_success(
-        jit.addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(objects[i], kernels[i].name)));
-  for (const loop::Kernel& kernel : kernels)
-    library->functions_.push_back(expect(jit.lookup(kernel.name)).toPtr<abi::KernelFunction>());
-  return library;
+        jit.addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(object.bytes, object.symbol)));
+  for (const ObjectCode& object : objects)
+    functions_.push_back(expect(jit.lookup(object.symbol)).toPtr<abi::KernelFunction>());
 }
 
 }  // namespace tandem::codegen

@@ -66,7 +66,8 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   ir::Graph& backward = *module.find("forward_backward");
   find_shape(graph, backward);
   forward_ = driver::finish(graph, compile);
-  backward_ = driver::finish_backward(backward, graph, *forward_, compile);
+  driver::take_saved_strides(backward, graph, forward_->output_strides());
+  backward_ = driver::finish(backward, compile);
 }
 
 void AotFunction::find_shape(const ir::Graph& forward, const ir::Graph& backward) {

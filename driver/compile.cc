@@ -36,10 +36,6 @@ int64_t interpret_kernel(void* const* buffers, const int64_t* sizes, int64_t lo,
   return loop::interpret(kernel, numbered.data(), sizes + 1, lo, hi);
 }
 
-}  // namespace
-
-namespace {
-
 /// Launches of the program run its kernels in the interpreter.
 std::vector<abi::KernelFunction> interpreted(abi::Program& program,
                                              const std::vector<loop::Kernel>& kernels) {
@@ -50,11 +46,32 @@ std::vector<abi::KernelFunction> interpreted(abi::Program& program,
   return std::vector<abi::KernelFunction>(kernels.size(), interpret_kernel);
 }
 
+void take_thread_flag() {
+  if (flag_threads() > 0) runtime::set_threads(flag_threads());
+}
+
 }  // namespace
 
-void Executable::interpret(schedule::Scheduled scheduled) {
-  interpreted_ = std::move(scheduled.kernels);
-  interpreted_setup_ = std::move(scheduled.setup_kernels);
+Executable::Executable(Built built)
+    : times(built.times),
+      report(std::move(built.image.report)),
+      notes_(std::move(built.image.notes)),
+      output_strides_(std::move(built.output_strides)) {
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  take_thread_flag();
+  kernels_ = std::make_unique<codegen::KernelLibrary>(built.image.kernels);
+  setup_kernels_ = std::make_unique<codegen::KernelLibrary>(built.image.setup_kernels);
+  loaded_ = std::make_unique<runtime::LoadedProgram>(
+      std::move(built.image.program), kernels_->functions(), setup_kernels_->functions());
+  times.load = milliseconds_since(start);
+}
+
+Executable::Executable(schedule::Scheduled scheduled, InLoopInterpreter)
+    : interpreted_(std::move(scheduled.kernels)),
+      interpreted_setup_(std::move(scheduled.setup_kernels)),
+      notes_(std::move(scheduled.notes)),
+      output_strides_(std::move(scheduled.output_strides)) {
+  take_thread_flag();
   std::vector<abi::KernelFunction> setup;
   if (scheduled.program.setup != nullptr)
     setup = interpreted(*scheduled.program.setup, interpreted_setup_);
@@ -63,59 +80,62 @@ void Executable::interpret(schedule::Scheduled scheduled) {
                                                      std::move(functions), std::move(setup));
 }
 
-Executable::Executable(schedule::Scheduled scheduled, const Target& target, const Options& options)
-    : output_strides_(std::move(scheduled.output_strides)) {
-  if (options.report) report = schedule::report(scheduled);
-  notes_ = std::move(scheduled.notes);
+const Target& host() {
+  static const Target kTarget = codegen::host_target();
+  return kTarget;
+}
+
+namespace {
+
+schedule::Scheduled scheduled_for_host(const ir::Graph& graph, const Options& options) {
+  check_flags();
+  schedule::Scheduled scheduled = schedule::schedule(graph, host());
+  for (const schedule::Note& note : scheduled.notes)
+    log("schedule", 2, note.place + ": " + note.text);
+  if (flag_dump().when == DumpFlag::When::after && flag_dump().argument == "schedule")
+    for (const loop::Kernel& kernel : scheduled.kernels)  // setup's are in the report
+      std::fprintf(stderr, "%s\n", loop::to_string(kernel).c_str());
   if (options.always_parallel)
     for_each_launch(scheduled.program,
                     [](abi::Launch& launch) { launch.work = number(kLongWork); });
-  if (options.interpret) {
-    interpret(std::move(scheduled));
-    return;
-  }
+  return scheduled;
+}
+
+}  // namespace
+
+Built build(const ir::Graph& graph, const Options& options) {
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  schedule::Scheduled scheduled = scheduled_for_host(graph, options);
+  Built built;
+  if (options.report) built.image.report = schedule::report(scheduled);
+  built.times.schedule = milliseconds_since(start);
+  start = std::chrono::steady_clock::now();
   codegen::CompileOptions code;
   code.threads = options.compile_threads;
   code.level = options.level < 0 ? flag_opt() : options.level;
   code.cache_dir = flag_cache_dir();
-  kernels_ = codegen::KernelLibrary::compile(scheduled.kernels, target, code);
-  std::vector<abi::KernelFunction> setup;
-  if (scheduled.program.setup != nullptr) {
-    setup_kernels_ = codegen::KernelLibrary::compile(scheduled.setup_kernels, target, code);
-    setup = setup_kernels_->functions();
-  }
-  loaded_ = std::make_unique<runtime::LoadedProgram>(std::move(scheduled.program),
-                                                     kernels_->functions(), std::move(setup));
+  built.image.kernels = codegen::compile_objects(scheduled.kernels, host(), code);
+  built.image.setup_kernels = codegen::compile_objects(scheduled.setup_kernels, host(), code);
+  built.image.program = std::move(scheduled.program);
+  built.image.notes = std::move(scheduled.notes);
+  built.output_strides = std::move(scheduled.output_strides);
+  built.times.codegen = milliseconds_since(start);
+  return built;
 }
 
 std::unique_ptr<Executable> finish(const ir::Graph& graph, const Options& options) {
-  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  static const Target kTarget = codegen::host_target();
-  check_flags();
-  if (flag_threads() > 0) runtime::set_threads(flag_threads());
-  schedule::Scheduled scheduled = schedule::schedule(graph, kTarget);
-  for (const schedule::Note& note : scheduled.notes)
-    log("schedule", 2, note.place + ": " + note.text);
-  Times times;
-  times.schedule = milliseconds_since(start);
-  if (flag_dump().when == DumpFlag::When::after && flag_dump().argument == "schedule")
-    for (const loop::Kernel& kernel : scheduled.kernels)  // setup's are in the report
-      std::fprintf(stderr, "%s\n", loop::to_string(kernel).c_str());
-  start = std::chrono::steady_clock::now();
-  std::unique_ptr<Executable> executable =
-      std::make_unique<Executable>(std::move(scheduled), kTarget, options);
-  times.codegen = milliseconds_since(start);
-  executable->times = times;
-  return executable;
+  if (options.interpret)
+    return std::make_unique<Executable>(scheduled_for_host(graph, options), InLoopInterpreter());
+  return std::make_unique<Executable>(build(graph, options));
 }
 
-std::unique_ptr<Executable> finish_backward(ir::Graph& backward, const ir::Graph& forward_graph,
-                                            const Executable& forward, const Options& options) {
+void take_saved_strides(ir::Graph& backward, const ir::Graph& forward,
+                        const std::vector<ir::Sizes>& output_strides) {
   std::vector<ir::Sizes> saved;
   size_t number = 0;  // among the outputs of the program: those that exist
-  for (const ir::Output& output : forward_graph.outputs()) {
+  for (const ir::Output& output : forward.outputs()) {
     bool is_saved = output.kind == ir::OutputKind::saved && output.value->type.is_tensor();
-    if (is_saved) saved.push_back(forward.output_strides()[number]);
+    if (is_saved) saved.push_back(output_strides[number]);
     number += output.value != nullptr || output.kind == ir::OutputKind::saved_size;
   }
   size_t next = 0;
@@ -125,7 +145,6 @@ std::unique_ptr<Executable> finish_backward(ir::Graph& backward, const ir::Graph
     input->type.strides = is_plain ? ir::Sizes() : saved[next];
     ++next;
   }
-  return finish(backward, options);
 }
 
 std::unique_ptr<Executable> compile(ir::Graph& graph, const Options& options) {

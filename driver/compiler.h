@@ -43,12 +43,33 @@ struct Times {
   double passes = 0;
   double schedule = 0;
   double codegen = 0;
+  double load = 0;
 };
+
+/// What a compile made, as data: image.h keeps it between processes.
+struct Image {
+  abi::Program program;
+  std::vector<codegen::ObjectCode> kernels;        // in the order of Program::kernels
+  std::vector<codegen::ObjectCode> setup_kernels;  // of Program::setup
+  std::vector<schedule::Note> notes;
+  std::string report;  // what was decided and every kernel, where options asked for it
+};
+
+struct Built {
+  Image image;
+  std::vector<ir::Sizes> output_strides;  // by output of the program
+  Times times;
+};
+
+struct InLoopInterpreter {};
 
 /// A compiled graph in this process.
 class Executable {
  public:
-  Executable(schedule::Scheduled scheduled, const Target& target, const Options& options);
+  /// Links the code and loads the program.
+  explicit Executable(Built built);
+  /// Kernels run in the loop interpreter.
+  Executable(schedule::Scheduled scheduled, InLoopInterpreter);
   std::vector<runtime::Result> run(std::span<const runtime::Argument> arguments) {
     return loaded_->run(arguments);
   }
@@ -59,18 +80,16 @@ class Executable {
   const abi::Program& program() const { return loaded_->program(); }
   runtime::LoadedProgram& loaded() { return *loaded_; }
   const std::vector<schedule::Note>& notes() const { return notes_; }
-  /// How results lie, by output of the program.
+  /// How results lie, by output of the program; not of an image from a cache.
   const std::vector<ir::Sizes>& output_strides() const { return output_strides_; }
   Times times;
-  std::string report;  // what was decided and every kernel, where options asked for it
+  std::string report;
 
  private:
-  void interpret(schedule::Scheduled scheduled);
-
   std::vector<loop::Kernel> interpreted_;
   std::vector<loop::Kernel> interpreted_setup_;
   std::unique_ptr<codegen::KernelLibrary> kernels_;
-  std::unique_ptr<codegen::KernelLibrary> setup_kernels_;  // null without a setup program
+  std::unique_ptr<codegen::KernelLibrary> setup_kernels_;
   std::unique_ptr<runtime::LoadedProgram> loaded_;
   std::vector<schedule::Note> notes_;
   std::vector<ir::Sizes> output_strides_;
@@ -84,12 +103,16 @@ std::vector<std::string_view> pass_names();
 /// Runs one pass with facts checked, dumps and times as the flags ask.
 void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx);
 
-/// Schedule, code generation, load, for a graph that the passes have seen.
+/// The machine that programs are compiled for: this one.
+const Target& host();
+/// Schedule and code generation for a graph that the passes have seen.
+Built build(const ir::Graph& graph, const Options& options);
+/// The same, loaded.
 std::unique_ptr<Executable> finish(const ir::Graph& graph, const Options& options);
-/// The same for the backward graph of a partition: its inputs get the strides of what `forward`
-/// saves.
-std::unique_ptr<Executable> finish_backward(ir::Graph& backward, const ir::Graph& forward_graph,
-                                            const Executable& forward, const Options& options);
+/// Before the backward graph of a partition is built: its inputs get the strides of what the
+/// program of `forward`, with results that lie so, saves.
+void take_saved_strides(ir::Graph& backward, const ir::Graph& forward,
+                        const std::vector<ir::Sizes>& output_strides);
 /// Passes, schedule, code generation, load. Changes `graph`. Throws UserError.
 std::unique_ptr<Executable> compile(ir::Graph& graph, const Options& options);
 

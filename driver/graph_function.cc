@@ -11,6 +11,9 @@
 #include <chrono>
 #include <mutex>
 
+#include "base/file_cache.h"
+#include "base/flags.h"
+#include "driver/image.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "runtime/fork.h"
@@ -69,6 +72,37 @@ Options compile_options(const FunctionOptions& options) {
   return compile;
 }
 
+/// Somebody wants to see what the compiler does: then it must do it.
+bool is_observed() {
+  return flag_dump().when != DumpFlag::When::never || flag_time() || flag_verify() ||
+         !flag_log().empty() || !flag_stop_after().empty() || flag_bisect();
+}
+
+/// All that a compiled function depends on but its text.
+std::string context_of(const FunctionOptions& options) {
+  const Target& target = host();
+  return fmt::format("{} {} {} {} {} {}\n{} {} {} {}\n{}", target.cpu, target.features,
+                     target.vector_bytes, target.cores, target.l2_bytes, flag_opt(),
+                     options.differentiate, options.partition, options.freeze, options.report,
+                     flags_cache_key());
+}
+
+/// Null where the bytes are no image.
+std::optional<FunctionImage> image_of(const std::optional<std::string>& bytes) {
+  if (!bytes) return std::nullopt;
+  FunctionImage image;
+  ArchiveReader archive(*bytes);
+  fields(archive, image);
+  if (!archive.is_complete() || image.programs.empty()) return std::nullopt;
+  return image;
+}
+
+std::string bytes_of(FunctionImage& image) {
+  ArchiveWriter archive;
+  fields(archive, image);
+  return archive.take();
+}
+
 }  // namespace
 
 int64_t Saved::bytes() const {
@@ -88,89 +122,132 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   const std::lock_guard<std::mutex> lock(runtime::mutex_of(runtime::ForkLock::compile));
+  check_flags();
+  const FileCache cache(is_observed() ? "" : flag_cache_dir(), "function", context_of(options));
+  std::optional<FunctionImage> known = image_of(cache.find(text));
+  is_from_cache_ = known.has_value();
+  if (is_from_cache_) {
+    pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    load(std::move(*known), {}, options);
+    return;
+  }
+  std::vector<Times> times;
+  FunctionImage image = compiled(text, options, times);
+  if (cache.is_on()) cache.store(text, bytes_of(image));
+  load(std::move(image), times, options);
+}
+
+FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptions& options,
+                                      std::vector<Times>& times) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
   std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
   if (module->graphs().empty()) throw UserError("the text holds no graph");
   ir::Graph& graph = *module->graphs()[0];
-  results_ = count(graph, ir::OutputKind::output);
+  shape_.results = count(graph, ir::OutputKind::output);
   const Options compile = compile_options(options);
   PassCtx ctx;
   run_passes(graph, compile, ctx);
   pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-  inputs_ = static_cast<size_t>(std::ranges::count_if(graph.inputs(), is_argument));
   find_shape(graph);
-  forward_ = finish(graph, compile);
-  forward_->loaded().set_host_functions(options.host_functions);
-  find_saved();
-  if (!options.differentiate) return;
-  ir::Graph& backward = *module->find(graph.name() + "_backward");
-  find_backward(backward);
-  has_backward_ = std::count(has_tangent_.begin(), has_tangent_.end(), 1) > 0;
-  if (std::count(has_gradient_.begin(), has_gradient_.end(), 1) > 0)
-    backward_ = finish_backward(backward, graph, *forward_, compile);
-  for (const Mutation& mutation : mutations_) has_backward_ |= mutation.has_tangent;
-  if (backward_ != nullptr) backward_->loaded().set_host_functions(options.host_functions);
+  FunctionImage image;
+  const auto add = [&](Built& built) {
+    times.push_back(built.times);
+    image.programs.push_back(std::move(built.image));
+  };
+  Built forward = build(graph, compile);
+  add(forward);
+  find_saved(image.programs[0].program);
+  if (options.differentiate) {
+    ir::Graph& backward = *module->find(graph.name() + "_backward");
+    find_backward(backward, image.programs[0].program);
+    if (std::count(shape_.has_gradient.begin(), shape_.has_gradient.end(), 1) > 0) {
+      take_saved_strides(backward, graph, forward.output_strides);
+      Built built = build(backward, compile);
+      add(built);
+    }
+  }
+  image.shape = shape_;
+  return image;
+}
+
+void GraphFunction::load(FunctionImage image, const std::vector<Times>& times,
+                         const FunctionOptions& options) {
+  shape_ = std::move(image.shape);
+  for (size_t i = 0; i < image.programs.size(); ++i) {
+    Built built;
+    built.image = std::move(image.programs[i]);
+    if (i < times.size()) built.times = times[i];
+    std::unique_ptr<Executable>& part = i == 0 ? forward_ : backward_;
+    part = std::make_unique<Executable>(std::move(built));
+    part->loaded().set_host_functions(options.host_functions);
+  }
 }
 
 void GraphFunction::find_shape(const ir::Graph& forward) {
-  takes_seed_ = std::any_of(forward.inputs().begin(), forward.inputs().end(),
-                            [](const ir::Value* v) { return v->role == ir::Role::seed; });
-  saved_sizes_ = count(forward, ir::OutputKind::saved_size);
-  mutations_ = mutations_of(forward);
-  has_tangent_.assign(results_, 0);
-  has_gradient_.assign(inputs_, 0);
+  shape_.inputs = static_cast<size_t>(std::ranges::count_if(forward.inputs(), is_argument));
+  shape_.takes_seed = std::any_of(forward.inputs().begin(), forward.inputs().end(),
+                                  [](const ir::Value* v) { return v->role == ir::Role::seed; });
+  shape_.saved_sizes = count(forward, ir::OutputKind::saved_size);
+  shape_.mutations = mutations_of(forward);
+  shape_.has_tangent.assign(shape_.results, 0);
+  shape_.has_gradient.assign(shape_.inputs, 0);
 }
 
-void GraphFunction::find_backward(const ir::Graph& backward) {
+void GraphFunction::find_backward(const ir::Graph& backward, const abi::Program& forward) {
   for (const ir::Value* input : backward.inputs()) {
     if (input->role != ir::Role::tangent) continue;
     if (std::optional<size_t> output = output_of(input->name))
-      has_tangent_.at(*output) = 1;
+      shape_.has_tangent.at(*output) = 1;
     else
-      mark_mutation(input->name);
+      mark_mutation(input->name, forward);
   }
   size_t at = 0;
   for (const ir::Output& output : backward.outputs())
-    if (at < inputs_) has_gradient_[at++] = output.value != nullptr;
+    if (at < shape_.inputs) shape_.has_gradient[at++] = output.value != nullptr;
+  shape_.has_backward = std::count(shape_.has_tangent.begin(), shape_.has_tangent.end(), 1) > 0 ||
+                        std::any_of(shape_.mutations.begin(), shape_.mutations.end(),
+                                    [](const Mutation& mutation) { return mutation.has_tangent; });
 }
 
-void GraphFunction::mark_mutation(std::string_view tangent) {
-  const std::vector<abi::Input>& inputs = forward_->program().inputs;
-  for (Mutation& mutation : mutations_)
-    if (tangent == "tangent_" + inputs[mutation.input].name) mutation.has_tangent = true;
+void GraphFunction::mark_mutation(std::string_view tangent, const abi::Program& forward) {
+  for (Mutation& mutation : shape_.mutations)
+    if (tangent == "tangent_" + forward.inputs[mutation.input].name) mutation.has_tangent = true;
 }
 
-void GraphFunction::find_saved() {
-  const std::vector<abi::Output>& outputs = forward_->program().outputs;
-  for (size_t i = results_; i < outputs.size(); ++i) {
+void GraphFunction::find_saved(const abi::Program& forward) {
+  const std::vector<abi::Output>& outputs = forward.outputs;
+  const size_t results = shape_.results;
+  for (size_t i = results; i < outputs.size(); ++i) {
     const abi::Output& saved = outputs[i];
     SavedPlace place;
     if (saved.kind == abi::Output::Kind::input_view) place = {SavedPlace::Kind::input, saved.input};
-    for (size_t k = 0; k < results_ && place.kind == SavedPlace::Kind::own; ++k)
+    for (size_t k = 0; k < results && place.kind == SavedPlace::Kind::own; ++k)
       if (saved.kind == abi::Output::Kind::tensor && outputs[k].kind == abi::Output::Kind::tensor &&
           outputs[k].ref.buffer == saved.ref.buffer)
         place = {SavedPlace::Kind::output, k};
-    saved_places_.push_back(place);
+    shape_.saved_places.push_back(place);
   }
 }
 
 GraphFunction::Forward GraphFunction::forward(std::span<const Argument> arguments) {
-  const size_t wanted = inputs_ + (takes_seed_ ? 1 : 0);
+  const size_t wanted = shape_.inputs + (shape_.takes_seed ? 1 : 0);
   if (arguments.size() != wanted)
     throw UserError(
         fmt::format("forward takes {} inputs, {} were given", wanted, arguments.size()));
   Forward made;
   made.results = forward_->run(arguments);
-  if (!has_backward_) {
-    made.results.resize(results_);
+  if (!shape_.has_backward) {
+    made.results.resize(shape_.results);
     return made;
   }
   made.saved = std::make_unique<Saved>();
-  for (size_t i = 0; i < saved_places_.size(); ++i) {
-    Result& value = made.results[results_ + i];
-    const bool is_own = saved_places_[i].kind == SavedPlace::Kind::own;
+  for (size_t i = 0; i < shape_.saved_places.size(); ++i) {
+    Result& value = made.results[shape_.results + i];
+    const bool is_own = shape_.saved_places[i].kind == SavedPlace::Kind::own;
     made.saved->values.push_back(is_own ? std::move(value) : Result(Array()));
   }
-  made.results.resize(results_);
+  made.results.resize(shape_.results);
   return made;
 }
 
@@ -180,18 +257,18 @@ std::vector<Result> GraphFunction::backward(const Saved& saved, std::span<const 
     throw UserError("backward ran before on this forward and freed what it saved");
   if (backward_ == nullptr) return {};  // results have a history, and all gradients are 0
   const size_t expected = static_cast<size_t>(
-      std::count_if(saved_places_.begin(), saved_places_.end(),
+      std::count_if(shape_.saved_places.begin(), shape_.saved_places.end(),
                     [](const SavedPlace& p) { return p.kind != SavedPlace::Kind::own; }));
   if (borrowed.size() != expected)
     throw UserError(fmt::format("backward takes {} saved inputs and results, {} were given",
                                 expected, borrowed.size()));
   // Sizes come last out of forward and first into backward.
-  const size_t count = saved.values.size() - saved_sizes_;
+  const size_t count = saved.values.size() - shape_.saved_sizes;
   std::vector<Argument> arguments(saved.values.begin() + static_cast<std::ptrdiff_t>(count),
                                   saved.values.end());
   size_t next = 0;
   for (size_t i = 0; i < count; ++i) {
-    const bool is_own = saved_places_[i].kind == SavedPlace::Kind::own;
+    const bool is_own = shape_.saved_places[i].kind == SavedPlace::Kind::own;
     arguments.push_back(is_own ? saved.values[i] : Argument(borrowed[next++]));
   }
   arguments.insert(arguments.end(), tangents.begin(), tangents.end());

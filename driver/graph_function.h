@@ -13,6 +13,8 @@
 
 namespace tandem::driver {
 
+struct FunctionImage;  // image.h
+
 struct FunctionOptions {
   bool differentiate = false;         // inputs that require grad get gradients
   std::string partition = "default";  // "default" | "min_cut"
@@ -41,6 +43,19 @@ struct SavedPlace {
   size_t number = 0;
 };
 
+/// What the two programs take and give.
+struct FunctionShape {
+  size_t inputs = 0;  // of forward, without constants and the seed
+  size_t results = 0;
+  size_t saved_sizes = 0;  // last of the saved values
+  bool takes_seed = false;
+  bool has_backward = false;
+  std::vector<Mutation> mutations;
+  std::vector<char> has_tangent;   // by result
+  std::vector<char> has_gradient;  // by input
+  std::vector<SavedPlace> saved_places;
+};
+
 /// What one forward saved in blocks of its own; freed by `release` or with the handle.
 struct Saved {
   std::vector<runtime::Result> values;  // by saved place; empty arrays where it is not `own`
@@ -52,25 +67,26 @@ struct Saved {
 /// Thread-safe after it is made.
 class GraphFunction {
  public:
-  /// Compiles the first graph of the text. Results are memory of their own. Throws UserError and
+  /// Compiles the first graph of the text, or takes what an earlier process made of the same text
+  /// and options from TANDEM_CACHE_DIR. Results are memory of their own. Throws UserError and
   /// Unsupported.
   GraphFunction(std::string_view text, const FunctionOptions& options);
 
   /// Inputs of forward without constants and the seed. When `takes_seed`, an i64 follows them.
-  size_t inputs() const { return inputs_; }
+  size_t inputs() const { return shape_.inputs; }
   /// Names of the inputs that are constants.
   const std::vector<std::string>& constants() { return forward_->loaded().constant_names(); }
   void bind_constants(const runtime::ConstantValues& values) { forward_->bind_constants(values); }
-  bool takes_seed() const { return takes_seed_; }
-  size_t results() const { return results_; }
-  const std::vector<Mutation>& mutations() const { return mutations_; }
+  bool takes_seed() const { return shape_.takes_seed; }
+  size_t results() const { return shape_.results; }
+  const std::vector<Mutation>& mutations() const { return shape_.mutations; }
   /// By result.
-  const std::vector<char>& has_tangent() const { return has_tangent_; }
+  const std::vector<char>& has_tangent() const { return shape_.has_tangent; }
   /// By input: backward gives a gradient.
-  const std::vector<char>& has_gradient() const { return has_gradient_; }
+  const std::vector<char>& has_gradient() const { return shape_.has_gradient; }
   /// Reverse mode has to know of a call: a result has a history, or an input lost its own.
-  bool has_backward() const { return has_backward_; }
-  const std::vector<SavedPlace>& saved_places() const { return saved_places_; }
+  bool has_backward() const { return shape_.has_backward; }
+  const std::vector<SavedPlace>& saved_places() const { return shape_.saved_places; }
 
   struct Forward {
     std::vector<runtime::Result> results;
@@ -90,25 +106,24 @@ class GraphFunction {
   /// Of the passes, in milliseconds.
   double pass_time() const { return pass_time_; }
 
- private:
-  void find_shape(const ir::Graph& forward);
-  void mark_mutation(std::string_view tangent);
-  void find_saved();
-  void find_backward(const ir::Graph& backward);
+  /// Made by an earlier process.
+  bool is_from_cache() const { return is_from_cache_; }
 
+ private:
+  FunctionImage compiled(std::string_view text, const FunctionOptions& options,
+                         std::vector<Times>& times);
+  void load(FunctionImage image, const std::vector<Times>& times, const FunctionOptions& options);
+  void find_shape(const ir::Graph& forward);
+  void find_backward(const ir::Graph& backward, const abi::Program& forward);
+  void mark_mutation(std::string_view tangent, const abi::Program& forward);
+  void find_saved(const abi::Program& forward);
+
+  FunctionShape shape_;
   std::unique_ptr<Executable> forward_;
   std::unique_ptr<Executable> backward_;
-  size_t inputs_ = 0;
-  size_t results_ = 0;
-  size_t saved_sizes_ = 0;  // last of the saved values
-  bool takes_seed_ = false;
-  bool has_backward_ = false;
+  bool is_from_cache_ = false;
   double pass_time_ = 0;
   int threads_ = 0;
-  std::vector<Mutation> mutations_;
-  std::vector<char> has_tangent_;
-  std::vector<char> has_gradient_;
-  std::vector<SavedPlace> saved_places_;
 };
 
 }  // namespace tandem::driver

@@ -182,9 +182,9 @@ int run_graph(const std::vector<std::string>& args) {
     double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
                     .count() /
                 repeat;
-    std::printf("passes %.2f ms, schedule %.2f ms, code %.2f ms; a run %.2f us\n",
+    std::printf("passes %.2f ms, schedule %.2f ms, code %.2f ms, load %.2f ms; a run %.2f us\n",
                 executable->times.passes, executable->times.schedule, executable->times.codegen,
-                us);
+                executable->times.load, us);
     if (profile > 0) print_profile(executable->loaded(), profile);
   }
   return 0;
@@ -199,8 +199,8 @@ int objects(const std::vector<std::string>& args) {
   for (ir::Graph* graph : graphs_of(*module)) {
     PassCtx ctx;
     run_passes(*graph, {}, ctx);
-    for (const loop::Kernel& kernel : schedule::schedule(*graph, target).kernels) {
-      codegen::ObjectCode object = codegen::compile_object(kernel, target, {});
+    const std::vector<loop::Kernel> kernels = schedule::schedule(*graph, target).kernels;
+    for (const codegen::ObjectCode& object : codegen::compile_objects(kernels, target, {})) {
       std::string path = fmt::format("{}/{}_{}.o", folder, graph->name(), object.symbol);
       std::ofstream(path, std::ios::binary) << object.bytes;
       std::printf("%s\n", path.c_str());

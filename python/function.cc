@@ -121,15 +121,18 @@ nb::dict times(GraphFunction& function) {
   nb::dict times;
   double schedule = 0;
   double codegen = 0;
+  double load = 0;
   for (driver::Executable* part :
        {&function.forward_executable(), function.backward_executable()}) {
     if (part == nullptr) continue;
     schedule += part->times.schedule;
     codegen += part->times.codegen;
+    load += part->times.load;
   }
   times["passes"] = function.pass_time();
   times["schedule"] = schedule;
   times["codegen"] = codegen;
+  times["load"] = load;
   return times;
 }
 
@@ -213,6 +216,7 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("constants", &GraphFunction::constants)
       .def("bind_constants", &bind_constants, nb::arg("values"))
       .def_prop_ro("times", &times)
+      .def_prop_ro("is_from_cache", &GraphFunction::is_from_cache)
       .def_prop_ro("forward_counts",
                    [](GraphFunction& f) { return counts_of(&f.forward_executable()); })
       .def_prop_ro("backward_counts",

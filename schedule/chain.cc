@@ -400,18 +400,21 @@ class Chainer {
     for (const Value* value : inside(chain))
       row = std::max(row, width_of(*value, chain.rows).constant().value_or(kAssumedLength) *
                               size_of(value->type.dtype));
-    return row * kFewestChainRows <= plan_.target.l2_bytes / 4;
+    return row * kFewestChainRows <= plan_.target.l2_bytes;
   }
 
-  /// Of the right factor: it is copied for each block of rows.
+  /// Of the right factor: it is copied for each block of rows. A narrow one (keys, values of
+  /// attention) may be long, as then the scores would be far larger.
   bool has_small_panel(const Group& group) const {
     const Stage& stage = group.kernel.stages[0];
     if (group.kernel.outer.empty()) return false;
-    int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype) *
-                    group.kernel.outer.back().extent.constant().value_or(kAssumedLength);
+    int64_t width = group.kernel.outer.back().extent.constant().value_or(kAssumedLength);
+    int64_t length = 1;
     for (const loop::Axis& axis : stage.reduce_axes)
-      bytes *= axis.extent.constant().value_or(kAssumedLength);
-    return bytes <= plan_.target.l2_bytes / 4;
+      length *= axis.extent.constant().value_or(kAssumedLength);
+    int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype) * width * length;
+    bool is_narrow = std::min(width, length) <= kNarrowFactor;
+    return bytes <= (is_narrow ? 2 * plan_.target.l2_bytes : plan_.target.l2_bytes / 4);
   }
 
   // --- joining

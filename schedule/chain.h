@@ -8,6 +8,7 @@ namespace tandem::schedule {
 
 constexpr int64_t kAssumedLength = 512;   // of a symbolic size
 constexpr int64_t kFewestChainRows = 32;  // of a block: copying the right factors must pay
+constexpr int64_t kNarrowFactor = 128;    // columns of keys and values, at most
 
 /// Joins groups (one for each draft, in the same order) whose values pass from row to row.
 void chain_products(const Plan& plan, const Drafts& drafts, std::vector<Group>& groups);

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/flags.h"
 #include "ir/text.h"
+#include "schedule/chain.h"
 #include "schedule/schedule.h"
 
 namespace tandem::schedule {
@@ -93,11 +94,31 @@ class Realizer {
     if (!flag_library() && !ops::def_of(node).host) return std::nullopt;
     for (const ops::Route& route : ops::def_of(node).fast) {
       std::string reason = route.declines(node.call(), plan_.target);
+      if (reason.empty() && route.kind == ops::RouteKind::matmul && may_end_chain(node))
+        reason = "its rows are computed, and it may join what computes them";
       if (reason.empty()) return route.kind;
       note(node, "library route declined: " + reason);
     }
     return std::nullopt;
   }
+
+  /// A product of computed rows, each contiguous, with a narrow matrix, for each of a batch: the
+  /// last one of attention, which chain.cc joins with the softmax, so that the scores of long
+  /// sequences never meet memory. Joined or not it is about as fast as the library's.
+  bool may_end_chain(const Node& node) {
+    std::vector<const Value*> factors;
+    ir::for_each_operand(node.args, [&](const Value* operand) { factors.push_back(operand); });
+    if (factors.size() != 2 || factors[0]->type.dtype != DType::f32) return false;
+    const ir::Sizes& left = factors[0]->type.sizes;
+    const ir::Sizes& right = factors[1]->type.sizes;
+    if (left.size() != 3 || sym::known_lt(left[1], kFewestChainRows) ||
+        !sym::known_le(left[2], kLongestChainSum) || !sym::known_le(right[2], kNarrowFactor))
+      return false;
+    const Value* root = view_root(lowering_, factors[0]);
+    std::optional<StridedRef> rows = strided_view(lowering_, factors[0], root);
+    return root->node != nullptr && rows && rows->strides.back() == Expr(1);
+  }
+  static constexpr int64_t kLongestChainSum = 8192;
 
   void note(const Node& node, std::string text) {
     plan_.notes.push_back({ir::to_string(node), std::move(text)});

@@ -54,6 +54,9 @@ void map_axes(loop::Kernel& kernel, const Target& target);
 /// Of a sum of products over two independent axes: register tiles over packed operands. False when
 /// the kernel is none. map_product.cc
 bool map_product(loop::Kernel& kernel, const Target& target);
+/// Of a sum over a window that slides over channels-last images, each channel by itself: what the
+/// windows see is computed once. False when the kernel is none. map_window.cc
+bool map_window(loop::Kernel& kernel, const Target& target);
 /// The rows and columns of one task, which a stage that sums products runs over.
 struct ProductBlock {
   loop::Axis rows;

@@ -30,6 +30,7 @@ class GraphReport:
             "fallbacks": dict(self.fallbacks),
             "control flow": dict(_count(control.kind for control in controls)),
             "milliseconds": {name: round(value, 3) for name, value in times.items()},
+            "from cache": native.is_from_cache,
             "text": encoded.text,
             "kernels": native.forward_report + native.backward_report,
         }
@@ -138,7 +139,8 @@ class Report(dict):
                 lines.append(f"  runs in torch: {name} ({count} times)")
             times = graph["milliseconds"].items()
             times = ", ".join(f"{name} {value:.1f}" for name, value in times)
-            lines.append(f"  milliseconds: {times}")
+            source = " (from the cache of an earlier process)" if graph.get("from cache") else ""
+            lines.append(f"  milliseconds: {times}{source}")
         return "\n".join(lines) or "nothing was compiled"
 
 

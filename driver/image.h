@@ -1,0 +1,68 @@
+// A compiled function as data, for base/archive.h and the cache of functions.
+#pragma once
+
+#include "driver/compiler.h"
+#include "driver/graph_function.h"
+#include "runtime/program_fields.h"
+
+namespace tandem::codegen {
+
+template <class A>
+void fields(A& archive, ObjectCode& object) {
+  auto& [symbol, bytes] = object;
+  archive(symbol, bytes);
+}
+
+}  // namespace tandem::codegen
+
+namespace tandem::schedule {
+
+template <class A>
+void fields(A& archive, Note& note) {
+  auto& [place, text] = note;
+  archive(place, text);
+}
+
+}  // namespace tandem::schedule
+
+namespace tandem::driver {
+
+template <class A>
+void fields(A& archive, Image& image) {
+  auto& [program, kernels, setup_kernels, notes, report] = image;
+  archive(program, kernels, setup_kernels, notes, report);
+}
+
+template <class A>
+void fields(A& archive, Mutation& mutation) {
+  auto& [input, has_tangent] = mutation;
+  archive(input, has_tangent);
+}
+
+template <class A>
+void fields(A& archive, SavedPlace& place) {
+  auto& [kind, number] = place;
+  archive(kind, number);
+}
+
+template <class A>
+void fields(A& archive, FunctionShape& shape) {
+  auto& [inputs, results, saved_sizes, takes_seed, has_backward, mutations, has_tangent,
+         has_gradient, saved_places] = shape;
+  archive(inputs, results, saved_sizes, takes_seed, has_backward, mutations, has_tangent,
+          has_gradient, saved_places);
+}
+
+/// Forward, and backward where there is a program for it.
+struct FunctionImage {
+  FunctionShape shape;
+  std::vector<Image> programs;
+};
+
+template <class A>
+void fields(A& archive, FunctionImage& image) {
+  auto& [shape, programs] = image;
+  archive(shape, programs);
+}
+
+}  // namespace tandem::driver

@@ -1,0 +1,107 @@
+// A Program's structs for base/archive.h: one line of members each, all of them.
+#pragma once
+
+#include "abi/program.h"
+#include "base/archive.h"
+
+namespace tandem::abi {
+
+template <class A>
+void fields(A& archive, SizeInstruction& instruction) {
+  auto& [op, value] = instruction;
+  archive(op, value);
+}
+
+template <class A>
+void fields(A& archive, Guard& guard) {
+  auto& [relation, left, right, text] = guard;
+  archive(relation, left, right, text);
+}
+
+template <class A>
+void fields(A& archive, Buffer& buffer) {
+  auto& [kind, index, dtype, bytes, first_use, last_use, label] = buffer;
+  archive(kind, index, dtype, bytes, first_use, last_use, label);
+}
+
+template <class A>
+void fields(A& archive, TensorRef& ref) {
+  auto& [buffer, sizes, strides, offset] = ref;
+  archive(buffer, sizes, strides, offset);
+}
+
+template <class A>
+void fields(A& archive, Launch& launch) {
+  auto& [kernel, buffers, sizes, tasks, work, scratch, label, errors, beside] = launch;
+  archive(kernel, buffers, sizes, tasks, work, scratch, label, errors, beside);
+}
+
+template <class A>
+void fields(A& archive, ConvParams& params) {
+  auto& [stride, padding, dilation, groups] = params;
+  archive(stride, padding, dilation, groups);
+}
+
+template <class A>
+void fields(A& archive, RankParams& params) {
+  auto& [descending, limit] = params;
+  archive(descending, limit);
+}
+
+template <class A>
+void fields(A& archive, LibraryCall& call) {
+  auto& [op, args, has_bias, out, conv, rank, label] = call;
+  archive(op, args, has_bias, out, conv, rank, label);
+}
+
+template <class A>
+void fields(A& archive, Copy& copy) {
+  auto& [src, dst, label] = copy;
+  archive(src, dst, label);
+}
+
+template <class A>
+void fields(A& archive, HostCall& call) {
+  auto& [function, args, sizes, results, label] = call;
+  archive(function, args, sizes, results, label);
+}
+
+template <class A>
+void fields(A& archive, Input& input) {
+  auto& [name, is_scalar, scalar_slot, dtype, sizes, strides, mutated] = input;
+  archive(name, is_scalar, scalar_slot, dtype, sizes, strides, mutated);
+}
+
+template <class A>
+void fields(A& archive, Output& output) {
+  auto& [kind, ref, input, scalar, dtype, name] = output;
+  archive(kind, ref, input, scalar, dtype, name);
+}
+
+template <class A>
+void fields(A& archive, WriteBack& write) {
+  auto& [input, src] = write;
+  archive(input, src);
+}
+
+template <class A>
+void fields(A& archive, Constant& constant) {
+  auto& [name, dtype, sizes, bytes, setup_output, strides] = constant;
+  archive(name, dtype, sizes, bytes, setup_output, strides);
+}
+
+template <class A>
+void fields(A& archive, KernelRef& kernel) {
+  auto& [identity, symbol] = kernel;
+  archive(identity, symbol);
+}
+
+template <class A>
+void fields(A& archive, Program& program) {
+  auto& [name, slots, inputs, guards, buffers, kernels, instructions, outputs, write_backs,
+         constants, setup] = program;
+  archive(name, slots, inputs, guards, buffers, kernels, instructions, outputs, write_backs,
+          constants, setup);
+}
+
+}  // namespace tandem::abi

@@ -1,0 +1,339 @@
+// Windows over channels: y[.., p, c] = sum_k x[.., p * s + k, c] w[k, c], a convolution in which
+// each channel is by itself, channels-last, with whatever stands around it. As it is written, each
+// point computes its operand (pad, activation of the layer before) once a tap, and gathers weights
+// that lie k after k for each channel. Here a task owns rows of the image and a block of channels.
+// It writes what its windows see to scratch, computed once, with the padding in place; its weights
+// beside it, channel by channel; then tiles of neighbouring points keep their sums in registers.
+// That sliding the window is moving the point is not taken from the op but read off the addresses.
+#include <algorithm>
+#include <array>
+
+#include "schedule/axes.h"
+#include "schedule/schedule.h"
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Axis;
+using loop::AxisKind;
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+constexpr int64_t kMostTaps = 64;       // of a window: more are a long sum, not a stencil
+constexpr int64_t kMostStride = 8;      // of a window
+constexpr int64_t kMostChannels = 160;  // of a task
+constexpr int64_t kFewTasks = 16;       // smaller blocks of rows below this
+constexpr int64_t kFewestRows = 4;      // neighbouring rows share what their windows see
+constexpr int64_t kTilePoints = 8;      // of a register tile
+
+/// An axis of points and the axis of taps that slides along it.
+struct Slide {
+  size_t point = 0;  // number of the outer axis
+  size_t tap = 0;    // number of the reduced axis
+  int64_t stride = 1;
+  int64_t taps = 1;
+  /// Places that the windows of neighbouring points see.
+  int64_t seen(int64_t points) const { return (points - 1) * stride + taps; }
+};
+
+struct Windows {
+  size_t image = 0;  // which input of the dot
+  size_t channel = 0;
+  std::vector<Slide> slides;   // by outer axis
+  std::vector<size_t> others;  // outer axes that are neither: images of a batch
+};
+
+bool walks(Val value, Expr axis) {
+  for (Val part : loop::reachable(std::array{value}))
+    if (sym::depends_on(part->index, axis)) return true;
+  return false;
+}
+
+bool loads_along(Val value, Expr axis) {
+  for (Val part : loop::reachable(std::array{value})) {
+    if (part->opcode != loop::Opcode::load || !sym::depends_on(part->index, axis)) continue;
+    std::optional<sym::Affine> affine = sym::affine_in(part->index, axis);
+    if (!affine || affine->coefficient != Expr(1)) return false;
+  }
+  return true;
+}
+
+class WindowMapper {
+ public:
+  WindowMapper(Kernel& kernel, const Target& target)
+      : kernel_(kernel), pool_(*kernel.scalars), target_(target) {}
+
+  bool run() {
+    if (!is_stencil() || !find_windows() || !choose_blocks()) return false;
+    write();
+    return true;
+  }
+
+ private:
+  // --- what it is
+  // --------------------------------------------------------------------------------
+
+  const Stage& stage() const { return kernel_.stages[0]; }
+  Val input(size_t number) const { return stage().reductions[0].inputs[number]; }
+
+  bool is_stencil() const {
+    if (kernel_.stages.size() != 1 || kernel_.outer.size() < 2) return false;
+    const Stage& stage = kernel_.stages[0];
+    if (stage.reductions.size() != 1 || !stage.axes.empty() || !stage.body.empty() ||
+        stage.reductions[0].combiner != loop::Combiner::dot)
+      return false;
+    int64_t taps = 1;
+    for (const Axis& axis : stage.reduce_axes) {
+      int64_t extent = axis.extent.constant().value_or(0);
+      if (extent < 1 || extent > kMostTaps) return false;
+      taps *= extent;
+    }
+    return taps > 1 && taps <= kMostTaps;
+  }
+
+  bool find_windows() {
+    windows_.channel = kernel_.outer.size() - 1;
+    Expr channel = kernel_.outer.back().index;
+    for (const loop::Store& store : stage().after) {
+      std::optional<sym::Affine> affine = sym::affine_in(store.index, channel);
+      if (!affine || affine->coefficient != Expr(1)) return false;
+    }
+    for (size_t image : {0, 1})
+      if (is_image(input(image), channel) && is_weight(input(1 - image), channel)) {
+        windows_.image = image;
+        return find_slides();
+      }
+    return false;
+  }
+
+  static bool is_image(Val value, Expr channel) {
+    return walks(value, channel) && loads_along(value, channel);
+  }
+
+  bool is_weight(Val value, Expr channel) const {
+    for (size_t i = 0; i + 1 < kernel_.outer.size(); ++i)
+      if (walks(value, kernel_.outer[i].index)) return false;
+    return walks(value, channel);
+  }
+
+  bool find_slides() {
+    for (size_t i = 0; i < windows_.channel; ++i) {
+      std::optional<Slide> slide = slide_of(i);
+      if (slide)
+        windows_.slides.push_back(*slide);
+      else
+        windows_.others.push_back(i);
+    }
+    // Every tap moves with a point, and no two with the same one.
+    size_t taps = 0;
+    for (const Axis& axis : stage().reduce_axes) taps += axis.extent != Expr(1);
+    return !windows_.slides.empty() && windows_.slides.size() == taps;
+  }
+
+  std::optional<Slide> slide_of(size_t point) const {
+    if (!kernel_.outer[point].extent.constant()) return std::nullopt;
+    for (size_t tap = 0; tap < stage().reduce_axes.size(); ++tap)
+      for (int64_t stride = 1; stride <= kMostStride; ++stride)
+        if (slides(point, tap, stride))
+          return Slide{point, tap, stride, *stage().reduce_axes[tap].extent.constant()};
+    return std::nullopt;
+  }
+
+  /// Whether the image at the next point is the image `stride` taps further.
+  bool slides(size_t point, size_t tap, int64_t stride) const {
+    Val image = input(windows_.image);
+    Expr p = kernel_.outer[point].index;
+    Expr k = stage().reduce_axes[tap].index;
+    if (stage().reduce_axes[tap].extent == Expr(1) || !walks(image, k)) return false;
+    return rewritten(image, {{p, p + 1}}) == rewritten(image, {{k, k + stride}});
+  }
+
+  Val rewritten(Val value, const sym::Substitution& map) const {
+    loop::Rewrite how;
+    how.map_index = [&](Expr e) { return sym::substitute(e, map); };
+    return loop::rewrite(pool_, pool_, std::array{value}, how)[0];
+  }
+
+  // --- blocks
+  // ------------------------------------------------------------------------------------
+
+  int64_t extent(size_t outer) const { return kernel_.outer[outer].extent.constant().value_or(1); }
+
+  /// The last sliding axis is whole; of the one before (rows) as many as keep what they see in a
+  /// quarter of the cache, and leave tasks enough; where all rows are one block, several images.
+  bool choose_blocks() {
+    const std::vector<Slide>& slides = windows_.slides;
+    std::optional<int64_t> channels = kernel_.outer.back().extent.constant();
+    if (!channels) return false;
+    int64_t bytes = size_of(input(0)->dtype);
+    lanes_ = static_cast<int>(target_.vector_bytes / bytes);
+    if (*channels > lanes_) lanes_ *= 2;
+    int64_t even = ceil_div(*channels, ceil_div(*channels, kMostChannels));
+    channels_ = ceil_div(even, lanes_) * lanes_;
+    int64_t row = channels_ * bytes * slides.back().seen(extent(slides.back().point));
+    for (size_t i = 0; i + 2 < slides.size(); ++i) row *= slides[i].seen(extent(slides[i].point));
+    most_ = target_.l2_bytes / 2 / row;
+    if (slides.size() > 1) choose_rows(slides[slides.size() - 2]);
+    choose_images(slides.size() > 1 ? slides[slides.size() - 2].seen(rows_) : 1);
+    return true;
+  }
+
+  int64_t tasks(int64_t row_blocks) const {
+    int64_t count = ceil_div(*kernel_.outer.back().extent.constant(), channels_) * row_blocks;
+    for (size_t other : windows_.others)
+      count *= kernel_.outer[other].extent.constant().value_or(kFewTasks);
+    return count;
+  }
+
+  void choose_rows(const Slide& slide) {
+    int64_t height = extent(slide.point);
+    rows_ = height;
+    while (rows_ > kFewestRows &&
+           (slide.seen(rows_) > most_ || tasks(ceil_div(height, rows_)) < kFewTasks))
+      rows_ = ceil_div(rows_, 2);
+    rows_ = ceil_div(height, ceil_div(height, rows_));
+  }
+
+  void choose_images(int64_t rows_seen) {
+    if (windows_.others.empty()) return;
+    size_t last = windows_.others.back();
+    bool all_rows = windows_.slides.size() < 2 || rows_ == extent(windows_.slides.end()[-2].point);
+    int64_t count = kernel_.outer[last].extent.constant().value_or(1);
+    while (all_rows && images_ * 2 <= count && images_ * 2 * rows_seen <= most_ &&
+           tasks(1) / (images_ * 2) >= kFewTasks / 2)
+      images_ *= 2;
+  }
+
+  // --- stages
+  // ------------------------------------------------------------------------------------
+
+  void write() {
+    Stage sums = std::move(kernel_.stages[0]);
+    take_axes(sums);
+    std::vector<Stage> stages;
+    std::vector<Val>& inputs = sums.reductions[0].inputs;
+    Val image = image_in_scratch(inputs[windows_.image], sums, stages);
+    Val weight = weight_in_scratch(inputs[1 - windows_.image], sums, stages);
+    inputs = {image, weight};
+    sums.axes = others_;
+    for (size_t i = 0; i + 1 < points_.size(); ++i) sums.axes.push_back(points_[i]);
+    sums.axes.push_back(as_vector(channel_, lanes_));
+    sums.axes.push_back(points_.back());
+    sums.axes.back().kind = AxisKind::unroll;
+    sums.axes.back().lanes =
+        static_cast<int>(lanes_ * 4 > target_.vector_bytes ? kTilePoints : 2 * kTilePoints);
+    stages.push_back(std::move(sums));
+    kernel_.stages = std::move(stages);
+    for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
+  }
+
+  void take_axes(Stage& sums) {
+    for (size_t i = 0; i < windows_.slides.size(); ++i) {
+      const Slide& slide = windows_.slides[i];
+      bool is_row = i + 2 == windows_.slides.size();
+      points_.push_back(
+          take_block(kernel_, slide.point, is_row ? rows_ : extent(slide.point), {&sums}));
+    }
+    if (images_ > 1)
+      others_.push_back(take_block(kernel_, windows_.others.back(), images_, {&sums}));
+    channel_ = take_block(kernel_, windows_.channel, channels_, {&sums});
+  }
+
+  static Axis as_vector(Axis axis, int lanes) {
+    axis.kind = AxisKind::vector;
+    axis.lanes = lanes;
+    return axis;
+  }
+
+  Axis fresh(Expr extent) { return {pool_.symbols().index("y", extent), extent}; }
+
+  int32_t scratch(DType dtype, Expr elements) {
+    int32_t number = static_cast<int32_t>(kernel_.buffers.size());
+    kernel_.buffers.push_back({dtype, loop::Access::scratch, elements, true, ""});
+    return number;
+  }
+
+  /// What the windows of the task see, in the order images, rows, .., channels.
+  Val image_in_scratch(Val value, const Stage& sums, std::vector<Stage>& stages) {
+    Stage copy;
+    sym::Substitution map;
+    Expr written = 0;
+    Expr read = 0;
+    Expr elements = channels_;
+    for (const Axis& tap : sums.reduce_axes)
+      if (tap.extent == Expr(1)) map.emplace_back(tap.index, Expr(0));
+    for (const Axis& axis : others_) {
+      copy.axes.push_back(fresh(axis.extent));
+      map.emplace_back(axis.index, copy.axes.back().index);
+      written = copy.axes.back().index;
+      read = axis.index;
+      elements = elements * images_;
+    }
+    for (size_t i = 0; i < points_.size(); ++i) {
+      const Slide& slide = windows_.slides[i];
+      const Axis& tap = sums.reduce_axes[slide.tap];
+      Axis at = fresh((points_[i].extent - 1) * slide.stride + tap.extent);
+      map.emplace_back(points_[i].index, Expr(0));
+      map.emplace_back(tap.index, at.index);
+      bool is_row = i + 2 == points_.size();
+      int64_t most = slide.seen(is_row ? rows_ : extent_of(points_[i]));
+      written = written * most + at.index;
+      read = read * most + points_[i].index * slide.stride + tap.index;
+      elements = elements * most;
+      copy.axes.push_back(at);
+    }
+    int32_t number = scratch(value->dtype, elements);
+    Axis channel = fresh(channel_.extent);
+    map.emplace_back(channel_.index, channel.index);
+    copy.axes.push_back(as_vector(channel, lanes_));
+    copy.body = {{number, written * channels_ + channel.index, rewritten(value, map), false}};
+    stages.push_back(std::move(copy));
+    return pool_.load(number, value->dtype, read * channels_ + channel_.index);
+  }
+
+  static int64_t extent_of(const Axis& axis) { return *axis.extent.constant(); }
+
+  /// The weights of the task's channels, tap by tap.
+  Val weight_in_scratch(Val value, const Stage& sums, std::vector<Stage>& stages) {
+    Stage copy;
+    sym::Substitution map;
+    Expr written = 0;
+    Expr read = 0;
+    Expr elements = channels_;
+    for (const Axis& tap : sums.reduce_axes) {
+      copy.axes.push_back(fresh(tap.extent));
+      map.emplace_back(tap.index, copy.axes.back().index);
+      written = written * tap.extent + copy.axes.back().index;
+      read = read * tap.extent + tap.index;
+      elements = elements * tap.extent;
+    }
+    int32_t number = scratch(value->dtype, elements);
+    Axis channel = fresh(channel_.extent);
+    map.emplace_back(channel_.index, channel.index);
+    copy.axes.push_back(as_vector(channel, lanes_));
+    copy.body = {{number, written * channels_ + channel.index, rewritten(value, map), false}};
+    stages.push_back(std::move(copy));
+    return pool_.load(number, value->dtype, read * channels_ + channel_.index);
+  }
+
+  Kernel& kernel_;
+  loop::ScalarPool& pool_;
+  const Target& target_;
+  Windows windows_;
+  int lanes_ = 0;
+  int64_t channels_ = 0;  // of a task
+  int64_t most_ = 0;      // rows of a block that fit into the cache
+  int64_t rows_ = 1;
+  int64_t images_ = 1;
+  std::vector<Axis> points_;  // positions in the task's block, by slide
+  std::vector<Axis> others_;  // the same of images, where there are several
+  Axis channel_;
+};
+
+}  // namespace
+
+bool map_window(Kernel& kernel, const Target& target) { return WindowMapper(kernel, target).run(); }
+
+}  // namespace tandem::schedule

@@ -1,0 +1,137 @@
+"""Convolutions of each channel by itself, between others: loops that know what they stand among
+(schedule/map_window.cc). Against eager in every way that a window can move."""
+
+import itertools
+
+import pytest
+import tandem
+import torch
+
+F = torch.nn.functional
+CONVOLUTIONS = [F.conv1d, F.conv2d, F.conv3d]
+
+
+def network(dims, kernel, stride, dilation, pad):
+    conv = CONVOLUTIONS[dims - 1]
+    ones = [1] * dims
+
+    def function(x, first, weight, bias, last):
+        x = F.hardtanh(conv(x, first), -1.0, 2.0)
+        x = F.pad(x, pad)
+        x = conv(x, weight, bias, stride, 0, dilation, weight.shape[0])
+        return conv(F.silu(x), last, None, ones)
+
+    return function
+
+
+def arguments(dims, kernel, channels, images, size, dtype=torch.float32):
+    torch.manual_seed(0)
+    ones = [1] * dims
+    return (
+        torch.randn(images, 3, *size[:dims], dtype=dtype),
+        torch.randn(channels, 3, *ones, dtype=dtype),
+        torch.randn(channels, 1, *[kernel] * dims, dtype=dtype),
+        torch.randn(channels, dtype=dtype),
+        torch.randn(4, channels, *ones, dtype=dtype) / channels,
+    )
+
+
+def compiled(function):
+    torch._dynamo.reset()
+    options = {"on_unsupported": "error", "report": True}
+    return torch.compile(function, backend=tandem.backend, options=options)
+
+
+def kernels():
+    return tandem.report()["graphs"][-1]["kernels"]
+
+
+WAYS = [
+    # dims, kernel, stride, dilation, pad, channels, images, size
+    (2, 3, 1, 1, (1, 1, 1, 1), 40, 2, (13, 11)),
+    (2, 3, 2, 1, (0, 1, 0, 1), 96, 1, (30, 17)),
+    (2, 3, 2, 2, (2, 2, 2, 2), 33, 3, (9, 9)),
+    (2, 5, 1, 1, (2, 2, 2, 2), 7, 5, (6, 8)),
+    (2, 7, 1, 1, (3, 3, 3, 3), 300, 4, (7, 7)),
+    (2, 2, 3, 1, (0, 0, 0, 0), 17, 2, (10, 12)),
+    (2, 3, 1, 1, (0, 0, 0, 0), 16, 6, (3, 3)),
+    (1, 4, 1, 1, (3, 0), 48, 2, (50,)),
+    (1, 9, 2, 1, (0, 0), 5, 1, (33,)),
+    (3, 3, 1, 1, (1, 1, 1, 1, 1, 1), 12, 2, (6, 5, 7)),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_equals_eager(way, threads):
+    dims, kernel, stride, dilation, pad, channels, images, size = way
+    function = network(dims, kernel, stride, dilation, pad)
+    given = arguments(dims, kernel, channels, images, size)
+    with torch.no_grad():
+        tandem.set_threads(threads)
+        try:
+            result = compiled(function)(*given)
+        finally:
+            tandem.set_threads(2)
+        expected = function(*(x.double() for x in given))
+    assert "each channel is a window of its own" in kernels()
+    assert "scratch" in kernels()
+    error = (result - expected).abs().max()
+    assert error <= 4 * (function(*given) - expected).abs().max() + 1e-6 * expected.abs().max()
+
+
+def test_values_that_are_not_finite():
+    function = network(2, 3, 1, 1, (1, 1, 1, 1))
+    given = list(arguments(2, 3, 20, 2, (8, 8)))
+    given[0][0, 0, 3, 3] = float("nan")
+    given[0][1, 1, 5, 0] = float("inf")
+    given[2][4, 0, 1, 1] = float("inf")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(function)(*given), function(*given), equal_nan=True)
+
+
+def test_any_number_of_images():
+    function = network(2, 3, 2, 1, (0, 1, 0, 1))
+    run = torch.compile(
+        function, backend=tandem.backend, dynamic=True, options={"on_unsupported": "error"}
+    )
+    for images in (2, 3, 7):
+        given = arguments(2, 3, 24, images, (14, 14))
+        torch._dynamo.maybe_mark_dynamic(given[0], 0)
+        with torch.no_grad():
+            torch.testing.assert_close(run(*given), function(*given), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "what, change",
+    [
+        ("padding of its own", lambda c: c | {"padding": 1}),
+        ("a stride that is no multiple of the dilation", lambda c: c | {"dilation": 2}),
+        ("nothing before it", lambda c: c | {"first": False}),
+    ],
+)
+def test_others_stay_with_the_library(what, change):
+    case = change({"padding": 0, "dilation": 1, "first": True})
+
+    def function(x, first, weight, last):
+        x = F.conv2d(x, first) if case["first"] else x.repeat(1, 4, 1, 1)
+        groups = weight.shape[0]
+        x = F.conv2d(x, weight, None, 1, case["padding"], case["dilation"], groups)
+        return F.conv2d(x, last)
+
+    x, first, weight, _, last = arguments(2, 3, 12, 2, (9, 9))
+    with torch.no_grad():
+        result = compiled(function)(x, first, weight, last)
+        torch.testing.assert_close(result, function(x, first, weight, last), rtol=1e-4, atol=1e-4)
+    assert "each channel is a window of its own" not in kernels()
+
+
+def test_training_stays_with_the_library():
+    function = network(2, 3, 1, 1, (1, 1, 1, 1))
+    given = [x.requires_grad_() for x in arguments(2, 3, 24, 2, (10, 10))]
+    gradients = []
+    for run in (function, compiled(function)):
+        gradients.append(torch.autograd.grad(run(*given).square().mean(), given))
+    for expected, found in itertools.zip_longest(*gradients):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert "each channel is a window of its own" not in kernels()
