@@ -28,7 +28,9 @@ CASES = {
     "key_mask": ([2, 3, 3, 96, 80, 32], "bool[2, 1, 1, 80]", False),
     "bias": ([2, 2, 2, 48, 48, 32], "f32[2, 48, 48]", False),
     "one_head": ([1, 1, 1, 150, 150, 64], "", True),
-    "long": ([1, 1, 1, 64, 4500, 64], "", False),  # sums that the library computes
+    "long": ([1, 1, 1, 64, 4500, 64], "", False),
+    "long_causal": ([1, 1, 1, 2100, 2100, 64], "", True),
+    "longest": ([1, 1, 1, 64, 8300, 64], "", False),  # sums that the library computes
 }
 
 
@@ -104,7 +106,7 @@ def test_forward(name, monkeypatch):
     tensors, mask = tensors_of(case)
     arguments = tensors + ([] if mask is None else [mask])
     executable = build(inputs, lines)
-    assert executable.counts["instructions"] == (4 if name == "long" else 1)
+    assert executable.counts["instructions"] == (4 if name == "longest" else 1)
     actual = executable.run(arguments)
     expected = eager(case, [t.double() for t in tensors], mask)
     torch.testing.assert_close(actual[0].double(), expected, rtol=2e-5, atol=2e-5)
@@ -251,10 +253,10 @@ def test_empty(empty):
 
 def test_projection_of_one_head(monkeypatch):
     """A large product that reads the chain's rows does not keep the rest from being joined."""
-    inputs = ", ".join(f"%{n}: f32[2, 64, 32]" for n in "qkv") + ", %w: f32[32, 4096]"
+    inputs = ", ".join(f"%{n}: f32[2, 64, 32]" for n in "qkv") + ", %w: f32[32, 32768]"
     lines = ["%s = aten.scaled_dot_product_attention(%q, %k, %v)", "%r = aten.matmul(%s, %w)"]
     torch.manual_seed(0)
-    tensors = [torch.randn(2, 64, 32) for _ in range(3)] + [torch.randn(32, 4096)]
+    tensors = [torch.randn(2, 64, 32) for _ in range(3)] + [torch.randn(32, 32768)]
     executable = build(inputs, lines)
     assert executable.counts["instructions"] == 2
     q, k, v, w = (t.double() for t in tensors)

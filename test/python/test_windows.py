@@ -54,7 +54,7 @@ WAYS = [
     (2, 5, 1, 1, (2, 2, 2, 2), 7, 5, (6, 8)),
     (2, 7, 1, 1, (3, 3, 3, 3), 300, 4, (7, 7)),
     (2, 2, 3, 1, (0, 0, 0, 0), 17, 2, (10, 12)),
-    (2, 3, 1, 1, (0, 0, 0, 0), 16, 6, (3, 3)),
+    (2, 3, 1, 1, (0, 0, 0, 0), 16, 6, (4, 5)),
     (1, 4, 1, 1, (3, 0), 48, 2, (50,)),
     (1, 9, 2, 1, (0, 0), 5, 1, (33,)),
     (3, 3, 1, 1, (1, 1, 1, 1, 1, 1), 12, 2, (6, 5, 7)),
@@ -108,10 +108,11 @@ def test_any_number_of_images():
         ("padding of its own", lambda c: c | {"padding": 1}),
         ("a stride that is no multiple of the dilation", lambda c: c | {"dilation": 2}),
         ("nothing before it", lambda c: c | {"first": False}),
+        ("a single window", lambda c: c | {"size": (3, 9)}),
     ],
 )
 def test_others_stay_with_the_library(what, change):
-    case = change({"padding": 0, "dilation": 1, "first": True})
+    case = change({"padding": 0, "dilation": 1, "first": True, "size": (9, 9)})
 
     def function(x, first, weight, last):
         x = F.conv2d(x, first) if case["first"] else x.repeat(1, 4, 1, 1)
@@ -119,7 +120,7 @@ def test_others_stay_with_the_library(what, change):
         x = F.conv2d(x, weight, None, 1, case["padding"], case["dilation"], groups)
         return F.conv2d(x, last)
 
-    x, first, weight, _, last = arguments(2, 3, 12, 2, (9, 9))
+    x, first, weight, _, last = arguments(2, 3, 12, 2, case["size"])
     with torch.no_grad():
         result = compiled(function)(x, first, weight, last)
         torch.testing.assert_close(result, function(x, first, weight, last), rtol=1e-4, atol=1e-4)
