@@ -118,25 +118,30 @@ class WindowMapper {
     return walks(value, channel);
   }
 
+  /// Every tap moves with a point, and no two with the same one.
   bool find_slides() {
-    for (size_t i = 0; i < windows_.channel; ++i) {
-      std::optional<Slide> slide = slide_of(i);
-      if (slide)
-        windows_.slides.push_back(*slide);
-      else
-        windows_.others.push_back(i);
+    std::vector<Slide>& slides = windows_.slides;
+    for (size_t tap = 0; tap < stage().reduce_axes.size(); ++tap) {
+      if (stage().reduce_axes[tap].extent == Expr(1)) continue;
+      std::optional<Slide> slide = slide_of(tap);
+      if (!slide) return false;
+      slides.push_back(*slide);
     }
-    // Every tap moves with a point, and no two with the same one.
-    size_t taps = 0;
-    for (const Axis& axis : stage().reduce_axes) taps += axis.extent != Expr(1);
-    return !windows_.slides.empty() && windows_.slides.size() == taps;
+    std::ranges::sort(slides, {}, &Slide::point);
+    for (size_t i = 0; i < windows_.channel; ++i) {
+      int64_t count = std::ranges::count(slides, i, &Slide::point);
+      if (count > 1) return false;
+      if (count == 0) windows_.others.push_back(i);
+    }
+    return true;
   }
 
-  std::optional<Slide> slide_of(size_t point) const {
-    if (!kernel_.outer[point].extent.constant()) return std::nullopt;
-    for (size_t tap = 0; tap < stage().reduce_axes.size(); ++tap)
-      for (int64_t stride = 1; stride <= kMostStride; ++stride)
-        if (slides(point, tap, stride))
+  /// The point that moves with the tap. In a small image the next image is some taps further as
+  /// well: the smallest stride says what slides.
+  std::optional<Slide> slide_of(size_t tap) const {
+    for (int64_t stride = 1; stride <= kMostStride; ++stride)
+      for (size_t point = 0; point < windows_.channel; ++point)
+        if (kernel_.outer[point].extent.constant() && slides(point, tap, stride))
           return Slide{point, tap, stride, *stage().reduce_axes[tap].extent.constant()};
     return std::nullopt;
   }
@@ -146,7 +151,7 @@ class WindowMapper {
     Val image = input(windows_.image);
     Expr p = kernel_.outer[point].index;
     Expr k = stage().reduce_axes[tap].index;
-    if (stage().reduce_axes[tap].extent == Expr(1) || !walks(image, k)) return false;
+    if (!walks(image, k)) return false;
     return rewritten(image, {{p, p + 1}}) == rewritten(image, {{k, k + stride}});
   }
 
