@@ -87,7 +87,10 @@ class ConvolutionPlan final : public LibraryPlan {
   DType prepared_type() const { return is_weight_gradient() ? DType::f32 : call_.weight_type; }
   Range in_channels(const Range& range) const;
   Range out_channels(const Range& range) const;
-  void make_tasks();
+  void choose_tasks();
+  void make_tasks(const Cut& cut);
+  const std::string& slowest_implementation() const;
+  bool has_reference() const;
   void add_piece(const Range& channels);
   void add_task(const Range& images, const Range& rows, const Range& channels, int64_t block);
   size_t variant_of(const Shape& shape);
@@ -132,7 +135,7 @@ ConvolutionPlan::ConvolutionPlan(Call call, bool is_constant_weight) : call_(std
   const Dims weight_sizes = call_.shape.weight_sizes();
   if (product_of(x_.sizes) == 0 || product_of(y_.sizes) == 0 || product_of(weight_sizes) == 0)
     return;
-  make_tasks();
+  choose_tasks();
   make_reorders();
   measure_scratch();
   if (is_constant_weight && !is_weight_gradient()) choose_packing();
@@ -142,7 +145,7 @@ ConvolutionPlan::ConvolutionPlan(Call call, bool is_constant_weight) : call_(std
     report_.staged_bytes += sliced_bytes(variants_[task.variant].shape);
   report_.weight_bytes = prepared_bytes_ - report_.packed_bytes;
   report_.tasks = static_cast<int64_t>(tasks_.size());
-  report_.implementation = variants_[0].main->primitive().implementation();
+  report_.implementation = slowest_implementation();
   report_.is_slow = report_.implementation.starts_with("ref") ||
                     report_.implementation.find("gemm:jit") != std::string::npos;
 }
@@ -162,9 +165,35 @@ Range ConvolutionPlan::out_channels(const Range& range) const {
   return is_data_gradient() ? Range{0, shape.out} : range;
 }
 
-void ConvolutionPlan::make_tasks() {
+// Reference code, hundreds of times slower than any other, if some task runs in it: the library has
+// nothing else for some shapes with weights laid out as another shape asked for.
+const std::string& ConvolutionPlan::slowest_implementation() const {
+  for (const Variant& variant : variants_)
+    if (variant.main->primitive().implementation().starts_with("ref"))
+      return variant.main->primitive().implementation();
+  return variants_[0].main->primitive().implementation();
+}
+bool ConvolutionPlan::has_reference() const { return slowest_implementation().starts_with("ref"); }
+
+// The cut that fills the machine, or the next smaller one without reference code; where there is
+// none, the first again.
+void ConvolutionPlan::choose_tasks() {
+  const Cut wanted = cut_of(call_);
+  Cut cut = wanted;
+  make_tasks(cut);
+  while (has_reference() && (cut.rows > 1 || cut.channels > 1)) {
+    --(cut.rows > 1 ? cut.rows : cut.channels);
+    make_tasks(cut);
+  }
+  if (has_reference()) make_tasks(wanted);
+}
+
+void ConvolutionPlan::make_tasks(const Cut& cut) {
+  variants_.clear();
+  layouts_.clear();
+  pieces_.clear();
+  tasks_.clear();
   const Shape& shape = call_.shape;
-  const Cut cut = cut_of(call_);
   const int64_t channels = shape.groups > 1     ? shape.groups
                            : is_data_gradient() ? shape.in
                                                 : shape.out;

@@ -273,6 +273,25 @@ TEST(ConvolutionTest, ReportsReorders) {
   }
 }
 
+// The layers of ResNet-50, of two images: tasks of other sizes must not end in reference code.
+TEST(ConvolutionTest, NoReferenceCode) {
+  std::mt19937 random(5);
+  for (const int64_t side : {7, 14, 28, 56})
+    for (const int64_t kernel : {1, 3})
+      for (const bool widens : {false, true})
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+          const int64_t width = 64 * 56 / side;
+          const Case one{2, width, widens ? 4 * width : width, 1, {side, side}, {kernel, kernel}, 1,
+                         kernel / 2, 1};
+          for (const LibraryOp op : kOps) {
+            PlanReport report;
+            run(make_tensors(one, op, dtype, Layout::last, false, random), &report);
+            EXPECT_FALSE(report.implementation.starts_with("ref"))
+                << name_of_case(one, op) << " " << name_of(dtype);
+          }
+        }
+}
+
 TEST(ConvolutionTest, UserMistakes) {
   std::mt19937 random(3);
   Tensors t =
