@@ -72,7 +72,8 @@ def cold(page, results):
 
 
 def peaks(page, results):
-    page.lines += ["", "### Peak memory of a training step, MiB above the built model", ""]
+    page.lines += ["", "### Peak memory of a training step, MiB", "",
+        "With gradients, above what the process holds between steps without them."]
     page.table("", "eager", "inductor", "tandem")
     for model, result in results.items():
         found = [result.get(f"peak {name}", {}).get("peak_MiB") for name in CONTENDERS[:3]]

@@ -2,9 +2,11 @@
 
 `model_worker.py steps NAME infer|train [DTYPE]`  milliseconds of a step of each contender
 `model_worker.py cold NAME`                        Tandem's first training step, taken apart
-`model_worker.py peak NAME CONTENDER`              MiB of a training step above the built model
+`model_worker.py peak NAME CONTENDER`              MiB that a training step needs
 """
 
+import ctypes
+import gc
 import json
 import mmap
 import resource
@@ -198,14 +200,16 @@ def memory_of_the_machine():
 def run_peak(name, contender):
     model, inputs = model_cases.make(name)
     makers = training(model, inputs, None)
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # the high-water mark starts here
-    before = resident()
     step = makers[contender]()
     for _ in range(3):
         step()
+    model.zero_grad(set_to_none=True)
+    gc.collect()
+    tandem.empty_cache()
+    ctypes.CDLL(None).malloc_trim(0)
+    before = resident()
     with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
+        file.write("5")  # the high-water mark starts here
     step()
     return {"peak_MiB": peak() - before}
 

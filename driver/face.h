@@ -9,6 +9,7 @@
 #include "base/diagnostic.h"
 #include "base/interrupt.h"
 #include "driver/compiler.h"
+#include "runtime/allocator.h"
 #include "runtime/parallel_for.h"
 
 namespace tandem::driver {
@@ -43,5 +44,12 @@ using runtime::TeamSize;
 void set_threads(int count);
 int threads();
 int set_number_of_threads();
+
+/// Tensor memory of all programs: what results, saved activations and temporaries hold, what was
+/// released and kept for the next call, and the most that was held at once. Bytes of size classes.
+using runtime::AllocatorCounters;
+AllocatorCounters memory_use();
+/// Gives what is kept back to the system; the next calls fetch fresh pages.
+void release_cached_memory();
 
 }  // namespace tandem::driver

@@ -142,6 +142,15 @@ NB_MODULE(_tandem, m) {
         nb::arg("level") = -1, nb::arg("freeze") = false);
   m.def("set_threads", &tandem::driver::set_threads, nb::arg("count"));
   m.def("threads", &tandem::driver::threads);
+  m.def("memory_use", [] {
+    const tandem::driver::AllocatorCounters counters = tandem::driver::memory_use();
+    nb::dict use;
+    use["live_bytes"] = counters.live_bytes;
+    use["cached_bytes"] = counters.cached_bytes;
+    use["peak_live_bytes"] = counters.peak_live_bytes;
+    return use;
+  });
+  m.def("empty_cache", &tandem::driver::release_cached_memory);
   m.def("use_torch_threads", &tandem::python::use_torch_threads, nb::arg("callable"));
   m.def("watch_signals", &tandem::python::watch_signals, nb::arg("thread"));
 }

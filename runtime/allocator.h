@@ -17,7 +17,7 @@ struct AllocatorCounters {
 
 /// Thread-safe. A released block is kept for the next request of its size class, because fresh
 /// pages cost six times a warm write. Blocks are 64-byte aligned; from 2 MiB on, 2 MiB aligned and
-/// on huge pages.
+/// on huge pages but for a rest.
 class Allocator {
  public:
   Allocator() = default;
@@ -36,11 +36,11 @@ class Allocator {
   AllocatorCounters counters() const;
   void reset_peak();
 
-  /// Bytes that a request really takes: powers of two in four steps, from 2 MiB on in whole 2 MiB.
+  /// Bytes that a request really takes: powers of two in eight steps.
   static int64_t class_bytes(int64_t bytes);
 
  private:
-  static constexpr int kClasses = 4 * 48;
+  static constexpr int kClasses = 8 * 48;
   std::array<std::vector<void*>, kClasses> cached_;
   AllocatorCounters counters_;
 };

@@ -1,6 +1,15 @@
 """Tandem from Python: compile tensor programs and run them on torch tensors."""
 
-from tandem._tandem import DataError, Op, Unsupported, UserError, ops, threads
+from tandem._tandem import (
+    DataError,
+    Op,
+    Unsupported,
+    UserError,
+    empty_cache,
+    memory_use,
+    ops,
+    threads,
+)
 from tandem._tandem import set_threads as _set_threads
 from tandem._tandem import Executable as _Executable
 from tandem._tandem import compile_text as _compile_text
@@ -14,6 +23,8 @@ __all__ = [
     "VerificationError",
     "backend",
     "compile_text",
+    "empty_cache",
+    "memory_use",
     "ops",
     "report",
     "reset_report",

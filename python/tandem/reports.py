@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import weakref
 
+from tandem._tandem import memory_use
 from tandem.host import HostControl, HostOp
 
 _count = collections.Counter
@@ -83,6 +84,7 @@ class ChainReport:
         }
 
 
+_MEMORY = ("live_bytes", "cached_bytes", "peak_live_bytes")
 _SUMS = ("control flow", "milliseconds", "ops", "forward", "backward")
 
 
@@ -141,7 +143,11 @@ class Report(dict):
             times = ", ".join(f"{name} {value:.1f}" for name, value in times)
             source = " (from the cache of an earlier process)" if graph.get("from cache") else ""
             lines.append(f"  milliseconds: {times}{source}")
-        return "\n".join(lines) or "nothing was compiled"
+        if not lines:
+            return "nothing was compiled"
+        live, cached, peak = (self["memory"][name] / 2**20 for name in _MEMORY)
+        lines.append(f"memory: {live:.1f} MiB in use, {cached:.1f} kept, {peak:.1f} at most in use")
+        return "\n".join(lines)
 
 
 def add(report):
@@ -154,4 +160,4 @@ def reset():
 
 def report():
     """Every graph compiled in this process since the start or `tandem.reset_report()`, in order."""
-    return Report(graphs=[each.as_dict() for each in _reports])
+    return Report(graphs=[each.as_dict() for each in _reports], memory=memory_use())

@@ -288,3 +288,26 @@ def test_graphs_in_segments_are_not_verified_and_say_so():
     (graph,) = tandem.report()["graphs"]
     assert graph["verified"] == "no: its sizes depend on data"
     assert "verified: no" in str(tandem.report())
+
+
+def test_the_report_says_how_much_memory_is_held():
+    def function(x):
+        return (x.sin() @ x.cos()).relu()
+
+    x = torch.randn(512, 512, requires_grad=True)
+    run = compile_with(function)
+    run(x).sum().backward()
+    tandem.empty_cache()
+    before = tandem.memory_use()
+    assert before["cached_bytes"] == 0
+    kept = run(x)
+    held = tandem.memory_use()["live_bytes"] - before["live_bytes"]
+    assert held >= 2 * x.numel() * 4  # the result, and what backward needs
+    assert tandem.report()["memory"]["peak_live_bytes"] >= before["live_bytes"] + held
+    assert "MiB in use" in str(tandem.report())
+    del kept
+    after = tandem.memory_use()
+    assert after["live_bytes"] == before["live_bytes"]
+    assert after["cached_bytes"] >= held
+    tandem.empty_cache()
+    assert tandem.memory_use()["cached_bytes"] == 0

@@ -281,8 +281,9 @@ TEST(ConvolutionTest, NoReferenceCode) {
       for (const bool widens : {false, true})
         for (const DType dtype : {DType::f32, DType::bf16}) {
           const int64_t width = 64 * 56 / side;
-          const Case one{2, width, widens ? 4 * width : width, 1, {side, side}, {kernel, kernel}, 1,
-                         kernel / 2, 1};
+          const Case one{2, width,        widens ? 4 * width : width,
+                         1, {side, side}, {kernel, kernel},
+                         1, kernel / 2,   1};
           for (const LibraryOp op : kOps) {
             PlanReport report;
             run(make_tensors(one, op, dtype, Layout::last, false, random), &report);

@@ -44,7 +44,7 @@ TEST(AllocatorTest, ClassesHoldTheRequestWithLittleWaste) {
     const int64_t size = Allocator::class_bytes(bytes);
     EXPECT_GE(size, bytes);
     EXPECT_EQ(size % 64, 0);
-    EXPECT_LE(size, bytes + bytes / 4 + (bytes >= (2 << 20) ? (2 << 20) : 64)) << bytes;
+    EXPECT_LE(size, bytes + bytes / 8 + 64) << bytes;
     EXPECT_EQ(Allocator::class_bytes(size), size);
   }
 }
