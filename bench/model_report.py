@@ -57,7 +57,7 @@ def cold(page, results):
         "takes more than the second. Whole: with Dynamo, the capture by torch and guards. Warm: "
         "own, in a second process with Tandem's cache.",
     ]
-    page.table("s", "own", "whole", "own, warm")
+    page.table("s", "own", "whole", "of it capture by torch", "own, warm")
     for model, result in results.items():
         first, second = result.get("cold", {}), result.get("warm", {})
         if "own_s" not in first or "own_s" not in second:
@@ -67,8 +67,18 @@ def cold(page, results):
             model,
             page.target(f"{model}: own part <= {OWN_S} s", f"{own:.2f}", own <= OWN_S),
             page.target(f"{model}: cold start <= {WHOLE_S} s", f"{whole:.1f}", whole <= WHOLE_S),
+            f"{first['stages_ms']['capture'] / 1e3:.2f}",
             page.target(f"{model}: warm own part <= {WARM_S} s", f"{warm:.3f}", warm <= WARM_S),
         )
+
+
+def profiles(page, results):
+    page.lines += ["", "### Where frozen inference spends its time", ""]
+    page.lines.append("Share of the call, milliseconds, number and origin of the slowest instructions.")
+    for model, result in results.items():
+        lines = result.get("profile", {}).get("profile", [])
+        if lines:
+            page.lines += ["", f"{model}:", "", "```", *(line[:110] for line in lines), "```"]
 
 
 def peaks(page, results):
@@ -99,3 +109,4 @@ def models(page, results):
         steps(page, results, "infer bf16", "Inference, bf16", False)
     cold(page, results)
     peaks(page, results)
+    profiles(page, results)

@@ -2,6 +2,7 @@
 
 `model_worker.py steps NAME infer|train [DTYPE]`  milliseconds of a step of each contender
 `model_worker.py cold NAME`                        Tandem's first training step, taken apart
+`model_worker.py profile NAME`                     slowest instructions of frozen inference
 `model_worker.py peak NAME CONTENDER`              MiB that a training step needs
 """
 
@@ -9,7 +10,9 @@ import ctypes
 import gc
 import json
 import mmap
+import re
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -214,6 +217,19 @@ def run_peak(name, contender):
     return {"peak_MiB": peak() - before}
 
 
+def run_profile(name):
+    """The slowest instructions of frozen inference, by the command's own profile."""
+    model, inputs = model_cases.make(name)
+    model.eval()
+    with torch.no_grad():
+        tandem_of(model, freeze=True)(**inputs)
+    text = "".join(graph["text"] for graph in tandem.report()["graphs"][-1:])
+    command = ["build/bin/tandem", "run", "--freeze", "--repeat", "20", "--profile", "8"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    lines = [line for line in done.stdout.splitlines() if re.match(r" +[0-9.]+% ", line)]
+    return {"profile": [line.strip() for line in lines]}
+
+
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
@@ -233,6 +249,8 @@ def main():
         result = run_steps(name, rest[0], rest[1] if len(rest) > 1 else "float32")
     elif what == "cold":
         result = run_cold(name)
+    elif what == "profile":
+        result = run_profile(name)
     else:
         result = run_peak(name, rest[0])
     print(json.dumps(result))

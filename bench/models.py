@@ -62,6 +62,7 @@ def measured(name, is_quick):
             note("cold", directory, "cold", name)
             note("warm", directory, "cold", name)
         note("infer", directory, "steps", name, "infer")
+        note("profile", directory, "profile", name)
         note("train", directory, "steps", name, "train")
         if not is_quick:
             note("infer bf16", directory, "steps", name, "infer", "bfloat16")
