@@ -74,7 +74,7 @@ def cold(page, results):
 
 def profiles(page, results):
     page.lines += ["", "### Where frozen inference spends its time", ""]
-    page.lines.append("Share of the call, milliseconds, number and origin of the slowest instructions.")
+    page.lines.append("Share, milliseconds a call, number and origin of the slowest instructions.")
     for model, result in results.items():
         lines = result.get("profile", {}).get("profile", [])
         if lines:
