@@ -1,7 +1,7 @@
 // Fresh pages are the most expensive memory there is (a page fault costs more than writing the
 // page), and a training step asks for the same sizes again and again. So released blocks are kept
 // in free lists, one per size class of at most 12.5 % waste, newest first: the block whose lines
-// are still in the cache. The first block of a class comes from aligned_alloc; large ones ask for
+// are still in the cache. The first block of a class comes from posix_memalign; large ones ask for
 // huge pages, as far as whole ones fit: a weight of 768 x 768 would fill only 18 % of its second
 // one.
 #include "runtime/allocator.h"
@@ -49,9 +49,12 @@ SizeClass size_class(int64_t bytes) {
 void* fresh_block(int64_t bytes) {
   const bool huge = bytes >= kHugePage;
   const size_t size = static_cast<size_t>(bytes);
-  void* block = std::aligned_alloc(static_cast<size_t>(huge ? kHugePage : kMinBlock), size);
+  void* block = nullptr;
+  // aligned_alloc wants a multiple of the alignment.
+  if (posix_memalign(&block, static_cast<size_t>(huge ? kHugePage : kMinBlock), size) != 0)
+    return nullptr;
   const size_t whole_pages = static_cast<size_t>(bytes / kHugePage * kHugePage);
-  if (block != nullptr && huge) madvise(block, whole_pages, MADV_HUGEPAGE);
+  if (huge) madvise(block, whole_pages, MADV_HUGEPAGE);
   return block;
 }
 
