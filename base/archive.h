@@ -67,8 +67,8 @@ class ArchiveWriter {
   std::string bytes_;
 };
 
-/// Reads what the writer wrote. Bytes that end too early, or that name what does not exist, make
-/// `good` false; values read after that are empty.
+/// Reads what the writer wrote. After bytes that end too early, or that name what does not exist,
+/// values are empty and the reader is never complete.
 class ArchiveReader {
  public:
   explicit ArchiveReader(std::string_view bytes) : bytes_(bytes) {}

@@ -21,6 +21,9 @@ std::vector<loop::Val> scalars_of(const loop::Stage& stage);
 /// Those that every step of the stage's loops computes: all but what follows them.
 std::vector<loop::Val> loop_scalars_of(const loop::Stage& stage);
 
+/// Whether any part of the value is addressed along the axis.
+bool walks(loop::Val value, sym::Expr axis);
+
 /// Rewrites symbols in all stages, or in one.
 void substitute_axes(loop::Kernel& kernel, const sym::Substitution& map);
 void substitute_axes(loop::Kernel& kernel, loop::Stage& stage, const sym::Substitution& map);

@@ -38,13 +38,6 @@ struct Product {
   size_t right = 1;
 };
 
-bool walks(Val value, Expr axis) {
-  std::vector<Val> roots{value};
-  for (Val part : loop::reachable(roots))
-    if (sym::depends_on(part->index, axis)) return true;
-  return false;
-}
-
 /// Cheap enough for the innermost loop: no cast, no mask, no index that is computed from data.
 bool is_plain_load(Val value) { return value->opcode == loop::Opcode::load && value->args.empty(); }
 

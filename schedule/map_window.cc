@@ -45,14 +45,11 @@ struct Windows {
   std::vector<size_t> others;  // outer axes that are neither: images of a batch
 };
 
-bool walks(Val value, Expr axis) {
-  for (Val part : loop::reachable(std::array{value}))
-    if (sym::depends_on(part->index, axis)) return true;
-  return false;
-}
-
+/// Stride 1 wherever it loads along the axis; and nothing that can fail, because between windows
+/// that step over places all places are computed.
 bool loads_along(Val value, Expr axis) {
   for (Val part : loop::reachable(std::array{value})) {
+    if (part->opcode == loop::Opcode::check) return false;
     if (part->opcode != loop::Opcode::load || !sym::depends_on(part->index, axis)) continue;
     std::optional<sym::Affine> affine = sym::affine_in(part->index, axis);
     if (!affine || affine->coefficient != Expr(1)) return false;
@@ -166,8 +163,11 @@ class WindowMapper {
 
   int64_t extent(size_t outer) const { return kernel_.outer[outer].extent.constant().value_or(1); }
 
-  /// The last sliding axis is whole; of the one before (rows) as many as keep what they see in a
-  /// quarter of the cache, and leave tasks enough; where all rows are one block, several images.
+  /// The sliding axis that is cut into blocks: the last but one, or the only one.
+  size_t row_number() const { return windows_.slides.size() > 1 ? windows_.slides.size() - 2 : 0; }
+
+  /// The other sliding axes are whole; of rows as many as keep what they see in half of the cache,
+  /// and leave tasks enough; where all rows are one block, several images.
   bool choose_blocks() {
     const std::vector<Slide>& slides = windows_.slides;
     std::optional<int64_t> channels = kernel_.outer.back().extent.constant();
@@ -177,11 +177,12 @@ class WindowMapper {
     if (*channels > lanes_) lanes_ *= 2;
     int64_t even = ceil_div(*channels, ceil_div(*channels, kMostChannels));
     channels_ = ceil_div(even, lanes_) * lanes_;
-    int64_t row = channels_ * bytes * slides.back().seen(extent(slides.back().point));
-    for (size_t i = 0; i + 2 < slides.size(); ++i) row *= slides[i].seen(extent(slides[i].point));
+    int64_t row = channels_ * bytes;
+    for (size_t i = 0; i < slides.size(); ++i)
+      if (i != row_number()) row *= slides[i].seen(extent(slides[i].point));
     most_ = target_.l2_bytes / 2 / row;
-    if (slides.size() > 1) choose_rows(slides[slides.size() - 2]);
-    choose_images(slides.size() > 1 ? slides[slides.size() - 2].seen(rows_) : 1);
+    choose_rows(slides[row_number()]);
+    choose_images(slides[row_number()]);
     return true;
   }
 
@@ -201,10 +202,11 @@ class WindowMapper {
     rows_ = ceil_div(height, ceil_div(height, rows_));
   }
 
-  void choose_images(int64_t rows_seen) {
+  void choose_images(const Slide& rows) {
     if (windows_.others.empty()) return;
     size_t last = windows_.others.back();
-    bool all_rows = windows_.slides.size() < 2 || rows_ == extent(windows_.slides.end()[-2].point);
+    bool all_rows = rows_ == extent(rows.point);
+    int64_t rows_seen = rows.seen(rows_);
     int64_t count = kernel_.outer[last].extent.constant().value_or(1);
     while (all_rows && images_ * 2 <= count && images_ * 2 * rows_seen <= most_ &&
            tasks(1) / (images_ * 2) >= kFewTasks / 2)
@@ -227,8 +229,8 @@ class WindowMapper {
     sums.axes.push_back(as_vector(channel_, lanes_));
     sums.axes.push_back(points_.back());
     sums.axes.back().kind = AxisKind::unroll;
-    sums.axes.back().lanes =
-        static_cast<int>(lanes_ * 4 > target_.vector_bytes ? kTilePoints : 2 * kTilePoints);
+    int64_t registers = lanes_ * size_of(inputs[0]->dtype) / target_.vector_bytes;
+    sums.axes.back().lanes = static_cast<int>(registers > 1 ? kTilePoints : 2 * kTilePoints);
     stages.push_back(std::move(sums));
     kernel_.stages = std::move(stages);
     for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
@@ -237,9 +239,8 @@ class WindowMapper {
   void take_axes(Stage& sums) {
     for (size_t i = 0; i < windows_.slides.size(); ++i) {
       const Slide& slide = windows_.slides[i];
-      bool is_row = i + 2 == windows_.slides.size();
-      points_.push_back(
-          take_block(kernel_, slide.point, is_row ? rows_ : extent(slide.point), {&sums}));
+      int64_t block = i == row_number() ? rows_ : extent(slide.point);
+      points_.push_back(take_block(kernel_, slide.point, block, {&sums}));
     }
     if (images_ > 1)
       others_.push_back(take_block(kernel_, windows_.others.back(), images_, {&sums}));
@@ -260,19 +261,38 @@ class WindowMapper {
     return number;
   }
 
-  /// What the windows of the task see, in the order images, rows, .., channels.
-  Val image_in_scratch(Val value, const Stage& sums, std::vector<Stage>& stages) {
-    Stage copy;
+  /// A copy to scratch in the making: its loops, what the operand's axes become in them, and the
+  /// place before the channels where it is written, and read by the sums.
+  struct Copy {
+    Stage stage;
     sym::Substitution map;
     Expr written = 0;
     Expr read = 0;
-    Expr elements = channels_;
+    Expr elements = 1;  // for each channel
+  };
+
+  /// Channels come last, with the lanes. Gives what the sums read.
+  Val copied(Copy copy, Val value, std::vector<Stage>& stages) {
+    int32_t number = scratch(value->dtype, copy.elements * channels_);
+    Axis channel = fresh(channel_.extent);
+    copy.map.emplace_back(channel_.index, channel.index);
+    copy.stage.axes.push_back(as_vector(channel, lanes_));
+    copy.stage.body = {
+        {number, copy.written * channels_ + channel.index, rewritten(value, copy.map), false}};
+    stages.push_back(std::move(copy.stage));
+    return pool_.load(number, value->dtype, copy.read * channels_ + channel_.index);
+  }
+
+  /// What the windows of the task see, in the order images, rows, .., channels.
+  Val image_in_scratch(Val value, const Stage& sums, std::vector<Stage>& stages) {
+    Copy copy;
+    auto& [stage, map, written, read, elements] = copy;
     for (const Axis& tap : sums.reduce_axes)
       if (tap.extent == Expr(1)) map.emplace_back(tap.index, Expr(0));
     for (const Axis& axis : others_) {
-      copy.axes.push_back(fresh(axis.extent));
-      map.emplace_back(axis.index, copy.axes.back().index);
-      written = copy.axes.back().index;
+      stage.axes.push_back(fresh(axis.extent));
+      map.emplace_back(axis.index, stage.axes.back().index);
+      written = stage.axes.back().index;
       read = axis.index;
       elements = elements * images_;
     }
@@ -282,45 +302,27 @@ class WindowMapper {
       Axis at = fresh((points_[i].extent - 1) * slide.stride + tap.extent);
       map.emplace_back(points_[i].index, Expr(0));
       map.emplace_back(tap.index, at.index);
-      bool is_row = i + 2 == points_.size();
-      int64_t most = slide.seen(is_row ? rows_ : extent_of(points_[i]));
+      int64_t most = slide.seen(i == row_number() ? rows_ : *points_[i].extent.constant());
       written = written * most + at.index;
       read = read * most + points_[i].index * slide.stride + tap.index;
       elements = elements * most;
-      copy.axes.push_back(at);
+      stage.axes.push_back(at);
     }
-    int32_t number = scratch(value->dtype, elements);
-    Axis channel = fresh(channel_.extent);
-    map.emplace_back(channel_.index, channel.index);
-    copy.axes.push_back(as_vector(channel, lanes_));
-    copy.body = {{number, written * channels_ + channel.index, rewritten(value, map), false}};
-    stages.push_back(std::move(copy));
-    return pool_.load(number, value->dtype, read * channels_ + channel_.index);
+    return copied(std::move(copy), value, stages);
   }
-
-  static int64_t extent_of(const Axis& axis) { return *axis.extent.constant(); }
 
   /// The weights of the task's channels, tap by tap.
   Val weight_in_scratch(Val value, const Stage& sums, std::vector<Stage>& stages) {
-    Stage copy;
-    sym::Substitution map;
-    Expr written = 0;
-    Expr read = 0;
-    Expr elements = channels_;
+    Copy copy;
+    auto& [stage, map, written, read, elements] = copy;
     for (const Axis& tap : sums.reduce_axes) {
-      copy.axes.push_back(fresh(tap.extent));
-      map.emplace_back(tap.index, copy.axes.back().index);
-      written = written * tap.extent + copy.axes.back().index;
+      stage.axes.push_back(fresh(tap.extent));
+      map.emplace_back(tap.index, stage.axes.back().index);
+      written = written * tap.extent + stage.axes.back().index;
       read = read * tap.extent + tap.index;
       elements = elements * tap.extent;
     }
-    int32_t number = scratch(value->dtype, elements);
-    Axis channel = fresh(channel_.extent);
-    map.emplace_back(channel_.index, channel.index);
-    copy.axes.push_back(as_vector(channel, lanes_));
-    copy.body = {{number, written * channels_ + channel.index, rewritten(value, map), false}};
-    stages.push_back(std::move(copy));
-    return pool_.load(number, value->dtype, read * channels_ + channel_.index);
+    return copied(std::move(copy), value, stages);
   }
 
   Kernel& kernel_;
