@@ -35,7 +35,7 @@ struct Guard {
 enum class BufferKind : uint8_t {
   input,      // the caller's memory of input `index`
   constant,   // constants[index]
-  temporary,  // in the arena, alive from first_use to last_use
+  temporary,  // of this call, alive from its first use to its last one
   output,     // a block of its own, handed to the caller (saved activations too)
 };
 
@@ -44,9 +44,7 @@ struct Buffer {
   BufferKind kind = BufferKind::temporary;
   uint32_t index = 0;  // which input or constant
   DType dtype = DType::f32;
-  SizeCode bytes;          // size in bytes
-  uint32_t first_use = 0;  // instruction numbers, for the arena plan
-  uint32_t last_use = 0;
+  SizeCode bytes;     // size in bytes
   std::string label;  // the value it holds, for reports: "%12 aten.mm"
 };
 

@@ -68,6 +68,8 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   forward_ = driver::finish(graph, compile);
   driver::take_saved_strides(backward, graph, forward_->output_strides());
   backward_ = driver::finish(backward, compile);
+  for (driver::Executable* part : {forward_.get(), backward_.get()})
+    part->loaded().set_memory(runtime::ProgramMemory::blocks);
 }
 
 void AotFunction::find_shape(const ir::Graph& forward, const ir::Graph& backward) {
@@ -116,8 +118,9 @@ std::vector<std::optional<runtime::Array>> AotFunction::backward(
   std::vector<runtime::Argument> arguments(sizes, values.end());
   arguments.insert(arguments.end(), values.begin(), sizes);
   arguments.insert(arguments.end(), tangents.begin(), tangents.end());
-  std::vector<runtime::Result> results = backward_->run(arguments);
+  backward_->loaded().check(arguments);  // a mistake frees nothing
   if (!retain) saved.values_.reset();
+  std::vector<runtime::Result> results = backward_->run_and_drop(std::move(arguments));
   std::vector<std::optional<runtime::Array>> gradients;
   std::vector<runtime::Result>::iterator next = results.begin();
   for (char has : has_gradient_) {

@@ -73,6 +73,10 @@ class Executable {
   std::vector<runtime::Result> run(std::span<const runtime::Argument> arguments) {
     return loaded_->run(arguments);
   }
+  /// See LoadedProgram.
+  std::vector<runtime::Result> run_and_drop(std::vector<runtime::Argument> arguments) {
+    return loaded_->run_and_drop(std::move(arguments));
+  }
   /// Values of constants, which the program needs before its first call; see LoadedProgram.
   void bind_constants(const runtime::ConstantValues& values) { loaded_->bind_constants(values); }
   /// After constants were written in place.

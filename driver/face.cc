@@ -80,6 +80,7 @@ std::unique_ptr<Executable> compile_text(std::string_view text, const Options& o
 void set_threads(int count) { runtime::set_threads(count); }
 int threads() { return runtime::threads(); }
 AllocatorCounters memory_use() { return runtime::allocator().counters(); }
+void reset_peak_memory() { runtime::allocator().reset_peak(); }
 void release_cached_memory() { runtime::allocator().trim(); }
 int set_number_of_threads() { return runtime::set_number_of_threads(); }
 

@@ -46,9 +46,12 @@ int threads();
 int set_number_of_threads();
 
 /// Tensor memory of all programs: what results, saved activations and temporaries hold, what was
-/// released and kept for the next call, and the most that was held at once. Bytes of size classes.
+/// released and kept for the next call, and the most that was held at once. Bytes that requests
+/// really take.
 using runtime::AllocatorCounters;
 AllocatorCounters memory_use();
+/// The most that was held at once counts from here.
+void reset_peak_memory();
 /// Gives what is kept back to the system; the next calls fetch fresh pages.
 void release_cached_memory();
 

@@ -117,6 +117,13 @@ void Saved::release() {
   is_alive = false;
 }
 
+Saved Saved::take() {
+  Saved taken = std::move(*this);
+  taken.is_alive = is_alive;
+  release();
+  return taken;
+}
+
 GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& options)
     : threads_(options.threads) {
   using Clock = std::chrono::steady_clock;
@@ -181,6 +188,7 @@ void GraphFunction::load(FunctionImage image, const std::vector<Times>& times,
     std::unique_ptr<Executable>& part = i == 0 ? forward_ : backward_;
     part = std::make_unique<Executable>(std::move(built));
     part->loaded().set_host_functions(options.host_functions);
+    if (options.differentiate) part->loaded().set_memory(runtime::ProgramMemory::blocks);
   }
 }
 
@@ -251,7 +259,7 @@ GraphFunction::Forward GraphFunction::forward(std::span<const Argument> argument
   return made;
 }
 
-std::vector<Result> GraphFunction::backward(const Saved& saved, std::span<const Array> borrowed,
+std::vector<Result> GraphFunction::backward(Saved saved, std::span<const Array> borrowed,
                                             std::span<const Array> tangents) {
   if (!saved.is_alive)
     throw UserError("backward ran before on this forward and freed what it saved");
@@ -269,10 +277,10 @@ std::vector<Result> GraphFunction::backward(const Saved& saved, std::span<const 
   size_t next = 0;
   for (size_t i = 0; i < count; ++i) {
     const bool is_own = shape_.saved_places[i].kind == SavedPlace::Kind::own;
-    arguments.push_back(is_own ? saved.values[i] : Argument(borrowed[next++]));
+    arguments.push_back(is_own ? std::move(saved.values[i]) : Argument(borrowed[next++]));
   }
   arguments.insert(arguments.end(), tangents.begin(), tangents.end());
-  return backward_->run(arguments);
+  return backward_->run_and_drop(std::move(arguments));
 }
 
 }  // namespace tandem::driver

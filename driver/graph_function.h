@@ -62,6 +62,8 @@ struct Saved {
   bool is_alive = true;
   int64_t bytes() const;
   void release();
+  /// What is saved; this one is released.
+  Saved take();
 };
 
 /// Thread-safe after it is made.
@@ -95,9 +97,8 @@ class GraphFunction {
   Forward forward(std::span<const runtime::Argument> arguments);
   /// `borrowed`: the saved values that are inputs or results, in the order of saved_places.
   /// `tangents`: of the results that have one, then of the mutations that have one. Gives one
-  /// gradient for each input that has one.
-  std::vector<runtime::Result> backward(const Saved& saved,
-                                        std::span<const runtime::Array> borrowed,
+  /// gradient for each input that has one. What nobody but `saved` holds is freed on the way.
+  std::vector<runtime::Result> backward(Saved saved, std::span<const runtime::Array> borrowed,
                                         std::span<const runtime::Array> tangents);
 
   Executable& forward_executable() { return *forward_; }

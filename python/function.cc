@@ -76,16 +76,16 @@ std::vector<Array> arrays_of(nb::sequence tensors, std::string_view what) {
   return arrays;
 }
 
-/// Gradients of the inputs that have one, in order.
-nb::list backward(GraphFunction& function, const Saved& handle, nb::sequence borrowed,
-                  nb::sequence tangents) {
-  const Saved saved = handle;  // another thread may release the handle
+/// Gradients of the inputs that have one, in order. The handle lives on only if `keep`.
+nb::list backward(GraphFunction& function, Saved& handle, nb::sequence borrowed,
+                  nb::sequence tangents, bool keep) {
+  Saved saved = keep ? handle : handle.take();  // another thread may release the handle
   const std::vector<Array> kept = arrays_of(borrowed, "a saved tensor");
   const std::vector<Array> given = arrays_of(tangents, "a tangent");
   std::vector<Result> gradients;
   {
     const CallScope scope(function.threads());
-    gradients = function.backward(saved, kept, given);
+    gradients = function.backward(std::move(saved), kept, given);
   }
   return objects_of(gradients);
 }

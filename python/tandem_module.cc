@@ -150,6 +150,7 @@ NB_MODULE(_tandem, m) {
     use["peak_live_bytes"] = counters.peak_live_bytes;
     return use;
   });
+  m.def("reset_peak_memory", &tandem::driver::reset_peak_memory);
   m.def("empty_cache", &tandem::driver::release_cached_memory);
   m.def("use_torch_threads", &tandem::python::use_torch_threads, nb::arg("callable"));
   m.def("watch_signals", &tandem::python::watch_signals, nb::arg("thread"));

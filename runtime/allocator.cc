@@ -1,12 +1,9 @@
 // Fresh pages are the most expensive memory there is (a page fault costs more than writing the
-// page), and a training step asks for the same sizes again and again. So released blocks are kept
-// in free lists, one per size class of at most 12.5 % waste, newest first: the block whose lines
-// are still in the cache. The first block of a class comes from posix_memalign; large ones ask for
-// huge pages, as far as whole ones fit: a weight of 768 x 768 would fill only 18 % of its second
-// one.
+// page), and a training step asks for the same sizes again and again. So released memory is kept.
+// Small blocks, of which a call may take ten in a microsecond, are in free lists, one per size
+// class of at most 12.5 % waste, newest first: the block whose lines are still in the cache. Large
+// ones come out of Regions.
 #include "runtime/allocator.h"
-
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
@@ -16,19 +13,13 @@
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "runtime/fork.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
-#endif
+#include "runtime/poison.h"
 
 namespace tandem::runtime {
 namespace {
 
 constexpr int64_t kMinBlock = 64;
-constexpr int64_t kHugePage = 2 << 20;
+constexpr int64_t kLarge = 128 << 10;  // from here on in Regions
 constexpr int64_t kMaxBlock = int64_t{1} << 46;
 
 struct SizeClass {
@@ -47,81 +38,86 @@ SizeClass size_class(int64_t bytes) {
 }
 
 void* fresh_block(int64_t bytes) {
-  const bool huge = bytes >= kHugePage;
-  const size_t size = static_cast<size_t>(bytes);
   void* block = nullptr;
   // aligned_alloc wants a multiple of the alignment.
-  if (posix_memalign(&block, static_cast<size_t>(huge ? kHugePage : kMinBlock), size) != 0)
-    return nullptr;
-  const size_t whole_pages = static_cast<size_t>(bytes / kHugePage * kHugePage);
-  if (huge) madvise(block, whole_pages, MADV_HUGEPAGE);
-  return block;
+  const int failed =
+      posix_memalign(&block, static_cast<size_t>(kMinBlock), static_cast<size_t>(bytes));
+  return failed == 0 ? block : nullptr;
 }
 
 }  // namespace
 
-int64_t Allocator::class_bytes(int64_t bytes) { return size_class(bytes).bytes; }
+int64_t Allocator::class_bytes(int64_t bytes) {
+  return bytes < kLarge ? size_class(bytes).bytes : Regions::rounded(bytes);
+}
+
+void* Allocator::take_small(int64_t bytes) {
+  const SizeClass wanted = size_class(bytes);
+  std::vector<void*>& list = cached_[static_cast<size_t>(wanted.number)];
+  if (list.empty()) return fresh_block(wanted.bytes);
+  void* const block = list.back();
+  list.pop_back();
+  counters_.cached_bytes -= wanted.bytes;
+  return block;
+}
+
+// Null without memory.
+void* Allocator::take(int64_t bytes) {
+  return bytes < kLarge ? take_small(bytes) : regions_.allocate(class_bytes(bytes) + kGap);
+}
 
 void* Allocator::allocate(int64_t bytes) {
   TD_CHECK(bytes >= 0) << "block of " << bytes << " bytes";
   if (bytes > kMaxBlock)
     throw UserError("out of memory: " + std::to_string(bytes) + " bytes asked");
-  const SizeClass wanted = size_class(bytes);
-  void* block = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
-    counters_.live_bytes += wanted.bytes;
-    counters_.peak_live_bytes = std::max(counters_.peak_live_bytes, counters_.live_bytes);
-    std::vector<void*>& list = cached_[static_cast<size_t>(wanted.number)];
-    if (!list.empty()) {
-      block = list.back();
-      list.pop_back();
-      counters_.cached_bytes -= wanted.bytes;
-    }
-  }
-  if (block != nullptr) {
-    ASAN_UNPOISON_MEMORY_REGION(block, static_cast<size_t>(wanted.bytes));
-    return block;
-  }
-  block = fresh_block(wanted.bytes);
-  if (block == nullptr) {
-    trim();
-    block = fresh_block(wanted.bytes);
-  }
-  if (block != nullptr) return block;
+  const int64_t taken = class_bytes(bytes);
   const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
-  counters_.live_bytes -= wanted.bytes;
-  throw UserError("out of memory: " + std::to_string(bytes) + " bytes asked, " +
-                  std::to_string(counters_.live_bytes) + " bytes in use");
+  void* block = take(bytes);
+  if (block == nullptr) {
+    give_back_cached();
+    block = take(bytes);
+  }
+  if (block == nullptr)
+    throw UserError("out of memory: " + std::to_string(bytes) + " bytes asked, " +
+                    std::to_string(counters_.live_bytes) + " bytes in use");
+  unpoison(block, taken);
+  counters_.live_bytes += taken;
+  counters_.peak_live_bytes = std::max(counters_.peak_live_bytes, counters_.live_bytes);
+  return block;
 }
 
 void Allocator::release(void* block, int64_t bytes) {
-  const SizeClass wanted = size_class(bytes);
-  ASAN_POISON_MEMORY_REGION(block, static_cast<size_t>(wanted.bytes));
+  const int64_t taken = class_bytes(bytes);
+  poison(block, taken);
   const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
-  cached_[static_cast<size_t>(wanted.number)].push_back(block);
-  counters_.live_bytes -= wanted.bytes;
-  counters_.cached_bytes += wanted.bytes;
+  counters_.live_bytes -= taken;
+  if (bytes >= kLarge) return regions_.release(block, taken + kGap);
+  cached_[static_cast<size_t>(size_class(bytes).number)].push_back(block);
+  counters_.cached_bytes += taken;
 }
 
 void Allocator::trim() {
-  std::array<std::vector<void*>, kClasses> lists;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
-    lists.swap(cached_);
-    counters_.cached_bytes = 0;
-  }
-  for (const std::vector<void*>& list : lists) {
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
+  give_back_cached();
+}
+
+void Allocator::give_back_cached() {
+  for (std::vector<void*>& list : cached_) {
     for (void* block : list) {
-      ASAN_UNPOISON_MEMORY_REGION(block, kMinBlock);
+      unpoison(block, kMinBlock);
       std::free(block);
     }
+    list.clear();
   }
+  counters_.cached_bytes = 0;
+  regions_.trim();
 }
 
 AllocatorCounters Allocator::counters() const {
   const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
-  return counters_;
+  AllocatorCounters counters = counters_;
+  counters.cached_bytes += regions_.free_bytes();
+  return counters;
 }
 
 void Allocator::reset_peak() {

@@ -6,18 +6,20 @@
 #include <cstdint>
 #include <vector>
 
+#include "runtime/regions.h"
+
 namespace tandem::runtime {
 
-/// Bytes are those of the size class, not of the request.
+/// Bytes are those that requests really take.
 struct AllocatorCounters {
   int64_t live_bytes = 0;       // handed out
   int64_t cached_bytes = 0;     // released and kept
   int64_t peak_live_bytes = 0;  // highest live_bytes since the start or `reset_peak`
 };
 
-/// Thread-safe. A released block is kept for the next request of its size class, because fresh
-/// pages cost six times a warm write. Blocks are 64-byte aligned; from 2 MiB on, 2 MiB aligned and
-/// on huge pages but for a rest.
+/// Thread-safe. Released memory is kept for later requests, because fresh pages cost six times a
+/// warm write: small blocks in a free list of their size class, large ones in Regions, on huge
+/// pages. Blocks are 64-byte aligned.
 class Allocator {
  public:
   Allocator() = default;
@@ -36,13 +38,18 @@ class Allocator {
   AllocatorCounters counters() const;
   void reset_peak();
 
-  /// Bytes that a request really takes: powers of two in eight steps.
+  /// Bytes that a request really takes: powers of two in eight steps, then whole pages.
   static int64_t class_bytes(int64_t bytes);
 
  private:
-  static constexpr int kClasses = 8 * 48;
+  static constexpr int kClasses = 8 * 16;
+  void* take(int64_t bytes);
+  void* take_small(int64_t bytes);
+  void give_back_cached();
+
   std::array<std::vector<void*>, kClasses> cached_;
-  AllocatorCounters counters_;
+  Regions regions_;
+  AllocatorCounters counters_;  // cached_bytes: of the free lists
 };
 
 /// The allocator of the process; never destroyed, so that arrays with static storage may outlive

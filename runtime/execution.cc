@@ -1,8 +1,8 @@
 // One call. What depends on sizes (guards, arena plan, strides, library plans) is resolved when the
-// sizes differ from the last call's; in between, a call compares the arguments with what is known,
-// fills the pointer tables and runs the steps. Nothing is looked up by name and nothing is
-// allocated but the outputs, the arena and what has to be copied. Inputs change only after the last
-// step has succeeded, except those that kernels write in place.
+// sizes differ from the last call's (resolution.cc); in between, a call compares the arguments with
+// what is known, fills the pointer tables and runs the steps. Nothing is looked up by name and
+// nothing is allocated but the outputs, the arena and what has to be copied. Inputs change only
+// after the last step has succeeded, except those that kernels write in place.
 #include "runtime/execution.h"
 
 #include <chrono>
@@ -18,13 +18,10 @@
 #include "base/interrupt.h"
 #include "runtime/fork.h"
 #include "runtime/parallel_for.h"
-#include "runtime/placement.h"
 #include "runtime/size_code.h"
 
 namespace tandem::runtime {
 namespace {
-
-constexpr int64_t kParallelNanoseconds = 5000;
 
 std::string expected_text(const abi::Input& input) {
   std::string text = std::string(name_of(input.dtype)) + "[";
@@ -43,15 +40,22 @@ std::string kind_of(const Argument& argument) {
 Execution::Execution(const LoadedProgram& loaded) : loaded_(loaded) {
   slots_.assign(program().slots, 0);
   for (const abi::Buffer& buffer : program().buffers)
-    buffers_.push_back({buffer.kind, buffer.index, 0, 0});
+    buffers_.push_back({buffer.kind, buffer.index});
   bases_.assign(buffers_.size(), nullptr);
-  output_storage_.resize(buffers_.size());
+  blocks_.resize(buffers_.size());
   input_strides_.resize(program().inputs.size());
   make_steps();
 }
 
 void Execution::make_steps() {
   for (uint32_t i = 0; i < program().instructions.size(); ++i) make_step(i);
+}
+
+void Execution::add_step(StepKind kind, size_t index, uint32_t instruction) {
+  Step& step = steps_.emplace_back();
+  step.kind = kind;
+  step.index = static_cast<uint32_t>(index);
+  step.instruction = instruction;
 }
 
 void Execution::make_step(uint32_t number) {
@@ -61,7 +65,7 @@ void Execution::make_step(uint32_t number) {
     if (launch->beside) {
       ++steps_.back().count;
     } else {
-      steps_.push_back({StepKind::launch, index, number});
+      add_step(StepKind::launch, index, number);
     }
     LaunchState& state = launches_.emplace_back();
     state.launch = launch;
@@ -70,16 +74,16 @@ void Execution::make_step(uint32_t number) {
     state.sizes.resize(launch->sizes.size());
     find_scalar_arguments(index);
   } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
-    steps_.push_back({StepKind::library, static_cast<uint32_t>(libraries_.size()), number});
+    add_step(StepKind::library, libraries_.size(), number);
     const bool has_constant_weight =
         call->args.size() > 1 &&
         program().buffers[call->args[1].buffer].kind == abi::BufferKind::constant;
     libraries_.push_back({call, LibrarySite(*call, has_constant_weight), nullptr, {}, {}, {}});
   } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
-    steps_.push_back({StepKind::host, static_cast<uint32_t>(hosts_.size()), number});
+    add_step(StepKind::host, hosts_.size(), number);
     hosts_.push_back({host, {}, {}, {}});
   } else {
-    steps_.push_back({StepKind::copy, static_cast<uint32_t>(copies_.size()), number});
+    add_step(StepKind::copy, copies_.size(), number);
     copies_.push_back({&std::get<abi::Copy>(instruction), {}, {}});
   }
 }
@@ -171,123 +175,6 @@ void Execution::check_guards() const {
   }
 }
 
-// --- For new sizes ---
-
-int64_t Execution::value(const abi::SizeCode& code) const {
-  return code.empty() ? 0 : evaluate(code, slots_);
-}
-
-Execution::View Execution::resolve(const abi::TensorRef& ref, DType dtype) const {
-  View view;
-  view.buffer = ref.buffer;
-  view.dtype = dtype;
-  for (const abi::SizeCode& code : ref.sizes) view.sizes.push_back(value(code));
-  for (const abi::SizeCode& code : ref.strides) view.strides.push_back(value(code));
-  view.offset = value(ref.offset);
-  return view;
-}
-
-Execution::View Execution::resolve(const abi::TensorRef& ref) const {
-  return resolve(ref, program().buffers[ref.buffer].dtype);
-}
-
-void Execution::resolve() {
-  check_guards();
-  for (size_t i = 0; i < program().inputs.size(); ++i) {
-    input_strides_[i].clear();
-    for (const abi::SizeCode& code : program().inputs[i].strides)
-      input_strides_[i].push_back(value(code));
-  }
-  resolve_arena();
-  resolve_steps();
-  output_views_.clear();
-  for (const abi::Output& output : program().outputs) {
-    if (output.kind == abi::Output::Kind::scalar) {
-      output_views_.emplace_back();
-    } else if (output.kind == abi::Output::Kind::input_view) {
-      output_views_.push_back(resolve(output.ref, program().inputs[output.input].dtype));
-    } else if (output.kind == abi::Output::Kind::constant_view) {
-      output_views_.push_back(resolve(output.ref, program().constants[output.input].dtype));
-    } else {
-      output_views_.push_back(resolve(output.ref));
-    }
-  }
-  write_back_views_.clear();
-  for (const abi::WriteBack& write_back : program().write_backs)
-    write_back_views_.push_back(resolve(write_back.src));
-  is_resolved_ = true;
-}
-
-void Execution::resolve_arena() {
-  std::vector<Lifetime> lifetimes;
-  for (size_t i = 0; i < buffers_.size(); ++i) {
-    const abi::Buffer& buffer = program().buffers[i];
-    buffers_[i].bytes = value(buffer.bytes);
-    const bool is_temporary = buffer.kind == abi::BufferKind::temporary;
-    lifetimes.push_back({is_temporary ? buffers_[i].bytes : 0, buffer.first_use, buffer.last_use});
-  }
-  const Placement placement = place(lifetimes);
-  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].offset = placement.offsets[i];
-  arena_bytes_ = placement.bytes;
-}
-
-void Execution::resolve_steps() {
-  scratch_bytes_ = 0;
-  for (LaunchState& state : launches_) {
-    for (size_t i = 0; i < state.sizes.size(); ++i) state.sizes[i] = value(state.launch->sizes[i]);
-    state.tasks = value(state.launch->tasks);
-    state.work = std::max<int64_t>(value(state.launch->work), 1);
-    state.is_parallel = state.tasks > 1 && state.work > kParallelNanoseconds;
-    scratch_bytes_ = std::max(scratch_bytes_, (value(state.launch->scratch_bytes) + 63) / 64 * 64);
-  }
-  resolve_libraries();
-  is_packed_ = false;
-  for (CopyState& state : copies_) {
-    state.src = resolve(state.copy->src);
-    state.dst = resolve(state.copy->dst);
-  }
-  for (HostState& state : hosts_) resolve_host(state);
-}
-
-void Execution::resolve_libraries() {
-  if (libraries_.empty()) return;
-  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::plans));
-  for (LibraryState& state : libraries_) {
-    state.views.clear();
-    for (const abi::TensorRef& ref : state.call->args) state.views.push_back(resolve(ref));
-    state.views.push_back(resolve(state.call->out));
-    std::vector<Operand> operands;
-    for (const View& view : state.views) operands.push_back({view.dtype, view.sizes, view.strides});
-    state.plan = &state.site.prepare(operands);
-    state.pointers.resize(state.views.size());
-  }
-}
-
-void Execution::resolve_host(HostState& state) const {
-  state.args.clear();
-  state.sizes.clear();
-  state.results.clear();
-  for (const abi::TensorRef& ref : state.call->args) state.args.push_back(resolve(ref));
-  for (const abi::SizeCode& code : state.call->sizes) state.sizes.push_back(value(code));
-  for (const abi::TensorRef& ref : state.call->results) state.results.push_back(resolve(ref));
-}
-
-std::shared_ptr<ConstantSet> Execution::use(const std::shared_ptr<ConstantSet>& constants) {
-  if (constants == constants_) return {};
-  for (LibraryState& state : libraries_) state.packed = {};
-  is_packed_ = false;
-  return std::exchange(constants_, constants);
-}
-
-void Execution::pack_weights() {
-  for (LibraryState& state : libraries_) {
-    if (state.plan->packed_layout().empty()) continue;
-    const View& weight = state.views[1];
-    state.packed = constants_->packed(buffers_[weight.buffer].index, weight.offset, *state.plan);
-  }
-  is_packed_ = true;
-}
-
 // --- At every call ---
 
 bool Execution::matches(uint32_t input, const Array& array) const {
@@ -346,14 +233,23 @@ void Execution::point_buffers(std::span<const Argument> arguments, std::byte* ar
       case abi::BufferKind::input: bases_[i] = seen_input(arguments, buffer.index).raw(); break;
       case abi::BufferKind::constant: bases_[i] = constants_->arrays()[buffer.index].raw(); break;
       case abi::BufferKind::temporary: bases_[i] = arena + buffer.offset; break;
-      case abi::BufferKind::output:
-        output_storage_[i] = std::make_shared<const Storage>(buffer.bytes);
-        bases_[i] = output_storage_[i]->data();
-        break;
+      case abi::BufferKind::output: break;
     }
   }
+  for (const uint32_t buffer : unborn_) take_block(buffer);
   for (const ScalarArgument& scalar : scalar_arguments_)
     launches_[scalar.launch].sizes[scalar.index] = evaluate(*scalar.code, slots_);
+}
+
+void Execution::take_block(uint32_t buffer) {
+  blocks_[buffer] = std::make_shared<const Storage>(buffers_[buffer].bytes);
+  bases_[buffer] = blocks_[buffer]->data();
+}
+
+void Execution::let_go(uint32_t buffer, std::span<Argument> dropped) {
+  const BufferState& state = buffers_[buffer];
+  blocks_[buffer].reset();
+  if (state.kind == abi::BufferKind::input && !dropped.empty()) dropped[state.index] = Array();
 }
 
 void* Execution::address(const View& view) const {
@@ -447,23 +343,26 @@ void Execution::run_host(const HostState& state) const {
   loaded_.host_functions_[number](arguments, state.sizes, results);
 }
 
-void Execution::run_steps(std::byte* scratch) {
-  if (loaded_.profile_.running()) [[unlikely]]
-    return run_profiled(scratch);
+void Execution::run_steps(std::byte* scratch, std::span<Argument> dropped) {
+  const bool is_profiled = loaded_.profile_.running();
   for (const Step& step : steps_) {
     if (step.instruction <= loaded_.first_write_) poll_interrupt();
-    run_step(step, scratch);
+    for (const uint32_t buffer : step.born) take_block(buffer);
+    if (is_profiled) [[unlikely]] {
+      run_profiled(step, scratch);
+    } else {
+      run_step(step, scratch);
+    }
+    for (const uint32_t buffer : step.dead) let_go(buffer, dropped);
   }
 }
 
-void Execution::run_profiled(std::byte* scratch) {
+void Execution::run_profiled(const Step& step, std::byte* scratch) {
   using Clock = std::chrono::steady_clock;
-  for (const Step& step : steps_) {
-    const Clock::time_point start = Clock::now();
-    run_step(step, scratch);
-    const std::chrono::nanoseconds taken = Clock::now() - start;
-    loaded_.profile_.add(step.instruction, taken.count());
-  }
+  const Clock::time_point start = Clock::now();
+  run_step(step, scratch);
+  const std::chrono::nanoseconds taken = Clock::now() - start;
+  loaded_.profile_.add(step.instruction, taken.count());
 }
 
 inline void Execution::run_step(const Step& step, std::byte* scratch) {
@@ -517,8 +416,8 @@ std::vector<Result> Execution::results(std::span<const Argument> arguments) {
     const abi::Output& output = program().outputs[i];
     const View& view = output_views_[i];
     if (output.kind == abi::Output::Kind::tensor) {
-      results.emplace_back(Array::window(output_storage_[view.buffer], view.dtype, view.sizes,
-                                         view.strides, view.offset));
+      results.emplace_back(
+          Array::window(blocks_[view.buffer], view.dtype, view.sizes, view.strides, view.offset));
     } else if (output.kind == abi::Output::Kind::input_view) {
       const Array& input = std::get<Array>(arguments[output.input]);
       results.emplace_back(input.as_strided(view.sizes, view.strides, view.offset));
@@ -531,13 +430,13 @@ std::vector<Result> Execution::results(std::span<const Argument> arguments) {
       results.emplace_back(value(output.scalar));
     }
   }
-  for (size_t i = 0; i < buffers_.size(); ++i)
-    if (buffers_[i].kind == abi::BufferKind::output) output_storage_[i].reset();
+  for (std::shared_ptr<const Storage>& block : blocks_) block.reset();
   staged_.clear();
   return results;
 }
 
-std::vector<Result> Execution::run(std::span<const Argument> arguments) {
+std::vector<Result> Execution::run(std::span<const Argument> arguments,
+                                   std::span<Argument> dropped) {
   bind(arguments);
   if (!is_resolved_) resolve();
   if (!is_packed_) pack_weights();
@@ -547,7 +446,7 @@ std::vector<Result> Execution::run(std::span<const Argument> arguments) {
   if (arena_bytes_ + scratch > 0) arena.emplace(arena_bytes_ + scratch);
   std::byte* const memory = arena ? arena->data() : nullptr;
   point_buffers(arguments, memory);
-  run_steps(scratch > 0 ? memory + arena_bytes_ : nullptr);
+  run_steps(scratch > 0 ? memory + arena_bytes_ : nullptr, dropped);
   if (!write_back_views_.empty() || !staged_.empty()) write_back(arguments);
   return results(arguments);
 }

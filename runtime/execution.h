@@ -20,11 +20,15 @@ class Execution {
 
   /// Constants of the calls from here on. Gives those of before.
   std::shared_ptr<ConstantSet> use(const std::shared_ptr<ConstantSet>& constants);
-  std::vector<Result> run(std::span<const Argument> arguments);
+  /// Compares the arguments with what the program takes.
+  void bind(std::span<const Argument> arguments);
+  /// `dropped`: the arguments again where their arrays may be let go after their last use, or none.
+  std::vector<Result> run(std::span<const Argument> arguments, std::span<Argument> dropped);
   int64_t arena_bytes() const { return arena_bytes_; }
   std::vector<LibraryCallReport> library_calls() const;
 
  private:
+  static constexpr int64_t kParallelNanoseconds = 5000;  // less work stays on one thread
   /// A TensorRef with its numbers.
   struct View {
     uint32_t buffer = 0;
@@ -65,14 +69,17 @@ class Execution {
   struct Step {
     StepKind kind;
     uint32_t index;
-    uint32_t instruction;  // the first one of the program that it runs
-    uint32_t count = 1;    // launches side by side
+    uint32_t instruction;        // the first one of the program that it runs
+    uint32_t count = 1;          // launches side by side
+    std::vector<uint32_t> born;  // buffers with blocks of their own that get them before it
+    std::vector<uint32_t> dead;  // buffers whose memory is let go after it
   };
   struct BufferState {
     abi::BufferKind kind;
     uint32_t index;  // input or constant
     int64_t bytes = 0;
-    int64_t offset = 0;  // temporaries: in the arena
+    int64_t offset = 0;      // temporaries: in the arena
+    bool has_block = false;  // outputs and large temporaries
   };
   /// A kernel argument that reads a cheap slot: evaluated at every call.
   struct ScalarArgument {
@@ -89,10 +96,10 @@ class Execution {
   const abi::Program& program() const { return loaded_.program(); }
   void make_steps();
   void make_step(uint32_t number);
+  void add_step(StepKind kind, size_t index, uint32_t instruction);
   void find_scalar_arguments(uint32_t launch);
 
   // Before anything runs.
-  void bind(std::span<const Argument> arguments);
   void bind_scalar(uint32_t index, const Argument& argument);
   void set_slot(int64_t slot, int64_t value);
   void check_array(uint32_t index, const Argument& argument) const;
@@ -102,6 +109,8 @@ class Execution {
   // For new sizes.
   void resolve();
   void resolve_arena();
+  void plan_blocks();
+  size_t step_of(uint32_t instruction) const;
   void resolve_steps();
   void resolve_libraries();
   void resolve_host(HostState& state) const;
@@ -117,9 +126,11 @@ class Execution {
   const Array& seen_input(std::span<const Argument> arguments, uint32_t input) const;
   void point_buffers(std::span<const Argument> arguments, std::byte* arena);
   void* address(const View& view) const;
-  void run_steps(std::byte* scratch);
-  void run_profiled(std::byte* scratch);
+  void take_block(uint32_t buffer);
+  void let_go(uint32_t buffer, std::span<Argument> dropped);
+  void run_steps(std::byte* scratch, std::span<Argument> dropped);
   void run_step(const Step& step, std::byte* scratch);
+  void run_profiled(const Step& step, std::byte* scratch);
   void run_launch(LaunchState& state, std::byte* scratch) const;
   int64_t run_team(const LaunchState& state, std::byte* scratch) const;
   void point_launch(LaunchState& state) const;
@@ -140,6 +151,7 @@ class Execution {
   std::vector<LibraryState> libraries_;
   std::vector<CopyState> copies_;
   std::vector<HostState> hosts_;
+  std::vector<uint32_t> unborn_;  // buffers with a block of their own that no step uses
   std::vector<BufferState> buffers_;
   std::vector<void*> bases_;  // of each buffer, this call
   std::vector<std::vector<int64_t>> input_strides_;
@@ -150,7 +162,7 @@ class Execution {
   int64_t scratch_bytes_ = 0;  // per thread
 
   // Of the running call only.
-  std::vector<std::shared_ptr<const Storage>> output_storage_;  // by buffer
+  std::vector<std::shared_ptr<const Storage>> blocks_;  // by buffer; of those that have one
   std::vector<StagedInput> staged_;
 };
 

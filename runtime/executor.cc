@@ -161,6 +161,7 @@ LoadedProgram::LoadedProgram(abi::Program program, std::vector<abi::KernelFuncti
                              std::vector<abi::KernelFunction> setup_kernels)
     : program_(std::move(program)), kernels_(std::move(kernels)) {
   Verifier(program_, kernels_.size()).run();
+  find_lifetimes();
   plan_binding();
   find_written_inputs();
   load_constants(std::move(setup_kernels));
@@ -214,32 +215,60 @@ void LoadedProgram::find_written_inputs() {
 
 namespace {
 
-bool uses(const abi::Instruction& instruction, uint32_t buffer) {
-  const auto is_it = [&](const abi::TensorRef& ref) { return ref.buffer == buffer; };
-  if (const abi::Launch* launch = std::get_if<abi::Launch>(&instruction))
-    return std::count(launch->buffers.begin(), launch->buffers.end(), buffer) > 0;
-  if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction))
-    return is_it(call->out) || std::any_of(call->args.begin(), call->args.end(), is_it);
-  if (const abi::Copy* copy = std::get_if<abi::Copy>(&instruction))
-    return is_it(copy->src) || is_it(copy->dst);
-  const abi::HostCall& host = std::get<abi::HostCall>(instruction);
-  return std::any_of(host.args.begin(), host.args.end(), is_it) ||
-         std::any_of(host.results.begin(), host.results.end(), is_it);
+template <class F>
+void visit_buffers(const abi::Instruction& instruction, const F& visit) {
+  const auto visit_all = [&](const std::vector<abi::TensorRef>& refs) {
+    for (const abi::TensorRef& ref : refs) visit(ref.buffer);
+  };
+  if (const abi::Launch* launch = std::get_if<abi::Launch>(&instruction)) {
+    for (const uint32_t buffer : launch->buffers) visit(buffer);
+  } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
+    visit_all(call->args);
+    visit(call->out.buffer);
+  } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
+    visit_all(host->args);
+    visit_all(host->results);
+  } else {
+    visit(std::get<abi::Copy>(instruction).src.buffer);
+    visit(std::get<abi::Copy>(instruction).dst.buffer);
+  }
+}
+
+bool is_beside(const abi::Instruction& instruction) {
+  const abi::Launch* const launch = std::get_if<abi::Launch>(&instruction);
+  return launch != nullptr && launch->beside;
 }
 
 }  // namespace
 
+// Memory is in use for as long as anything runs beside the instruction; what is written back, to
+// the end.
+void LoadedProgram::find_lifetimes() {
+  const std::vector<abi::Instruction>& instructions = program_.instructions;
+  const uint32_t end = static_cast<uint32_t>(instructions.size());
+  lifetimes_.assign(program_.buffers.size(), {end, 0});
+  for (uint32_t first = 0, next = 0; first < end; first = next) {
+    for (next = first + 1; next < end && is_beside(instructions[next]);) ++next;
+    for (uint32_t at = first; at < next; ++at)
+      visit_buffers(instructions[at], [&](uint32_t buffer) {
+        BufferLife& life = lifetimes_[buffer];
+        life = {std::min(life.first_use, first), next - 1};
+      });
+  }
+  for (const abi::WriteBack& write_back : program_.write_backs)
+    lifetimes_[write_back.src.buffer].last_use = end;
+}
+
 // An input that is changed and no target of a write-back is written over by the last instruction
 // that uses it.
 void LoadedProgram::find_first_write(const std::vector<char>& is_target) {
-  first_write_ = program_.instructions.size();
+  first_write_ = static_cast<uint32_t>(program_.instructions.size());
   for (uint32_t i = 0; i < program_.buffers.size(); ++i) {
     const abi::Buffer& buffer = program_.buffers[i];
     if (buffer.kind != abi::BufferKind::input) continue;
     if (is_written_[buffer.index] == 0 || is_target[buffer.index] != 0) continue;
-    size_t last = program_.instructions.size();
-    while (last > 0 && !uses(program_.instructions[last - 1], i)) --last;
-    if (last > 0) first_write_ = std::min(first_write_, last - 1);
+    if (lifetimes_[i].first_use < program_.instructions.size())
+      first_write_ = std::min(first_write_, lifetimes_[i].last_use);
   }
 }
 
@@ -412,13 +441,32 @@ void LoadedProgram::give_execution(std::unique_ptr<Execution> execution) {
   idle_.push_back(std::move(execution));
 }
 
+bool LoadedProgram::may_drop(abi::BufferKind kind, uint32_t input) const {
+  return kind == abi::BufferKind::input && is_written_[input] == 0 && has_view_[input] == 0;
+}
+
 std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments) {
+  return run(arguments, {});
+}
+
+std::vector<Result> LoadedProgram::run_and_drop(std::vector<Argument> arguments) {
+  return run(arguments, arguments);
+}
+
+void LoadedProgram::check(std::span<const Argument> arguments) {
+  std::unique_ptr<Execution> execution = take_execution();
+  execution->bind(arguments);
+  give_execution(std::move(execution));
+}
+
+std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments,
+                                       std::span<Argument> dropped) {
   if (is_team_lost()) [[unlikely]]
     warn_of_fork();
   const TeamSize team(threads());
   // An execution that throws is dropped with whatever state it was in.
   std::unique_ptr<Execution> execution = take_execution();
-  std::vector<Result> results = execution->run(arguments);
+  std::vector<Result> results = execution->run(arguments, dropped);
   give_execution(std::move(execution));
   return results;
 }

@@ -28,6 +28,13 @@ using HostFunction =
     std::function<void(std::span<const Array> arguments, std::span<const int64_t> sizes,
                        std::span<const Array> results)>;
 
+/// Where temporaries live.
+enum class ProgramMemory : uint8_t {
+  arena,   // in one block for the length of a call, at places planned once
+  blocks,  // large ones in blocks of their own from first to last use, out of memory that arguments
+           // let go and for results that are made later
+};
+
 class ConstantSet;
 class Execution;
 using ConstantValues = std::map<std::string, Array>;
@@ -64,7 +71,15 @@ class LoadedProgram {
   /// strides. A call may be interrupted (base/interrupt.h) as long as no input was written; the
   /// team keeps the size that it has at the start.
   std::vector<Result> run(std::span<const Argument> arguments);
+  /// The same. Lets each array go after its last use, so that later temporaries and results may be
+  /// in the memory of arrays that nobody else holds.
+  std::vector<Result> run_and_drop(std::vector<Argument> arguments);
 
+  /// UserError for arguments whose kinds or sizes do not fit.
+  void check(std::span<const Argument> arguments);
+
+  /// Before the first run.
+  void set_memory(ProgramMemory memory) { memory_ = memory; }
   /// By the number that a HostCall has; before the first run.
   void set_host_functions(std::vector<HostFunction> functions) {
     host_functions_ = std::move(functions);
@@ -103,6 +118,17 @@ class LoadedProgram {
     int64_t slot;  // -1: compare
   };
 
+  /// Instructions [first_use, last_use]; both their number, or the first one, where there is no use
+  /// or it is in the epilogue.
+  struct BufferLife {
+    uint32_t first_use = 0;
+    uint32_t last_use = 0;
+  };
+
+  std::vector<Result> run(std::span<const Argument> arguments, std::span<Argument> dropped);
+  /// Nothing after the last instruction that uses the buffer needs what it has.
+  bool may_drop(abi::BufferKind kind, uint32_t input) const;
+  void find_lifetimes();
   void plan_binding();
   void find_written_inputs();
   void find_first_write(const std::vector<char>& is_target);
@@ -129,7 +155,9 @@ class LoadedProgram {
   std::vector<char> is_written_;      // inputs that are mutated
   std::vector<char> has_view_;        // inputs that an output is a view of
   bool write_backs_overlap_ = false;  // a write-back reads an input that one writes
-  size_t first_write_ = 0;            // instruction that writes an input in place; none: the end
+  ProgramMemory memory_ = ProgramMemory::arena;
+  std::vector<BufferLife> lifetimes_;  // by buffer
+  uint32_t first_write_ = 0;           // instruction that writes an input in place; none: the end
   // Guarded by ForkLock::executions.
   std::vector<std::unique_ptr<Execution>> idle_;  // used last comes last
   std::shared_ptr<ConstantSet> constants_;        // null until they are given

@@ -20,8 +20,8 @@ void fields(A& archive, Guard& guard) {
 
 template <class A>
 void fields(A& archive, Buffer& buffer) {
-  auto& [kind, index, dtype, bytes, first_use, last_use, label] = buffer;
-  archive(kind, index, dtype, bytes, first_use, last_use, label);
+  auto& [kind, index, dtype, bytes, label] = buffer;
+  archive(kind, index, dtype, bytes, label);
 }
 
 template <class A>

@@ -199,7 +199,6 @@ class Emitter {
     buffer.index = index;
     buffer.dtype = dtype;
     buffer.bytes = code(elements * size_of(dtype));
-    buffer.first_use = UINT32_MAX;
     buffer.label = std::move(label);
     program().buffers.push_back(std::move(buffer));
     return static_cast<uint32_t>(program().buffers.size()) - 1;
@@ -232,13 +231,6 @@ class Emitter {
     return number;
   }
 
-  /// Memory is in use for as long as anything runs beside the instruction.
-  void touch(uint32_t buffer) {
-    abi::Buffer& b = program().buffers[buffer];
-    b.first_use = std::min(b.first_use, first_now_);
-    b.last_use = std::max(b.last_use, last_now_);
-  }
-
   // --- order
   // --------------------------------------------------------------------------------------
 
@@ -246,12 +238,9 @@ class Emitter {
     std::vector<GroupUse> uses;
     for (const Group& group : groups_) uses.push_back(use_of(group, plan_));
     for (const std::vector<size_t>& together : side_by_side(uses)) {
-      first_now_ = static_cast<uint32_t>(program().instructions.size());
-      last_now_ = first_now_ + static_cast<uint32_t>(together.size()) - 1;
       for (size_t number : together) add_group(groups_[number], number != together[0]);
       if (together.size() > 1) note_batch(groups_[together[0]], together.size());
     }
-    first_now_ = last_now_ = static_cast<uint32_t>(program().instructions.size());
   }
 
   void add_group(Group& group, bool beside) {
@@ -280,7 +269,6 @@ class Emitter {
       const Value* value = group.buffer_values[i];
       launch.buffers.push_back(value != nullptr ? buffer_of(value)
                                                 : buffer_of(group.buffer_homes[i]));
-      touch(launch.buffers.back());
     }
     launch.sizes = codes(kernel.sizes);
     launch.tasks = code(kernel.tasks());
@@ -394,7 +382,6 @@ class Emitter {
 
   abi::TensorRef ref_of(const StridedRef& ref) {
     uint32_t number = buffer_of(ref.root);
-    touch(number);
     return {number, codes(ref.sizes), codes(ref.strides), code(ref.offset)};
   }
 
@@ -488,7 +475,6 @@ class Emitter {
 
   abi::TensorRef whole(const Value* value) {
     uint32_t number = buffer_of(value);
-    touch(number);
     return {number, codes(value->type.sizes), codes(strides_of(value)), code(0)};
   }
 
@@ -563,8 +549,6 @@ class Emitter {
   std::map<std::pair<const Item*, uint32_t>, uint32_t> item_buffer_;
   std::map<std::pair<const Item*, uint32_t>, const Value*> in_place_;
   DenseMap<Value, char> is_output_;
-  uint32_t first_now_ = 0;  // instructions that run together with the one being added
-  uint32_t last_now_ = 0;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@ from tandem._tandem import (
     UserError,
     empty_cache,
     memory_use,
+    reset_peak_memory,
     ops,
     threads,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "compile_text",
     "empty_cache",
     "memory_use",
+    "reset_peak_memory",
     "ops",
     "report",
     "reset_report",

@@ -196,9 +196,8 @@ def _autograd_function(compiled):
                         shape, dtype = ctx.shapes[i]
                         grad = torch.zeros(shape, dtype=dtype)
                     tangents.append(grad)
-            gradients = iter(native.backward(handle, borrowed, tangents))
-            if not torch._C._autograd._get_current_graph_task_keep_graph():
-                handle.release()
+            keep = torch._C._autograd._get_current_graph_task_keep_graph()
+            gradients = iter(native.backward(handle, borrowed, tangents, keep))
             return tuple([next(gradients) if has else None for has in has_gradient])
 
     return Graph

@@ -47,6 +47,32 @@ def test_partial_gradients_and_retained_graphs():
         same(actual, expected)
 
 
+def test_gradients_go_where_saved_activations_were():
+    layers, mib = 24, 1.0  # each activation and each gradient
+    torch.manual_seed(0)
+    stages = [m for _ in range(layers) for m in (torch.nn.Linear(512, 512, False), torch.nn.Tanh())]
+    module = torch.nn.Sequential(*stages)
+    compiled = compile_with(lambda x: module(x).sum())
+    x = torch.randn(512, 512)
+    peaks = {}
+    for retain in (True, False):
+        loss = compiled(x)
+        assert loss.grad_fn.handle.bytes >= (layers - 2) * mib * 2**20
+        module.zero_grad()
+        before = tandem.memory_use()["live_bytes"]
+        tandem.reset_peak_memory()
+        loss.backward(retain_graph=retain)
+        peaks[retain] = (tandem.memory_use()["peak_live_bytes"] - before) / 2**20
+        del loss
+    assert peaks[True] >= layers * mib
+    assert peaks[False] <= 5 * mib
+    actual = gradients(module)
+    module.zero_grad()
+    module(x).sum().backward()
+    for one, other in zip(actual, gradients(module), strict=True):
+        same(one, other)
+
+
 def test_saved_activations_live_until_backward():
     module = model()
     compiled = compile_with(lambda x: module(x).sum())

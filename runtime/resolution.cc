@@ -1,0 +1,175 @@
+// Execution, for new sizes: guards, where buffers live and when they get and lose their memory,
+// strides, what library calls do, which weights they want packed.
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/diagnostic.h"
+#include "runtime/execution.h"
+#include "runtime/fork.h"
+#include "runtime/placement.h"
+#include "runtime/size_code.h"
+
+namespace tandem::runtime {
+namespace {
+
+constexpr int64_t kOwnBlock = 128 << 10;  // a smaller temporary is not worth a request
+
+}  // namespace
+
+int64_t Execution::value(const abi::SizeCode& code) const {
+  return code.empty() ? 0 : evaluate(code, slots_);
+}
+
+Execution::View Execution::resolve(const abi::TensorRef& ref, DType dtype) const {
+  View view;
+  view.buffer = ref.buffer;
+  view.dtype = dtype;
+  for (const abi::SizeCode& code : ref.sizes) view.sizes.push_back(value(code));
+  for (const abi::SizeCode& code : ref.strides) view.strides.push_back(value(code));
+  view.offset = value(ref.offset);
+  return view;
+}
+
+Execution::View Execution::resolve(const abi::TensorRef& ref) const {
+  return resolve(ref, program().buffers[ref.buffer].dtype);
+}
+
+void Execution::resolve() {
+  check_guards();
+  for (size_t i = 0; i < program().inputs.size(); ++i) {
+    input_strides_[i].clear();
+    for (const abi::SizeCode& code : program().inputs[i].strides)
+      input_strides_[i].push_back(value(code));
+  }
+  resolve_arena();
+  resolve_steps();
+  output_views_.clear();
+  for (const abi::Output& output : program().outputs) {
+    if (output.kind == abi::Output::Kind::scalar) {
+      output_views_.emplace_back();
+    } else if (output.kind == abi::Output::Kind::input_view) {
+      output_views_.push_back(resolve(output.ref, program().inputs[output.input].dtype));
+    } else if (output.kind == abi::Output::Kind::constant_view) {
+      output_views_.push_back(resolve(output.ref, program().constants[output.input].dtype));
+    } else {
+      output_views_.push_back(resolve(output.ref));
+    }
+  }
+  write_back_views_.clear();
+  for (const abi::WriteBack& write_back : program().write_backs)
+    write_back_views_.push_back(resolve(write_back.src));
+  is_resolved_ = true;
+}
+
+void Execution::resolve_arena() {
+  const bool spread = loaded_.memory_ == ProgramMemory::blocks;
+  std::vector<Lifetime> lifetimes;
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const LoadedProgram::BufferLife& life = loaded_.lifetimes_[i];
+    BufferState& state = buffers_[i];
+    state.bytes = value(program().buffers[i].bytes);
+    const bool is_temporary = state.kind == abi::BufferKind::temporary;
+    state.has_block = state.kind == abi::BufferKind::output ||
+                      (is_temporary && spread && state.bytes >= kOwnBlock &&
+                       life.first_use <= loaded_.first_write_);
+    const bool in_arena = is_temporary && !state.has_block;
+    lifetimes.push_back({in_arena ? state.bytes : 0, life.first_use, life.last_use});
+  }
+  const Placement placement = place(lifetimes);
+  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].offset = placement.offsets[i];
+  arena_bytes_ = placement.bytes;
+  plan_blocks();
+}
+
+// The step that runs an instruction; the last one for what the epilogue uses.
+size_t Execution::step_of(uint32_t instruction) const {
+  const std::vector<Step>::const_iterator after =
+      std::upper_bound(steps_.begin(), steps_.end(), instruction,
+                       [](uint32_t at, const Step& step) { return at < step.instruction; });
+  return after == steps_.begin() ? 0 : static_cast<size_t>(after - steps_.begin()) - 1;
+}
+
+// A block is taken at the first use, but before the first instruction that writes an input, because
+// there may be no memory; later temporaries are in the arena for that reason. What the epilogue
+// reads lives to the end of the call.
+void Execution::plan_blocks() {
+  for (Step& step : steps_) {
+    step.born.clear();
+    step.dead.clear();
+  }
+  unborn_.clear();
+  const uint32_t end = static_cast<uint32_t>(program().instructions.size());
+  for (uint32_t i = 0; i < buffers_.size(); ++i) {
+    const LoadedProgram::BufferLife& life = loaded_.lifetimes_[i];
+    const BufferState& state = buffers_[i];
+    const bool is_used = life.first_use < end;
+    if (state.has_block && is_used) {
+      steps_[step_of(std::min(life.first_use, loaded_.first_write_))].born.push_back(i);
+    } else if (state.has_block) {
+      unborn_.push_back(i);
+    }
+    const bool ends = is_used && life.last_use < end && state.kind != abi::BufferKind::output;
+    if (ends && (state.has_block || loaded_.may_drop(state.kind, state.index)))
+      steps_[step_of(life.last_use)].dead.push_back(i);
+  }
+}
+
+void Execution::resolve_steps() {
+  scratch_bytes_ = 0;
+  for (LaunchState& state : launches_) {
+    for (size_t i = 0; i < state.sizes.size(); ++i) state.sizes[i] = value(state.launch->sizes[i]);
+    state.tasks = value(state.launch->tasks);
+    state.work = std::max<int64_t>(value(state.launch->work), 1);
+    state.is_parallel = state.tasks > 1 && state.work > kParallelNanoseconds;
+    scratch_bytes_ = std::max(scratch_bytes_, (value(state.launch->scratch_bytes) + 63) / 64 * 64);
+  }
+  resolve_libraries();
+  is_packed_ = false;
+  for (CopyState& state : copies_) {
+    state.src = resolve(state.copy->src);
+    state.dst = resolve(state.copy->dst);
+  }
+  for (HostState& state : hosts_) resolve_host(state);
+}
+
+void Execution::resolve_libraries() {
+  if (libraries_.empty()) return;
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::plans));
+  for (LibraryState& state : libraries_) {
+    state.views.clear();
+    for (const abi::TensorRef& ref : state.call->args) state.views.push_back(resolve(ref));
+    state.views.push_back(resolve(state.call->out));
+    std::vector<Operand> operands;
+    for (const View& view : state.views) operands.push_back({view.dtype, view.sizes, view.strides});
+    state.plan = &state.site.prepare(operands);
+    state.pointers.resize(state.views.size());
+  }
+}
+
+void Execution::resolve_host(HostState& state) const {
+  state.args.clear();
+  state.sizes.clear();
+  state.results.clear();
+  for (const abi::TensorRef& ref : state.call->args) state.args.push_back(resolve(ref));
+  for (const abi::SizeCode& code : state.call->sizes) state.sizes.push_back(value(code));
+  for (const abi::TensorRef& ref : state.call->results) state.results.push_back(resolve(ref));
+}
+
+std::shared_ptr<ConstantSet> Execution::use(const std::shared_ptr<ConstantSet>& constants) {
+  if (constants == constants_) return {};
+  for (LibraryState& state : libraries_) state.packed = {};
+  is_packed_ = false;
+  return std::exchange(constants_, constants);
+}
+
+void Execution::pack_weights() {
+  for (LibraryState& state : libraries_) {
+    if (state.plan->packed_layout().empty()) continue;
+    const View& weight = state.views[1];
+    state.packed = constants_->packed(buffers_[weight.buffer].index, weight.offset, *state.plan);
+  }
+  is_packed_ = true;
+}
+
+}  // namespace tandem::runtime
