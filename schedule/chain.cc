@@ -5,6 +5,9 @@
 // scratch; map_axes works on blocks of rows, so that the matrix of a block stays in cache. Nothing
 // is asked of ops: a member reads, of what the chain computes, exactly its own row, which the
 // addresses say. Right factors are copied to panels for each block of rows, so they must be small.
+// A product that sums along the rows (gradients of keys and values) may be the last to read a
+// matrix: it gathers, block after block, what it gives, and the blocks of a batch then run in
+// order.
 #include "schedule/chain.h"
 
 #include <algorithm>
@@ -23,9 +26,13 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
+constexpr int64_t kFewTasks = 4;           // with fewer the threads have nothing to share
+constexpr int64_t kLargeMatrix = 1 << 20;  // bytes for each of a batch
+
 /// Groups under construction as one.
 struct Chain {
   std::vector<uint32_t> members;  // in the order of their stages
+  std::set<uint32_t> gathering;   // members that sum along the rows
   ir::Sizes rows;                 // sizes of the outer axes
   int products = 0;
 };
@@ -64,6 +71,15 @@ sym::Substitution at_rows(const Kernel& kernel, size_t count, const ir::Sizes& r
   return map;
 }
 
+/// The axes of a product that sums along the rows: its batch axes, and the one that it sums over.
+sym::Substitution at_sum(const Kernel& kernel, const ir::Sizes& rows, const ops::Index& axes) {
+  const ir::Sizes batch(rows.begin(), rows.end() - 1);
+  const ops::Index batch_axes(axes.begin(), axes.end() - 1);
+  sym::Substitution map = at_rows(kernel, kernel.outer.size() - 2, batch, batch_axes);
+  map.emplace_back(kernel.stages[0].reduce_axes[0].index, axes.back());
+  return map;
+}
+
 /// One kernel out of the members' kernels.
 class Joiner {
  public:
@@ -74,17 +90,18 @@ class Joiner {
     for (size_t i = 0; i < rows.size(); ++i) joined_.kernel.outer.push_back({axes_[i], rows[i]});
   }
 
-  void add(Group group) {
+  void add(Group group, bool gathers) {
     Kernel& from = group.kernel;
-    size_t count = is_product(group) ? from.outer.size() - 1 : from.outer.size();
-    map_ = at_rows(from, count, rows_, axes_);
+    map_ = gathers ? at_sum(from, rows_, axes_)
+                   : at_rows(from, from.outer.size() - is_product(group), rows_, axes_);
     slots_.clear();
     for (size_t i = 0; i < from.buffers.size(); ++i)
       slots_.push_back(slot_of(from.buffers[i], group.buffer_values[i]));
     first_local_ = joined_.kernel.locals;
     joined_.kernel.locals += from.locals;
     for (Stage& stage : from.stages) {
-      if (is_product(group)) stage.axes = {from.outer.back()};
+      if (gathers) gather(from, stage);
+      if (is_product(group) && !gathers) stage.axes = {from.outer.back()};
       add_stage(from, std::move(stage));
     }
     if (joined_.items.empty()) joined_.kernel.name = from.name;
@@ -136,6 +153,12 @@ class Joiner {
     return loop::rewrite(*joined_.kernel.scalars, *from.scalars, roots, how);
   }
 
+  /// One row's part of the sum.
+  void gather(const Kernel& from, Stage& stage) {
+    stage.axes.assign(from.outer.end() - 2, from.outer.end());
+    stage.reduce_axes[0] = {joined_.kernel.scalars->symbols().index("r", 1), 1};
+  }
+
   void add_stage(const Kernel& from, Stage stage) {
     for (loop::Reduction& reduction : stage.reductions) {
       reduction.inputs = copied(from, reduction.inputs);
@@ -178,7 +201,8 @@ class Chainer {
   void run() {
     for (uint32_t i = 0; i < groups_.size(); ++i) {
       if (!may_join(i) || !is_product(groups_[i]) || groups_[i].kernel.outer.size() < 2) continue;
-      Chain chain = grown(i);
+      Chain chain = grown(i, true);
+      if (!chain.gathering.empty() && !gathering_pays(chain)) chain = grown(i, false);
       std::optional<uint32_t> place = place_of(chain);
       if (place && is_worth_it(chain)) join(chain, *place);
     }
@@ -196,7 +220,7 @@ class Chainer {
       loop::Access access = group.kernel.buffers[i].access;
       if (group.buffer_values[i] == nullptr && access != loop::Access::scratch) return false;
     }
-    return !is_empty(group.kernel) && (!is_product(group) || has_small_panel(group));
+    return !is_empty(group.kernel);
   }
 
   static bool is_empty(const Kernel& kernel) {
@@ -210,7 +234,7 @@ class Chainer {
            });
   }
 
-  Chain grown(uint32_t first) {
+  Chain grown(uint32_t first, bool gathering) {
     Chain chain;
     chain.members = {first};
     chain.rows = extents(groups_[first].kernel.outer);
@@ -219,31 +243,59 @@ class Chainer {
     if (!fits(chain, first)) return chain;
     for (uint32_t i = first + 1; i < groups_.size(); ++i) {
       if (!may_join(i) || !reads_chain(chain, i)) continue;
-      if (try_member(chain, i)) add_sources(chain, i);
+      if (try_member(chain, i, false)) {
+        add_sources(chain, i, gathering);
+      } else if (gathering) {
+        try_member(chain, i, true);
+      }
     }
     return chain;
   }
 
-  bool try_member(Chain& chain, uint32_t number) {
+  void enter(Chain& chain, uint32_t number, bool gathers) const {
+    std::vector<uint32_t>& members = chain.members;
+    members.insert(std::upper_bound(members.begin(), members.end(), number), number);
+    if (gathers) chain.gathering.insert(number);
+    chain.products += is_product(groups_[number]) ? 1 : 0;
+  }
+
+  bool holds_together(const Chain& chain) {
+    bool all_fit = std::all_of(chain.members.begin(), chain.members.end(), [&](uint32_t member) {
+      return chain.gathering.count(member) == 0 ? fits(chain, member)
+                                                : fits_gathering(chain, member);
+    });
+    return all_fit && stays_in_cache(chain) && place_of(chain);
+  }
+
+  bool try_member(Chain& chain, uint32_t number, bool gathers) {
     Chain longer = chain;
-    longer.members.push_back(number);
-    std::sort(longer.members.begin(), longer.members.end());
-    longer.products += is_product(groups_[number]) ? 1 : 0;
-    bool all_fit = std::all_of(longer.members.begin(), longer.members.end(),
-                               [&](uint32_t member) { return fits(longer, member); });
-    if (!all_fit || !stays_in_cache(longer) || !place_of(longer)) return false;
+    enter(longer, number, gathers);
+    if (!holds_together(longer)) return false;
     chain = std::move(longer);
     return true;
   }
 
   /// Other products that the member reads row by row, and no one else: the gradient of the weights
-  /// beside the weights.
-  void add_sources(Chain& chain, uint32_t member) {
+  /// beside the weights. Or no one else but products that gather.
+  void add_sources(Chain& chain, uint32_t member, bool gathering) {
     for (uint32_t source : drafts_[member].depends) {
       if (is_member(chain, source) || !may_join(source) || !is_product(groups_[source])) continue;
       Chain longer = chain;
-      if (try_member(longer, source) && leaves_nothing(longer, source)) chain = std::move(longer);
+      enter(longer, source, false);
+      bool joins = holds_together(longer) && leaves_nothing(longer, source);
+      if (!joins && gathering) {
+        enter_readers(longer, source);
+        joins = holds_together(longer) && leaves_nothing(longer, source);
+      }
+      if (joins) chain = std::move(longer);
     }
+  }
+
+  void enter_readers(Chain& chain, uint32_t source) const {
+    for (uint32_t i = 0; i < groups_.size(); ++i)
+      if (!is_member(chain, i) && may_join(i) && is_product(groups_[i]) &&
+          drafts_[i].depends.count(source) != 0)
+        enter(chain, i, true);
   }
 
   bool leaves_nothing(const Chain& chain, uint32_t member) const {
@@ -281,12 +333,73 @@ class Chainer {
     if (is_product(group)) count -= count == 0 ? 0 : 1;
     ir::Sizes sizes = extents(kernel.outer);
     sizes.resize(count);
+    if (is_product(group) && !has_small_panel(group)) return false;
+    if (reads_gathered(chain, number)) return false;
     if (count == 0 || sym::product(sizes) != sym::product(chain.rows)) return false;
     ops::Index axes = fresh_axes(symbols_, chain.rows);
     sym::Substitution map = at_rows(kernel, count, chain.rows, axes);
     for (const Stage& stage : kernel.stages)
       if (!keeps_to_row(chain, group, stage, map, axes)) return false;
     return !is_product(group) || walks_apart(group, map, axes.back());
+  }
+
+  bool is_gathered(const Chain& chain, const Value* value) const {
+    Home home = plan_.homes.at(value);
+    return home.item != nullptr && chain.gathering.count(number_of_.at(home.item)) != 0;
+  }
+
+  /// Another member's result, that is: it is whole after the last block only.
+  bool reads_gathered(const Chain& chain, uint32_t number) const {
+    const std::set<const Value*>& reads = drafts_[number].reads;
+    return std::any_of(reads.begin(), reads.end(), [&](const Value* value) {
+      return is_gathered(chain, value) && number_of_.at(plan_.homes.at(value).item) != number;
+    });
+  }
+
+  /// Whether the group is a product, for each of a batch, that sums along the chain's rows and
+  /// stores the sums as they are.
+  bool fits_gathering(const Chain& chain, uint32_t number) {
+    const Group& group = groups_[number];
+    const Kernel& kernel = group.kernel;
+    if (!is_product(group) || chain.rows.size() < 2 || kernel.outer.size() < 3) return false;
+    const Stage& stage = kernel.stages[0];
+    ir::Sizes batch = extents(kernel.outer);
+    batch.resize(batch.size() - 2);
+    const Expr tasks = sym::product(batch);
+    if (stage.reduce_axes.size() != 1 || stage.reduce_axes[0].extent != chain.rows.back() ||
+        tasks * chain.rows.back() != sym::product(chain.rows) || !sym::known_le(kFewTasks, tasks))
+      return false;
+    if (reads_gathered(chain, number) || !stores_sums(stage) || !has_small_block(kernel))
+      return false;
+    ops::Index axes = fresh_axes(symbols_, chain.rows);
+    sym::Substitution map = at_sum(kernel, chain.rows, axes);
+    return keeps_to_row(chain, group, stage, map, axes) &&
+           walks_apart(group, map, kernel.outer[kernel.outer.size() - 2].index);
+  }
+
+  static bool stores_sums(const Stage& stage) {
+    return stage.after.size() == 1 && !stage.after[0].accumulate &&
+           stage.after[0].value->opcode == loop::Opcode::local &&
+           stage.after[0].value->dtype == DType::f32;
+  }
+
+  /// Of the right factor, a block of rows.
+  bool has_small_block(const Kernel& kernel) const {
+    int64_t width = kernel.outer.back().extent.constant().value_or(kAssumedLength);
+    return width * kFewestChainRows * size_of(DType::f32) <= plan_.target.l2_bytes / 2;
+  }
+
+  /// What the gathering members read stays inside, and is more than the cache holds.
+  bool gathering_pays(const Chain& chain) const {
+    for (uint32_t member : chain.gathering)
+      for (const Value* value : drafts_[member].reads) {
+        if (!is_made_in(chain, value) || is_gathered(chain, value)) continue;
+        std::optional<int64_t> elements =
+            (width_of(*value, chain.rows) * chain.rows.back()).constant();
+        bool is_large = elements && *elements * size_of(value->type.dtype) >= kLargeMatrix;
+        if (!is_large || !is_inside(chain, value)) return false;
+      }
+    return true;
   }
 
   bool keeps_to_row(const Chain& chain, const Group& group, const Stage& stage,
@@ -422,7 +535,8 @@ class Chainer {
 
   void join(const Chain& chain, uint32_t place) {
     Joiner joiner(symbols_, chain.rows, inside(chain));
-    for (uint32_t member : chain.members) joiner.add(std::move(groups_[member]));
+    for (uint32_t member : chain.members)
+      joiner.add(std::move(groups_[member]), chain.gathering.count(member) != 0);
     for (uint32_t member : chain.members) {
       joined_[member] = true;
       place_[member] = place;

@@ -1,7 +1,8 @@
 // Mapping of joined products (chain.cc): a task owns a block of rows, the last outer axis, and runs
 // stage after stage over it. What was a number or a row of scratch for each row becomes a column or
 // a matrix of the block. Products copy their right factor to panels and keep sums in registers
-// (map_product.cc); all other stages have lanes along the row.
+// (map_product.cc); all other stages have lanes along the row. Where a product sums along the rows,
+// a task owns all blocks of its batch: each adds its part to what the ones before have stored.
 #include <algorithm>
 #include <array>
 
@@ -31,6 +32,10 @@ bool is_scratch(const Kernel& kernel, int32_t slot) {
   return kernel.buffers[static_cast<size_t>(slot)].access == loop::Access::scratch;
 }
 
+bool gathers(const Kernel& kernel) {
+  return std::any_of(kernel.stages.begin(), kernel.stages.end(), is_gathering);
+}
+
 /// Rows of a block: a matrix of the block fills a quarter of the cache at most (share_scratch
 /// leaves one or two of them); blocks are about equal, and there are tasks enough.
 int64_t rows_of_block(const Kernel& kernel, const Target& target) {
@@ -40,7 +45,7 @@ int64_t rows_of_block(const Kernel& kernel, const Target& target) {
       row = std::max(row,
                      buffer.elements.constant().value_or(kAssumedLength) * size_of(buffer.dtype));
   int64_t most = std::clamp(target.l2_bytes / 4 / row, kFewestChainRows, kMostChainRows);
-  int64_t others = 1;
+  int64_t others = gathers(kernel) ? kEnoughTasks : 1;  // blocks are no tasks there
   for (size_t i = 0; i + 1 < kernel.outer.size(); ++i)
     others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(kEnoughTasks));
   std::optional<int64_t> rows = kernel.outer.back().extent.constant();
@@ -62,6 +67,7 @@ class ChainMapper {
     for (Stage& stage : kernel_.stages) all.push_back(&stage);
     rows_ = take_block(kernel_, kernel_.outer.size() - 1, block, all);
     for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
+    if (gathers(kernel_)) kernel_.outer.back().kind = AxisKind::serial;
     scratch_rows_ = kernel_.buffers.size();
     for (size_t i = 0; i < scratch_rows_; ++i) widths_.push_back(kernel_.buffers[i].elements);
     keep_locals();
@@ -144,9 +150,39 @@ class ChainMapper {
       std::move(made.begin(), made.end(), std::back_inserter(stages));
       return;
     }
+    if (is_gathering(stage)) {
+      std::vector<Stage> made = map_product_stage(kernel_, stage, gathered(stage), target_);
+      std::move(made.begin(), made.end(), std::back_inserter(stages));
+      return;
+    }
     map_row_stage(stage, target_);
     stage.axes.insert(stage.axes.begin(), rows_);
     stages.push_back(std::move(stage));
+  }
+
+  /// Sums over the block's rows instead of one, and adds them to those of earlier blocks.
+  ProductBlock gathered(Stage& stage) {
+    Axis sum{pool_.symbols().index("r", height_), rows_.extent};
+    substitute_axes(kernel_, stage, {{rows_.index, sum.index}});
+    stage.reduce_axes = {sum};
+    loop::Store& store = stage.after[0];
+    const Axis& blocks = kernel_.outer.back();
+    if (blocks.extent != Expr(1)) {
+      const Val is_first =
+          pool_.binary(loop::Opcode::eq, pool_.index(blocks.index), pool_.index(0));
+      const Val before = pool_.load(store.buffer, store.value->dtype, store.index);
+      store.value =
+          pool_.select(is_first, store.value, pool_.binary(loop::Opcode::add, before, store.value));
+      kernel_.buffers[static_cast<size_t>(store.buffer)].access = loop::Access::read_write;
+    }
+    ProductBlock block;
+    block.rows = stage.axes[0];
+    block.columns = stage.axes[1];
+    block.height = block.rows.extent;
+    block.width = block.columns.extent;
+    block.length = height_;
+    block.left = walks(stage.reductions[0].inputs[0], block.columns.index) ? 1 : 0;
+    return block;
   }
 
   ProductBlock block_of(const Stage& stage) const {
@@ -173,6 +209,12 @@ class ChainMapper {
 };
 
 }  // namespace
+
+bool is_gathering(const Stage& stage) {
+  return stage.reductions.size() == 1 && stage.axes.size() == 2 && stage.body.empty() &&
+         stage.reductions[0].combiner == loop::Combiner::dot && stage.reduce_axes.size() == 1 &&
+         stage.reduce_axes[0].extent == Expr(1);
+}
 
 bool is_chain(const Kernel& kernel) {
   return kernel.stages.size() > 1 &&

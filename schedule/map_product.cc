@@ -197,6 +197,7 @@ class ProductMapper {
         blocks_(tile),
         target_(target),
         block_(block),
+        length_(block.length.value_or(length_of(stage))),
         width_(block.width),
         height_(block.height),
         rows_(block.rows),
@@ -282,7 +283,7 @@ class ProductMapper {
     bool few_rows = height && *height <= 2 * blocks_.tile_rows;
     if (few_rows && is_plain_load(value) && runs_along(value, columns_.index, columns_.index))
       return rewritten(value, {{columns_.index, column_at(tiles)}});
-    Expr panel = length_of(stage_) * blocks_.lanes;
+    Expr panel = length_ * blocks_.lanes;
     int32_t number = scratch(value->dtype, sym::ceil_div(width_, blocks_.lanes) * panel);
     auto place = [&](const Tiles& at, const std::vector<Axis>& axes) {
       return at.number.index * panel + linear(axes) * blocks_.lanes + at.position.index;
@@ -352,11 +353,10 @@ class ProductMapper {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
     if (is_plain_load(value) || reduced.empty()) return value;
     bool along_rows = runs_along(value, rows_.index, reduced.back().index);
-    Expr length = length_of(stage_);
     auto place = [&](Expr row, const std::vector<Axis>& axes) {
-      return along_rows ? linear(axes) * height_ + row : row * length + linear(axes);
+      return along_rows ? linear(axes) * height_ + row : row * length_ + linear(axes);
     };
-    int32_t number = scratch(value->dtype, length * height_);
+    int32_t number = scratch(value->dtype, length_ * height_);
     sym::Substitution map;
     std::vector<Axis> rows = fresh({rows_}, map);
     std::vector<Axis> inner = fresh(reduced, map);
@@ -396,6 +396,7 @@ class ProductMapper {
   Blocks blocks_;
   const Target& target_;
   const ProductBlock& block_;
+  Expr length_;  // of the sums, at most
   Expr width_;   // columns of a task, at most
   Expr height_;  // rows of a task, at most
   Axis rows_;

@@ -102,9 +102,10 @@ class Realizer {
     return std::nullopt;
   }
 
-  /// A product of computed rows, each contiguous, with a narrow matrix, for each of a batch: the
-  /// last one of attention, which chain.cc joins with the softmax, so that the scores of long
-  /// sequences never meet memory. Joined or not it is about as fast as the library's.
+  /// A product of computed rows, each contiguous, with a narrow matrix, for each of a batch, or of
+  /// their transpose: the last ones of attention and of its gradient, which chain.cc joins with the
+  /// softmax, so that the scores of long sequences never meet memory. Joined or not it is about as
+  /// fast as the library's.
   bool may_end_chain(const Node& node) {
     std::vector<const Value*> factors;
     ir::for_each_operand(node.args, [&](const Value* operand) { factors.push_back(operand); });
@@ -116,7 +117,8 @@ class Realizer {
       return false;
     const Value* root = view_root(lowering_, factors[0]);
     std::optional<StridedRef> rows = strided_view(lowering_, factors[0], root);
-    return root->node != nullptr && rows && rows->strides.back() == Expr(1);
+    if (root->node == nullptr || !rows) return false;
+    return rows->strides.back() == Expr(1) || rows->strides[1] == Expr(1);
   }
   static constexpr int64_t kLongestChainSum = 8192;
 

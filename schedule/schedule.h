@@ -63,7 +63,8 @@ struct ProductBlock {
   loop::Axis columns;
   sym::Expr height;  // of rows and columns, at most
   sym::Expr width;
-  size_t left = 0;  // which input of the dot walks the rows
+  std::optional<sym::Expr> length;  // of the sums, at most; nothing: what the stage says
+  size_t left = 0;                  // which input of the dot walks the rows
   /// Blocks of columns follow each other, and the right factor is read from beyond the cache.
   bool is_streamed = false;
 };

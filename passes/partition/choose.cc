@@ -1,7 +1,7 @@
 // The default partition: what backward reads is saved as it is, but for what is cheaper made than
 // kept. Views are made again from their base, fills from nothing, casts and masks from what they
-// read where that is kept anyway or is smaller. Walking backwards decides a value before what it is
-// made from.
+// read where that is kept anyway or is smaller, long attention from queries and keys. Walking
+// backwards decides a value before what it is made from.
 #include <algorithm>
 
 #include "ops/opdef.h"
@@ -16,7 +16,7 @@ using ir::Value;
 
 class Chooser {
  public:
-  explicit Chooser(ir::Graph& graph) : graph_(graph), halves_(graph) {}
+  explicit Chooser(ir::Graph& graph) : graph_(graph), halves_(graph), wide_(wide_nodes(graph)) {}
 
   ir::Values run() {
     for (Value* value : crossing(graph_, halves_)) needed_[value] = true;
@@ -46,7 +46,7 @@ class Chooser {
     const ops::OpDef& def = ops::def_of(node);
     if (node.op->is_view()) return true;
     if (def.can_fail) return false;
-    if (asked_to_recompute(node)) return true;
+    if (asked_to_recompute(node) || wide_.at(&node) != 0) return true;
     if (node.policy != ir::RecomputePolicy::none || def.random) return false;
     return is_source(node) || (is_cast_or_mask(node) && saves_bytes(node));
   }
@@ -81,6 +81,7 @@ class Chooser {
 
   ir::Graph& graph_;
   Halves halves_;
+  DenseMap<Node, char> wide_;
   DenseMap<Value, char> needed_;
   ir::Values kept_;  // last first
 };

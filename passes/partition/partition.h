@@ -48,6 +48,11 @@ bool is_source(const ir::Node& node);
 /// later checkpoint region starts from.
 bool asked_to_recompute(const ir::Node& node);
 
+/// Large results of batches of narrow products, and what is made of those element by element:
+/// cheaper made again than kept, whatever the partition. Sizes that are not known count as small.
+/// wide.cc
+DenseMap<ir::Node, char> wide_nodes(const ir::Graph& graph);
+
 /// What the default partition saves.
 ir::Values default_choice(ir::Graph& graph);
 
