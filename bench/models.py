@@ -19,6 +19,8 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two models, f32 steps only")
     parser.add_argument("--models", nargs="*", help="names, or parts of them")
+    parser.add_argument("--only", nargs="*", help="of: cold (and warm), infer, profile, train, "
+                        "peak; the rest stays as --out has it")
     parser.add_argument("--out", default="build/bench/models.json")
     return parser.parse_args()
 
@@ -50,10 +52,10 @@ def say(what, result):
     return measure.progress(f"{what}: {numbers}")
 
 
-def measured(name, is_quick):
-    found = {}
-
+def measured(name, is_quick, only, found):
     def note(key, directory, *words):
+        if only and not any(key.replace("warm", "cold").startswith(part) for part in only):
+            return
         found[key] = run(directory, *words)
         say(f"{name}, {key}", found[key])
 
@@ -68,7 +70,14 @@ def measured(name, is_quick):
             note("infer bf16", directory, "steps", name, "infer", "bfloat16")
             for contender in ("eager", "inductor", "tandem"):
                 note(f"peak {contender}", directory, "peak", name, contender)
-    return found
+
+
+def kept(path):
+    try:
+        with open(path) as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return {}
 
 
 def main():
@@ -79,9 +88,9 @@ def main():
         names = [name for name in names if any(part in name for part in options.models)]
     elif options.quick:
         names = [name for name in names if name.startswith(("bert", "mobilenet"))]
-    results = {}
+    results = kept(options.out) if options.only else {}
     for name in names:
-        results[name] = measured(name, options.quick)
+        measured(name, options.quick, options.only, results.setdefault(name, {}))
         with open(options.out, "w") as file:
             json.dump(results, file, indent=1)
 

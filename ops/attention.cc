@@ -130,6 +130,10 @@ Tensors attend(Builder& b, const Call& c) {
   Sizes sizes = batch;
   sizes.insert(sizes.end(), {query.size(-2), key.size(-2)});
   Tensor weights = row_softmax(b, c, masked_scores(b, c, reshape(scores, sizes)));
+  // They are zero there already; said again, so that what backward computes there is seen to be
+  // thrown away.
+  if (c.boolean("is_causal"))
+    weights = where(causal(b, query.size(-2), key.size(-2)), weights, 0.0);
   if (c.floating("dropout_p") > 0)
     weights = call(b, "aten.dropout", {weights, c.floating("dropout_p"), true});
   return {reshape(bmm(flattened(weights, batch), flattened(value, batch)), c.result()->type.sizes)};

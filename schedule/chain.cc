@@ -15,7 +15,7 @@
 #include <set>
 
 #include "base/flags.h"
-#include "schedule/axes.h"
+#include "schedule/chain_rows.h"
 
 namespace tandem::schedule {
 namespace {
@@ -26,7 +26,7 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
-constexpr int64_t kFewTasks = 4;           // with fewer the threads have nothing to share
+constexpr int64_t kFewTasks = 4;           // that gather: at least, and one for each core
 constexpr int64_t kLargeMatrix = 1 << 20;  // bytes for each of a batch
 
 /// Groups under construction as one.
@@ -35,153 +35,6 @@ struct Chain {
   std::set<uint32_t> gathering;   // members that sum along the rows
   ir::Sizes rows;                 // sizes of the outer axes
   int products = 0;
-};
-
-bool is_product(const Group& group) {
-  const std::vector<Stage>& stages = group.kernel.stages;
-  return stages.size() == 1 && stages[0].reductions.size() == 1 && stages[0].axes.empty() &&
-         stages[0].body.empty() && stages[0].reductions[0].combiner == loop::Combiner::dot;
-}
-
-ir::Sizes extents(const std::vector<loop::Axis>& axes) {
-  ir::Sizes sizes;
-  for (const loop::Axis& axis : axes) sizes.push_back(axis.extent);
-  return sizes;
-}
-
-/// Elements of a value that one row holds.
-Expr width_of(const Value& value, const ir::Sizes& rows) {
-  return sym::floor_div(value.type.numel(), sym::product(rows));
-}
-
-ops::Index fresh_axes(sym::Pool& symbols, const ir::Sizes& sizes) {
-  ops::Index axes;
-  for (Expr size : sizes) axes.push_back(symbols.index("x", size));
-  return axes;
-}
-
-/// The outer axes of a kernel, the first `count` of them, as functions of the rows' axes.
-sym::Substitution at_rows(const Kernel& kernel, size_t count, const ir::Sizes& rows,
-                          const ops::Index& axes) {
-  ir::Sizes sizes = extents(kernel.outer);
-  sizes.resize(count);
-  ops::Index index = index_at(rows, axes, sizes);
-  sym::Substitution map;
-  for (size_t i = 0; i < count; ++i) map.emplace_back(kernel.outer[i].index, index[i]);
-  return map;
-}
-
-/// The axes of a product that sums along the rows: its batch axes, and the one that it sums over.
-sym::Substitution at_sum(const Kernel& kernel, const ir::Sizes& rows, const ops::Index& axes) {
-  const ir::Sizes batch(rows.begin(), rows.end() - 1);
-  const ops::Index batch_axes(axes.begin(), axes.end() - 1);
-  sym::Substitution map = at_rows(kernel, kernel.outer.size() - 2, batch, batch_axes);
-  map.emplace_back(kernel.stages[0].reduce_axes[0].index, axes.back());
-  return map;
-}
-
-/// One kernel out of the members' kernels.
-class Joiner {
- public:
-  Joiner(sym::Pool& symbols, const ir::Sizes& rows, std::set<const Value*> inside)
-      : rows_(rows), axes_(fresh_axes(symbols, rows)), inside_(std::move(inside)) {
-    joined_.is_chain = true;
-    joined_.kernel.scalars = std::make_shared<loop::ScalarPool>(symbols);
-    for (size_t i = 0; i < rows.size(); ++i) joined_.kernel.outer.push_back({axes_[i], rows[i]});
-  }
-
-  void add(Group group, bool gathers) {
-    Kernel& from = group.kernel;
-    map_ = gathers ? at_sum(from, rows_, axes_)
-                   : at_rows(from, from.outer.size() - is_product(group), rows_, axes_);
-    slots_.clear();
-    for (size_t i = 0; i < from.buffers.size(); ++i)
-      slots_.push_back(slot_of(from.buffers[i], group.buffer_values[i]));
-    first_local_ = joined_.kernel.locals;
-    joined_.kernel.locals += from.locals;
-    for (Stage& stage : from.stages) {
-      if (gathers) gather(from, stage);
-      if (is_product(group) && !gathers) stage.axes = {from.outer.back()};
-      add_stage(from, std::move(stage));
-    }
-    if (joined_.items.empty()) joined_.kernel.name = from.name;
-    joined_.items.insert(joined_.items.end(), group.items.begin(), group.items.end());
-    joined_.scalar_values.insert(joined_.scalar_values.end(), group.scalar_values.begin(),
-                                 group.scalar_values.end());
-  }
-
-  Group take() { return std::move(joined_); }
-
- private:
-  /// Number of the joined kernel's buffer; `value` is null for scratch.
-  int32_t slot_of(const loop::Buffer& buffer, const Value* value) {
-    for (size_t i = 0; value != nullptr && i < holds_.size(); ++i) {
-      if (holds_[i] != value) continue;
-      loop::Access& access = joined_.kernel.buffers[i].access;
-      if (access != buffer.access && access != loop::Access::scratch)
-        access = loop::Access::read_write;
-      return static_cast<int32_t>(i);
-    }
-    bool inside = inside_.count(value) != 0;
-    joined_.kernel.buffers.push_back(buffer);
-    if (inside) {
-      joined_.kernel.buffers.back().access = loop::Access::scratch;
-      joined_.kernel.buffers.back().elements = width_of(*value, rows_);
-    }
-    holds_.push_back(value);
-    joined_.buffer_values.push_back(inside ? nullptr : value);
-    joined_.buffer_homes.push_back({});
-    return static_cast<int32_t>(holds_.size()) - 1;
-  }
-
-  /// Address in the joined kernel's buffer: what stays inside starts at its row.
-  Expr placed(int32_t slot, Expr address) const {
-    const Value* value = holds_[static_cast<size_t>(slot)];
-    if (value == nullptr || inside_.count(value) == 0) return address;
-    return address - linear_index(axes_, rows_) * width_of(*value, rows_);
-  }
-
-  std::vector<Val> copied(const Kernel& from, std::span<const Val> roots) const {
-    loop::Rewrite how;
-    how.map_index = [&](Expr e) { return sym::substitute(e, map_); };
-    how.adjust = [&](loop::Scalar& copy) {
-      if (copy.opcode == loop::Opcode::local) copy.slot += first_local_;
-      if (copy.opcode != loop::Opcode::load) return;
-      copy.slot = slots_[static_cast<size_t>(copy.slot)];
-      copy.index = placed(copy.slot, copy.index);
-    };
-    return loop::rewrite(*joined_.kernel.scalars, *from.scalars, roots, how);
-  }
-
-  /// One row's part of the sum.
-  void gather(const Kernel& from, Stage& stage) {
-    stage.axes.assign(from.outer.end() - 2, from.outer.end());
-    stage.reduce_axes[0] = {joined_.kernel.scalars->symbols().index("r", 1), 1};
-  }
-
-  void add_stage(const Kernel& from, Stage stage) {
-    for (loop::Reduction& reduction : stage.reductions) {
-      reduction.inputs = copied(from, reduction.inputs);
-      reduction.first_local += first_local_;
-    }
-    for (std::vector<loop::Store>* list : {&stage.body, &stage.after})
-      for (loop::Store& store : *list) {
-        store.buffer = slots_[static_cast<size_t>(store.buffer)];
-        store.index = placed(store.buffer, sym::substitute(store.index, map_));
-        store.value = copied(from, std::span(&store.value, 1))[0];
-      }
-    joined_.kernel.stages.push_back(std::move(stage));
-  }
-
-  ir::Sizes rows_;
-  ops::Index axes_;
-  std::set<const Value*> inside_;  // values that only members read
-  Group joined_;
-  std::vector<const Value*> holds_;  // by buffer: as buffer_values, with values that stay inside
-  // Of the member in hand.
-  sym::Substitution map_;
-  std::vector<int32_t> slots_;
-  int32_t first_local_ = 0;
 };
 
 class Chainer {
@@ -201,8 +54,7 @@ class Chainer {
   void run() {
     for (uint32_t i = 0; i < groups_.size(); ++i) {
       if (!may_join(i) || !is_product(groups_[i]) || groups_[i].kernel.outer.size() < 2) continue;
-      Chain chain = grown(i, true);
-      if (!chain.gathering.empty() && !gathering_pays(chain)) chain = grown(i, false);
+      Chain chain = best_from(i);
       std::optional<uint32_t> place = place_of(chain);
       if (place && is_worth_it(chain)) join(chain, *place);
     }
@@ -232,6 +84,16 @@ class Chainer {
            std::any_of(kernel.stages.begin(), kernel.stages.end(), [&](const Stage& stage) {
              return none(stage.axes) || none(stage.reduce_axes);
            });
+  }
+
+  /// The boldest chain that pays.
+  Chain best_from(uint32_t first) {
+    use_l3_ = true;
+    Chain chain = grown(first, true);
+    if (gathering_pays(chain) && long_panels_pay(chain)) return chain;
+    use_l3_ = false;
+    chain = grown(first, true);
+    return gathering_pays(chain) ? chain : grown(first, false);
   }
 
   Chain grown(uint32_t first, bool gathering) {
@@ -367,7 +229,8 @@ class Chainer {
     batch.resize(batch.size() - 2);
     const Expr tasks = sym::product(batch);
     if (stage.reduce_axes.size() != 1 || stage.reduce_axes[0].extent != chain.rows.back() ||
-        tasks * chain.rows.back() != sym::product(chain.rows) || !sym::known_le(kFewTasks, tasks))
+        tasks * chain.rows.back() != sym::product(chain.rows) ||
+        !sym::known_le(std::max<int64_t>(kFewTasks, plan_.target.cores), tasks))
       return false;
     if (reads_gathered(chain, number) || !stores_sums(stage) || !has_small_block(kernel))
       return false;
@@ -386,7 +249,8 @@ class Chainer {
   /// Of the right factor, a block of rows.
   bool has_small_block(const Kernel& kernel) const {
     int64_t width = kernel.outer.back().extent.constant().value_or(kAssumedLength);
-    return width * kFewestChainRows * size_of(DType::f32) <= plan_.target.l2_bytes / 2;
+    return width * kFewestChainRows * size_of(DType::f32) <=
+           std::max(plan_.target.l2_bytes, share_of_l3()) / 2;
   }
 
   /// What the gathering members read stays inside, and is more than the cache holds.
@@ -513,36 +377,71 @@ class Chainer {
     for (const Value* value : inside(chain))
       row = std::max(row, width_of(*value, chain.rows).constant().value_or(kAssumedLength) *
                               size_of(value->type.dtype));
-    return row * kFewestChainRows <= plan_.target.l2_bytes;
+    return row * kFewestChainRows <= std::max(plan_.target.l2_bytes, share_of_l3() / 2);
   }
 
   /// Of the right factor: it is copied for each block of rows. A narrow one (keys, values of
   /// attention) may be long, as then the scores would be far larger.
   bool has_small_panel(const Group& group) const {
-    const Stage& stage = group.kernel.stages[0];
-    if (group.kernel.outer.empty()) return false;
-    int64_t width = group.kernel.outer.back().extent.constant().value_or(kAssumedLength);
+    const int64_t l2 = plan_.target.l2_bytes;
+    const Panel panel = panel_of(group);
+    bool is_narrow = std::min(panel.width, panel.length) <= kNarrowFactor;
+    return panel.bytes <= (is_narrow ? std::max(2 * l2, share_of_l3()) : l2 / 4);
+  }
+
+  struct Panel {
+    int64_t width = 0;
     int64_t length = 1;
+    int64_t bytes = INT64_MAX;
+  };
+
+  static Panel panel_of(const Group& group) {
+    const Stage& stage = group.kernel.stages[0];
+    Panel panel;
+    if (group.kernel.outer.empty()) return panel;
+    panel.width = group.kernel.outer.back().extent.constant().value_or(kAssumedLength);
     for (const loop::Axis& axis : stage.reduce_axes)
-      length *= axis.extent.constant().value_or(kAssumedLength);
-    int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype) * width * length;
-    bool is_narrow = std::min(width, length) <= kNarrowFactor;
-    return bytes <= (is_narrow ? 2 * plan_.target.l2_bytes : plan_.target.l2_bytes / 4);
+      panel.length *= axis.extent.constant().value_or(kAssumedLength);
+    panel.bytes = size_of(stage.reductions[0].inputs[0]->dtype) * panel.width * panel.length;
+    return panel;
+  }
+
+  /// A factor that the second-level cache does not hold is worth its copies only where what it
+  /// meets, or makes, stays out of memory.
+  bool long_panels_pay(const Chain& chain) const {
+    return std::all_of(chain.members.begin(), chain.members.end(), [&](uint32_t member) {
+      const Group& group = groups_[member];
+      if (!is_product(group) || chain.gathering.count(member) != 0 ||
+          panel_of(group).bytes <= 2 * plan_.target.l2_bytes)
+        return true;
+      return std::any_of(group.buffer_values.begin(), group.buffer_values.end(),
+                         [&](const Value* value) {
+                           return value != nullptr && is_inside(chain, value) &&
+                                  sym::known_lt(kNarrowFactor, width_of(*value, chain.rows));
+                         });
+    });
+  }
+
+  /// What a core may take of the last cache: slower, but a long row's scores in memory are far
+  /// worse.
+  int64_t share_of_l3() const {
+    return use_l3_ ? plan_.target.l3_bytes / (2 * plan_.target.cores) : 0;
   }
 
   // --- joining
   // --------------------------------------------------------------------------------------
 
   void join(const Chain& chain, uint32_t place) {
-    Joiner joiner(symbols_, chain.rows, inside(chain));
+    std::set<const Value*> values = inside(chain);
+    std::vector<ChainMember> members;
     for (uint32_t member : chain.members)
-      joiner.add(std::move(groups_[member]), chain.gathering.count(member) != 0);
+      members.push_back({std::move(groups_[member]), chain.gathering.count(member) != 0});
     for (uint32_t member : chain.members) {
       joined_[member] = true;
       place_[member] = place;
       groups_[member] = {};
     }
-    groups_[place] = joiner.take();
+    groups_[place] = joined_members(symbols_, chain.rows, std::move(values), std::move(members));
   }
 
   void write_order() {
@@ -557,6 +456,7 @@ class Chainer {
   std::multimap<uint32_t, const Value*> overwritten_;  // inputs, by the group that writes over them
   std::vector<uint32_t> place_;                        // by group: where it runs
   std::vector<char> joined_;
+  bool use_l3_ = false;
 };
 
 }  // namespace

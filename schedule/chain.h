@@ -25,6 +25,9 @@ void map_chain(loop::Kernel& kernel, const Target& target);
 /// hand; nothing where all are read. visible_columns.cc
 std::optional<sym::Expr> visible_columns(const loop::Kernel& kernel, size_t product,
                                          sym::Expr width, const loop::Axis& rows, sym::Expr height);
+/// The same of what the product's own epilogue reads of its sums.
+std::optional<sym::Expr> visible_sums(const loop::Stage& stage, sym::Expr width,
+                                      const loop::Axis& rows, sym::Expr height);
 /// Scratch that is written when other scratch has been read for the last time takes its place.
 /// share_scratch.cc
 void share_scratch(Group& group);

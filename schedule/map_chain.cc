@@ -20,6 +20,7 @@ using loop::Val;
 using sym::Expr;
 
 constexpr int64_t kMostChainRows = 128;
+constexpr int64_t kFewestGatheringRows = 64;  // what is gathered is read and written for each block
 constexpr int64_t kEnoughTasks = 16;
 constexpr int64_t kRowGranule = 8;  // rows of a register tile
 
@@ -44,7 +45,8 @@ int64_t rows_of_block(const Kernel& kernel, const Target& target) {
     if (buffer.access == loop::Access::scratch)
       row = std::max(row,
                      buffer.elements.constant().value_or(kAssumedLength) * size_of(buffer.dtype));
-  int64_t most = std::clamp(target.l2_bytes / 4 / row, kFewestChainRows, kMostChainRows);
+  int64_t fewest = gathers(kernel) ? kFewestGatheringRows : kFewestChainRows;
+  int64_t most = std::clamp(target.l2_bytes / 4 / row, fewest, kMostChainRows);
   int64_t others = gathers(kernel) ? kEnoughTasks : 1;  // blocks are no tasks there
   for (size_t i = 0; i + 1 < kernel.outer.size(); ++i)
     others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(kEnoughTasks));
@@ -191,6 +193,7 @@ class ChainMapper {
     block.columns = stage.axes[0];
     block.height = height_;
     block.width = stage.axes[0].extent;
+    block.visible = visible_sums(stage, block.width, rows_, height_);
     std::vector<Val> first{stage.reductions[0].inputs[0]};
     for (Val part : loop::reachable(first))
       if (sym::depends_on(part->index, block.columns.index)) block.left = 1;

@@ -206,6 +206,7 @@ class ProductMapper {
   std::vector<Stage> run() {
     std::optional<Stage> finish;
     if (has_heavy_epilogue(stage_)) finish = split_epilogue(stage_);
+    if (finish && block_.visible) columns_.extent = sym::min(columns_.extent, *block_.visible);
     Tiles tiles = cut();
     std::vector<Stage> stages;
     std::vector<Val>& inputs = stage_.reductions[0].inputs;

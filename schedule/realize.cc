@@ -102,25 +102,31 @@ class Realizer {
     return std::nullopt;
   }
 
-  /// A product of computed rows, each contiguous, with a narrow matrix, for each of a batch, or of
-  /// their transpose: the last ones of attention and of its gradient, which chain.cc joins with the
-  /// softmax, so that the scores of long sequences never meet memory. Joined or not it is about as
-  /// fast as the library's.
+  /// A product, for each of a batch, of computed rows or of their transpose with a narrow matrix:
+  /// the last ones of attention and of its gradient, which chain.cc joins with the softmax, so that
+  /// the scores of long sequences never meet memory. Joined or not it is about as fast as the
+  /// library's.
   bool may_end_chain(const Node& node) {
     std::vector<const Value*> factors;
     ir::for_each_operand(node.args, [&](const Value* operand) { factors.push_back(operand); });
     if (factors.size() != 2 || factors[0]->type.dtype != DType::f32) return false;
     const ir::Sizes& left = factors[0]->type.sizes;
     const ir::Sizes& right = factors[1]->type.sizes;
-    if (left.size() != 3 || sym::known_lt(left[1], kFewestChainRows) ||
-        !sym::known_le(left[2], kLongestChainSum) || !sym::known_le(right[2], kNarrowFactor))
-      return false;
-    const Value* root = view_root(lowering_, factors[0]);
-    std::optional<StridedRef> rows = strided_view(lowering_, factors[0], root);
-    if (root->node == nullptr || !rows) return false;
-    return rows->strides.back() == Expr(1) || rows->strides[1] == Expr(1);
+    if (left.size() != 3 || !sym::known_le(left[2], kLongestChainSum)) return false;
+    if (sym::known_le(right[2], kNarrowFactor) && !sym::known_lt(left[1], kFewestChainRows))
+      return is_computed_in_rows(factors[0]);
+    return sym::known_le(left[1], kNarrowFactor) && !sym::known_lt(right[2], kFewestChainRows) &&
+           is_computed_in_rows(factors[1]);
   }
-  static constexpr int64_t kLongestChainSum = 8192;
+
+  /// In memory as it is seen or transposed.
+  bool is_computed_in_rows(const Value* matrices) {
+    const Value* root = view_root(lowering_, matrices);
+    std::optional<StridedRef> rows = strided_view(lowering_, matrices, root);
+    return root->node != nullptr && rows &&
+           (rows->strides.back() == Expr(1) || rows->strides[1] == Expr(1));
+  }
+  static constexpr int64_t kLongestChainSum = 32768;
 
   void note(const Node& node, std::string text) {
     plan_.notes.push_back({ir::to_string(node), std::move(text)});

@@ -64,7 +64,9 @@ struct ProductBlock {
   sym::Expr height;  // of rows and columns, at most
   sym::Expr width;
   std::optional<sym::Expr> length;  // of the sums, at most; nothing: what the stage says
-  size_t left = 0;                  // which input of the dot walks the rows
+  /// Where the columns end whose sums the epilogue reads, if it is a loop of its own.
+  std::optional<sym::Expr> visible;
+  size_t left = 0;  // which input of the dot walks the rows
   /// Blocks of columns follow each other, and the right factor is read from beyond the cache.
   bool is_streamed = false;
 };

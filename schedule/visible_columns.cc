@@ -1,7 +1,8 @@
 // Problem: a causal mask hides half of the scores after they were computed. Approach: where every
 // later load of a product's result stands in the first branch of a select that compares row and
 // column, columns behind the last one that the block's last row sees are never asked for, and need
-// not be computed. What the loads find there is thrown away by the select, so no bit changes.
+// not be computed. What the loads find there is thrown away by the select, so no bit changes. The
+// same holds of the sums themselves where the product's own epilogue is a loop of its own.
 #include <algorithm>
 #include <unordered_set>
 
@@ -31,11 +32,18 @@ std::optional<Expr> slack_of(Val condition) {
   }
 }
 
-/// The results of one product in a block of rows, as later stages read them.
+/// The results of one product in a block of rows, as later stages read them (`opcode` load, the
+/// number of a buffer) or its own epilogue does (local).
 class Reader {
  public:
-  Reader(int32_t slot, Expr width, const loop::Axis& rows, Expr height)
-      : slot_(slot), width_(width), rows_(rows), height_(height) {}
+  Reader(Opcode opcode, int32_t slot, Expr width, const loop::Axis& rows, Expr height)
+      : opcode_(opcode), slot_(slot), width_(width), rows_(rows), height_(height) {}
+
+  bool visit_epilogue(const Stage& stage) {
+    std::vector<Val> stack;
+    for (const loop::Store& store : stage.after) stack.push_back(store.value);
+    return walk(stack, stage.axes[0].index);
+  }
 
   /// False when some column may be read behind `end()`.
   bool visit(const Stage& stage) {
@@ -58,7 +66,7 @@ class Reader {
   std::optional<Expr> end() const { return end_; }
 
  private:
-  bool is_result(Val value) const { return value->opcode == Opcode::load && value->slot == slot_; }
+  bool is_result(Val value) const { return value->opcode == opcode_ && value->slot == slot_; }
 
   bool walk(std::vector<Val>& stack, Expr column) {
     std::unordered_set<Val> seen;
@@ -89,6 +97,7 @@ class Reader {
     return true;
   }
 
+  Opcode opcode_;
   int32_t slot_;
   Expr width_;
   const loop::Axis& rows_;
@@ -105,10 +114,16 @@ std::optional<Expr> visible_columns(const loop::Kernel& kernel, size_t product, 
   int32_t slot = stores[0].buffer;
   if (kernel.buffers[static_cast<size_t>(slot)].access != loop::Access::scratch)
     return std::nullopt;
-  Reader reader(slot, width, rows, height);
+  Reader reader(Opcode::load, slot, width, rows, height);
   for (size_t i = product + 1; i < kernel.stages.size(); ++i)
     if (!reader.visit(kernel.stages[i])) return std::nullopt;
   return reader.end();
+}
+
+std::optional<Expr> visible_sums(const Stage& stage, Expr width, const loop::Axis& rows,
+                                 Expr height) {
+  Reader reader(Opcode::local, stage.reductions[0].first_local, width, rows, height);
+  return reader.visit_epilogue(stage) ? reader.end() : std::nullopt;
 }
 
 }  // namespace tandem::schedule

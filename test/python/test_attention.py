@@ -30,7 +30,7 @@ CASES = {
     "one_head": ([1, 1, 1, 150, 150, 64], "", True),
     "long": ([1, 1, 1, 64, 4500, 64], "", False),
     "long_causal": ([1, 1, 1, 2100, 2100, 64], "", True),
-    "longest": ([1, 1, 1, 64, 8300, 64], "", False),  # sums that the library computes
+    "longest": ([1, 1, 1, 64, 33000, 64], "", False),  # sums that the library computes
 }
 
 
@@ -106,7 +106,7 @@ def test_forward(name, monkeypatch):
     tensors, mask = tensors_of(case)
     arguments = tensors + ([] if mask is None else [mask])
     executable = build(inputs, lines)
-    assert executable.counts["instructions"] == (4 if name == "longest" else 1)
+    assert executable.counts["instructions"] == (9 if name == "longest" else 1)
     actual = executable.run(arguments)
     expected = eager(case, [t.double() for t in tensors], mask)
     torch.testing.assert_close(actual[0].double(), expected, rtol=2e-5, atol=2e-5)

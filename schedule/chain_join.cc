@@ -1,0 +1,170 @@
+// One kernel out of the members' kernels: their stages follow each other under the chain's rows,
+// what only members read becomes a row of scratch, and addresses are rewritten for both.
+#include <array>
+
+#include "schedule/axes.h"
+#include "schedule/chain_rows.h"
+
+namespace tandem::schedule {
+
+using ir::Value;
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+bool is_product(const Group& group) {
+  const std::vector<Stage>& stages = group.kernel.stages;
+  return stages.size() == 1 && stages[0].reductions.size() == 1 && stages[0].axes.empty() &&
+         stages[0].body.empty() && stages[0].reductions[0].combiner == loop::Combiner::dot;
+}
+
+ir::Sizes extents(const std::vector<loop::Axis>& axes) {
+  ir::Sizes sizes;
+  for (const loop::Axis& axis : axes) sizes.push_back(axis.extent);
+  return sizes;
+}
+
+Expr width_of(const Value& value, const ir::Sizes& rows) {
+  return sym::floor_div(value.type.numel(), sym::product(rows));
+}
+
+ops::Index fresh_axes(sym::Pool& symbols, const ir::Sizes& sizes) {
+  ops::Index axes;
+  for (Expr size : sizes) axes.push_back(symbols.index("x", size));
+  return axes;
+}
+
+sym::Substitution at_rows(const Kernel& kernel, size_t count, const ir::Sizes& rows,
+                          const ops::Index& axes) {
+  ir::Sizes sizes = extents(kernel.outer);
+  sizes.resize(count);
+  ops::Index index = index_at(rows, axes, sizes);
+  sym::Substitution map;
+  for (size_t i = 0; i < count; ++i) map.emplace_back(kernel.outer[i].index, index[i]);
+  return map;
+}
+
+sym::Substitution at_sum(const Kernel& kernel, const ir::Sizes& rows, const ops::Index& axes) {
+  const ir::Sizes batch(rows.begin(), rows.end() - 1);
+  const ops::Index batch_axes(axes.begin(), axes.end() - 1);
+  sym::Substitution map = at_rows(kernel, kernel.outer.size() - 2, batch, batch_axes);
+  map.emplace_back(kernel.stages[0].reduce_axes[0].index, axes.back());
+  return map;
+}
+
+namespace {
+
+class Joiner {
+ public:
+  Joiner(sym::Pool& symbols, const ir::Sizes& rows, std::set<const Value*> inside)
+      : rows_(rows), axes_(fresh_axes(symbols, rows)), inside_(std::move(inside)) {
+    joined_.is_chain = true;
+    joined_.kernel.scalars = std::make_shared<loop::ScalarPool>(symbols);
+    for (size_t i = 0; i < rows.size(); ++i) joined_.kernel.outer.push_back({axes_[i], rows[i]});
+  }
+
+  void add(Group group, bool gathers) {
+    Kernel& from = group.kernel;
+    map_ = gathers ? at_sum(from, rows_, axes_)
+                   : at_rows(from, from.outer.size() - is_product(group), rows_, axes_);
+    slots_.clear();
+    for (size_t i = 0; i < from.buffers.size(); ++i)
+      slots_.push_back(slot_of(from.buffers[i], group.buffer_values[i]));
+    first_local_ = joined_.kernel.locals;
+    joined_.kernel.locals += from.locals;
+    for (Stage& stage : from.stages) {
+      if (gathers) gather(from, stage);
+      if (is_product(group) && !gathers) stage.axes = {from.outer.back()};
+      add_stage(from, std::move(stage));
+    }
+    if (joined_.items.empty()) joined_.kernel.name = from.name;
+    joined_.items.insert(joined_.items.end(), group.items.begin(), group.items.end());
+    joined_.scalar_values.insert(joined_.scalar_values.end(), group.scalar_values.begin(),
+                                 group.scalar_values.end());
+  }
+
+  Group take() { return std::move(joined_); }
+
+ private:
+  /// Number of the joined kernel's buffer; `value` is null for scratch.
+  int32_t slot_of(const loop::Buffer& buffer, const Value* value) {
+    for (size_t i = 0; value != nullptr && i < holds_.size(); ++i) {
+      if (holds_[i] != value) continue;
+      loop::Access& access = joined_.kernel.buffers[i].access;
+      if (access != buffer.access && access != loop::Access::scratch)
+        access = loop::Access::read_write;
+      return static_cast<int32_t>(i);
+    }
+    bool inside = inside_.count(value) != 0;
+    joined_.kernel.buffers.push_back(buffer);
+    if (inside) {
+      joined_.kernel.buffers.back().access = loop::Access::scratch;
+      joined_.kernel.buffers.back().elements = width_of(*value, rows_);
+    }
+    holds_.push_back(value);
+    joined_.buffer_values.push_back(inside ? nullptr : value);
+    joined_.buffer_homes.push_back({});
+    return static_cast<int32_t>(holds_.size()) - 1;
+  }
+
+  /// Address in the joined kernel's buffer: what stays inside starts at its row.
+  Expr placed(int32_t slot, Expr address) const {
+    const Value* value = holds_[static_cast<size_t>(slot)];
+    if (value == nullptr || inside_.count(value) == 0) return address;
+    return address - linear_index(axes_, rows_) * width_of(*value, rows_);
+  }
+
+  std::vector<Val> copied(const Kernel& from, std::span<const Val> roots) const {
+    loop::Rewrite how;
+    how.map_index = [&](Expr e) { return sym::substitute(e, map_); };
+    how.adjust = [&](loop::Scalar& copy) {
+      if (copy.opcode == loop::Opcode::local) copy.slot += first_local_;
+      if (copy.opcode != loop::Opcode::load) return;
+      copy.slot = slots_[static_cast<size_t>(copy.slot)];
+      copy.index = placed(copy.slot, copy.index);
+    };
+    return loop::rewrite(*joined_.kernel.scalars, *from.scalars, roots, how);
+  }
+
+  /// One row's part of the sum.
+  void gather(const Kernel& from, Stage& stage) {
+    stage.axes.assign(from.outer.end() - 2, from.outer.end());
+    stage.reduce_axes[0] = {joined_.kernel.scalars->symbols().index("r", 1), 1};
+  }
+
+  void add_stage(const Kernel& from, Stage stage) {
+    for (loop::Reduction& reduction : stage.reductions) {
+      reduction.inputs = copied(from, reduction.inputs);
+      reduction.first_local += first_local_;
+    }
+    for (std::vector<loop::Store>* list : {&stage.body, &stage.after})
+      for (loop::Store& store : *list) {
+        store.buffer = slots_[static_cast<size_t>(store.buffer)];
+        store.index = placed(store.buffer, sym::substitute(store.index, map_));
+        store.value = copied(from, std::span(&store.value, 1))[0];
+      }
+    joined_.kernel.stages.push_back(std::move(stage));
+  }
+
+  ir::Sizes rows_;
+  ops::Index axes_;
+  std::set<const Value*> inside_;  // values that only members read
+  Group joined_;
+  std::vector<const Value*> holds_;  // by buffer: as buffer_values, with values that stay inside
+  // Of the member in hand.
+  sym::Substitution map_;
+  std::vector<int32_t> slots_;
+  int32_t first_local_ = 0;
+};
+
+}  // namespace
+
+Group joined_members(sym::Pool& symbols, const ir::Sizes& rows, std::set<const Value*> inside,
+                     std::vector<ChainMember> members) {
+  Joiner joiner(symbols, rows, std::move(inside));
+  for (ChainMember& member : members) joiner.add(std::move(member.group), member.gathers);
+  return joiner.take();
+}
+
+}  // namespace tandem::schedule
