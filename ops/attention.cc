@@ -121,9 +121,14 @@ double scale_of(const Call& c) {
 }
 
 Tensors attend(Builder& b, const Call& c) {
-  Tensor query{b, c.value("query")};
-  Tensor key = repeated_heads(c, "key", {b, c.value("key")});
-  Tensor value = repeated_heads(c, "value", {b, c.value("value")});
+  // Scores, weights and sums of 16 bit floats are f32, as in eager's kernel.
+  const ir::Type& result = c.result()->type;
+  auto wide = [&](const char* name) {
+    return to(Tensor{b, c.value(name)}, compute_type(result.dtype));
+  };
+  Tensor query = wide("query");
+  Tensor key = repeated_heads(c, "key", wide("key"));
+  Tensor value = repeated_heads(c, "value", wide("value"));
   Sizes batch = common_batch(c);
   double scale = scale_of(c);
   Tensor scores = bmm(flattened(query, batch), transpose(flattened(key, batch), -2, -1)) * scale;
@@ -136,7 +141,8 @@ Tensors attend(Builder& b, const Call& c) {
     weights = where(causal(b, query.size(-2), key.size(-2)), weights, 0.0);
   if (c.floating("dropout_p") > 0)
     weights = call(b, "aten.dropout", {weights, c.floating("dropout_p"), true});
-  return {reshape(bmm(flattened(weights, batch), flattened(value, batch)), c.result()->type.sizes)};
+  Tensor mixed = bmm(flattened(weights, batch), flattened(value, batch));
+  return {to(reshape(mixed, result.sizes), result.dtype)};
 }
 
 const OpDef kAttention{

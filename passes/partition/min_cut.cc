@@ -44,7 +44,8 @@ bool is_reduction(const Node& node) {
 
 class MinCut {
  public:
-  MinCut(ir::Graph& graph, PassCtx& ctx) : graph_(graph), ctx_(ctx), halves_(graph) {}
+  MinCut(ir::Graph& graph, PassCtx& ctx)
+      : graph_(graph), ctx_(ctx), halves_(graph), wide_(wide_nodes(graph)) {}
 
   ir::Values run() {
     measure_distances();
@@ -130,7 +131,9 @@ class MinCut {
     ban_long_chains();
   }
 
-  static bool may_ban(const Node& node) { return !node.op->is_view() && !asked_to_recompute(node); }
+  bool may_ban(const Node& node) const {
+    return !node.op->is_view() && !asked_to_recompute(node) && wide_.at(&node) == 0;
+  }
 
   const char* why_banned(const Node& node) const {
     if (!may_ban(node)) return nullptr;
@@ -317,6 +320,7 @@ class MinCut {
   ir::Graph& graph_;
   PassCtx& ctx_;
   Halves halves_;
+  DenseMap<Node, char> wide_;
   DenseMap<Value, int> distance_;
   DenseMap<Node, const char*> banned_;  // the reason; null: may be computed again
 };

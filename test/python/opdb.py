@@ -45,10 +45,6 @@ UNSPECIFIED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_em
 # Entries that choose among equal elements: they get distinct ones, because eager's choice is not
 # specified.
 CHOOSING = ("sort", "argsort", "msort", "topk", "kthvalue")
-# bf16 entries where eager keeps more digits between the parts: factor of the tolerance, and why.
-ROUGH = {
-    "nn.functional.scaled_dot_product_attention": (8, "its scores stay f32, ours are rounded"),
-}
 # Gradients that eager has wrong, by entry and number of the input.
 OTHER_GRADIENTS = {("as_strided_scatter", 0): "eager's is non-zero where self was overwritten"}
 
@@ -192,13 +188,11 @@ def disagreement(call, actual, expected):
         return "value", f"{len(actual.results)} results instead of {len(expected.results)}"
     drawn = call.unspecified or is_random(call, expected)
     wide = Widened(call, bool(expected.gradients))
-    is_bf16 = any(tensor.dtype == torch.bfloat16 for tensor in call.tensors)
-    scale = ROUGH[call.entry][0] if is_bf16 and call.entry in ROUGH else 1
     for kind in ("results", "inputs", "gradients"):
         pairs = zip(getattr(actual, kind), getattr(expected, kind), strict=True)
         for number, (a, e) in enumerate(pairs):
             reference = (lambda k=kind, n=number: wide.value(k, n))
-            problem = different(a, e, drawn, reference, scale)
+            problem = different(a, e, drawn, reference)
             if problem and not (kind == "gradients" and (call.entry, number) in OTHER_GRADIENTS):
                 return "value", f"{kind[:-1]} {number}: {problem}"
     for number, (a, e) in enumerate(zip(actual.results, expected.results, strict=True)):
@@ -231,7 +225,7 @@ class Widened:
         return wide
 
 
-def different(actual, expected, drawn, reference, scale):
+def different(actual, expected, drawn, reference):
     if expected is None or actual is None:
         other = actual if expected is None else expected
         nothing = other is None or not dense(other).any()
@@ -246,7 +240,7 @@ def different(actual, expected, drawn, reference, scale):
         return f"{actual.layout} instead of {expected.layout}"
     if actual.dtype != expected.dtype:
         return f"{actual.dtype} instead of {expected.dtype}"
-    problem = difference(dense(actual), dense(expected), scale)
+    problem = difference(dense(actual), dense(expected))
     if problem and expected.is_floating_point() and actual.shape == expected.shape:
         if is_as_good(actual, expected, reference()):
             return None

@@ -70,6 +70,20 @@ def test_gradients(name):
         assert graph["backward"]["kernel_calls"] <= 4  # and copies of one
 
 
+def test_few_bytes_are_saved_by_a_minimum_cut_too():
+    sizes, arguments = CASES["causal"]
+    tensors = tensors_of(sizes)
+    tangent = torch.randn_like(tensors[0])
+    bytes_of = {}
+    for budget in ("default", "min_cut"):
+        compiled = compile_with(attention(arguments), memory_budget=budget)
+        actual, bytes_of[budget] = gradients(compiled, tensors, tangent)
+        wanted, _ = gradients(attention(arguments), tensors, tangent)
+        for gradient, reference in zip(actual, wanted, strict=True):
+            torch.testing.assert_close(gradient, reference, rtol=1e-4, atol=1e-5)
+    assert 0 < bytes_of["min_cut"] <= bytes_of["default"]
+
+
 def test_the_same_bits_at_any_number_of_threads():
     sizes, arguments = CASES["causal_tall"]
     tensors = tensors_of(sizes)
