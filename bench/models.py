@@ -13,14 +13,16 @@ import model_cases
 
 WORKER = "bench/model_worker.py"
 LIMIT_S = 900
+PARTS = ("cold", "infer", "profile", "train", "bf16", "peak")
+QUICK = ("infer", "profile", "train")
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two models, f32 steps only")
     parser.add_argument("--models", nargs="*", help="names, or parts of them")
-    parser.add_argument("--only", nargs="*", help="of: cold (and warm), infer, profile, train, "
-                        "peak; the rest stays as --out has it")
+    parser.add_argument("--only", nargs="+", choices=PARTS,
+                        help="cold: and warm; what is not named stays as --out has it")
     parser.add_argument("--out", default="build/bench/models.json")
     return parser.parse_args()
 
@@ -52,24 +54,24 @@ def say(what, result):
     return measure.progress(f"{what}: {numbers}")
 
 
-def measured(name, is_quick, only, found):
-    def note(key, directory, *words):
-        if only and not any(key.replace("warm", "cold").startswith(part) for part in only):
-            return
-        found[key] = run(directory, *words)
-        say(f"{name}, {key}", found[key])
+def cases_of(part):
+    """Of a part: the key of a result and the worker's words, which follow the model's name."""
+    if part == "cold":  # and warm: the same again, with what the first process left
+        return [("cold", ["cold"]), ("warm", ["cold"])]
+    if part == "peak":
+        return [(f"peak {who}", ["peak", who]) for who in ("eager", "inductor", "tandem")]
+    if part == "bf16":
+        return [("infer bf16", ["steps", "infer", "bfloat16"])]
+    return [(part, ["profile"] if part == "profile" else ["steps", part])]
 
+
+def measured(name, is_quick, only, found):
+    parts = only or (QUICK if is_quick else PARTS)
     with tempfile.TemporaryDirectory() as directory:
-        if not is_quick:
-            note("cold", directory, "cold", name)
-            note("warm", directory, "cold", name)
-        note("infer", directory, "steps", name, "infer")
-        note("profile", directory, "profile", name)
-        note("train", directory, "steps", name, "train")
-        if not is_quick:
-            note("infer bf16", directory, "steps", name, "infer", "bfloat16")
-            for contender in ("eager", "inductor", "tandem"):
-                note(f"peak {contender}", directory, "peak", name, contender)
+        for part in PARTS:
+            for key, words in cases_of(part) if part in parts else ():
+                found[key] = run(directory, words[0], name, *words[1:])
+                say(f"{name}, {key}", found[key])
 
 
 def kept(path):

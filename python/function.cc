@@ -79,9 +79,10 @@ std::vector<Array> arrays_of(nb::sequence tensors, std::string_view what) {
 /// Gradients of the inputs that have one, in order. The handle lives on only if `keep`.
 nb::list backward(GraphFunction& function, Saved& handle, nb::sequence borrowed,
                   nb::sequence tangents, bool keep) {
-  Saved saved = keep ? handle : handle.take();  // another thread may release the handle
   const std::vector<Array> kept = arrays_of(borrowed, "a saved tensor");
   const std::vector<Array> given = arrays_of(tangents, "a tangent");
+  // After the tangents are known to be good; a copy, as another thread may release the handle.
+  Saved saved = keep ? handle : handle.take();
   std::vector<Result> gradients;
   {
     const CallScope scope(function.threads());

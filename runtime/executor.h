@@ -118,8 +118,8 @@ class LoadedProgram {
     int64_t slot;  // -1: compare
   };
 
-  /// Instructions [first_use, last_use]; both their number, or the first one, where there is no use
-  /// or it is in the epilogue.
+  /// The first and the last instruction that uses a buffer. What lies behind the last instruction
+  /// (the outputs and write-backs, or no use at all) counts as one more.
   struct BufferLife {
     uint32_t first_use = 0;
     uint32_t last_use = 0;

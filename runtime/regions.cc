@@ -1,4 +1,4 @@
-// In a training step thousands of saved activations are freed while gradients of other sizes are
+// In a training step hundreds of saved activations are freed while gradients of other sizes are
 // made: free lists by size would hold both. Here freed neighbours become one range. A request takes
 // the smallest range that holds it, the lowest of equals; what has never been touched costs page
 // faults and is taken last. Regions are much larger than what is touched of them: only touched
@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/check.h"
 #include "runtime/poison.h"

@@ -26,6 +26,7 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
+// What is larger than this the partitions make again (passes/partition/wide.cc has the same sizes).
 constexpr int64_t kFewTasks = 4;           // that gather: at least, and one for each core
 constexpr int64_t kLargeMatrix = 1 << 20;  // bytes for each of a batch
 

@@ -104,8 +104,8 @@ class Realizer {
 
   /// A product, for each of a batch, of computed rows or of their transpose with a narrow matrix:
   /// the last ones of attention and of its gradient, which chain.cc joins with the softmax, so that
-  /// the scores of long sequences never meet memory. Joined or not it is about as fast as the
-  /// library's.
+  /// the scores of long sequences never meet memory. Where nothing joins, it is as fast as a
+  /// kernel and the library after it (docs/measured.md).
   bool may_end_chain(const Node& node) {
     std::vector<const Value*> factors;
     ir::for_each_operand(node.args, [&](const Value* operand) { factors.push_back(operand); });

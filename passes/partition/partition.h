@@ -48,9 +48,9 @@ bool is_source(const ir::Node& node);
 /// later checkpoint region starts from.
 bool asked_to_recompute(const ir::Node& node);
 
-/// Large results of batches of narrow products, and what is made of those element by element:
-/// cheaper made again than kept, whatever the partition. Sizes that are not known count as small.
-/// wide.cc
+/// Large results of batches of narrow products, what is made of those element by element, and the
+/// random numbers that go into them (dropout of the weights): cheaper made again than kept,
+/// whatever the partition. Sizes that are not known count as small. wide.cc
 DenseMap<ir::Node, char> wide_nodes(const ir::Graph& graph);
 
 /// What the default partition saves.

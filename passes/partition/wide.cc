@@ -14,11 +14,13 @@ namespace {
 using ir::Node;
 using ir::Value;
 
+// These three are what schedule/chain.cc joins (kLargeMatrix, kFewTasks, kNarrowFactor there): what
+// is made again outside of that kernel costs more than keeping it.
 constexpr int64_t kLargeMatrix = 1
                                  << 20;  // bytes for each of a batch; a smaller one stays in cache
-constexpr int64_t kFewestMatrices = 4;   // of a batch: as many tasks has the kernel
-constexpr int64_t kWider = 4;            // than what it is made from
+constexpr int64_t kFewestMatrices = 4;   // of a batch
 constexpr int64_t kLongestSum = 128;
+constexpr int64_t kWider = 4;  // than what it is made from
 
 bool is_product(const Node& node) {
   const std::vector<ops::Route>& fast = ops::def_of(node).fast;
@@ -57,31 +59,58 @@ bool is_wide_product(const Node& node) {
   return is_known && longest <= kLongestSum && kWider * read <= known_bytes(result).value_or(0);
 }
 
-}  // namespace
+/// From the factors down: what is wide, or random numbers that may go into it.
+class WideNodes {
+ public:
+  DenseMap<Node, char> found(const ir::Graph& graph) {
+    for (const Node* node = graph.first(); node != nullptr; node = node->next)
+      if (may_be_wide(*node)) sort(*node);
+    for (const Node* node = graph.last(); node != nullptr; node = node->prev)
+      if (numbers_.at(node) != 0 && has_wide_reader(*node)) wide_[node] = 1;
+    return std::move(wide_);
+  }
 
-DenseMap<Node, char> wide_nodes(const ir::Graph& graph) {
-  DenseMap<Node, char> wide;
-  const auto is_wide_map = [&](const Node& node) {
+ private:
+  static bool may_be_wide(const Node& node) {
+    return node.results.size() == 1 && !ops::def_of(node).can_fail && !node.op->mutates() &&
+           node.policy == ir::RecomputePolicy::none && is_large(*node.results[0]);
+  }
+
+  void sort(const Node& node) {
+    if (!ops::def_of(node).pointwise && !node.op->is_view()) {
+      wide_[&node] = is_wide_product(node);
+      numbers_[&node] = is_numbered(node);
+      return;
+    }
     const int64_t bytes = known_bytes(*node.results[0]).value_or(0);
     bool reads_wide = false;
+    bool reads_numbers = false;
     bool others_are_small = true;
     ir::for_each_operand(node.args, [&](const Value* operand) {
-      const bool is_wide = operand->node != nullptr && wide.at(operand->node) != 0;
+      const bool is_wide = operand->node != nullptr && wide_.at(operand->node) != 0;
+      const bool is_number = operand->node != nullptr && numbers_.at(operand->node) != 0;
       const std::optional<int64_t> read = known_bytes(*operand);
       reads_wide |= is_wide;
-      others_are_small &= is_wide || (read && kWider * *read <= bytes);
+      reads_numbers |= is_number;
+      others_are_small &= is_wide || is_number || (read && kWider * *read <= bytes);
     });
-    return reads_wide && others_are_small;
-  };
-  for (const Node* node = graph.first(); node != nullptr; node = node->next) {
-    const ops::OpDef& def = ops::def_of(*node);
-    if (node->results.size() != 1 || def.can_fail || node->op->mutates() ||
-        node->policy != ir::RecomputePolicy::none || !is_large(*node->results[0]))
-      continue;
-    const bool is_map = def.pointwise || node->op->is_view();
-    wide[node] = is_map ? is_wide_map(*node) : is_wide_product(*node) || is_numbered(*node);
+    wide_[&node] = reads_wide && others_are_small;
+    numbers_[&node] = reads_numbers && !reads_wide && others_are_small;
   }
-  return wide;
-}
+
+  bool has_wide_reader(const Node& node) const {
+    const std::vector<ir::Use>& uses = node.results[0]->uses;
+    return std::any_of(uses.begin(), uses.end(), [&](const ir::Use& use) {
+      return use.node != nullptr && wide_.at(use.node) != 0;
+    });
+  }
+
+  DenseMap<Node, char> wide_;
+  DenseMap<Node, char> numbers_;  // only they and what is small
+};
+
+}  // namespace
+
+DenseMap<Node, char> wide_nodes(const ir::Graph& graph) { return WideNodes().found(graph); }
 
 }  // namespace tandem::passes

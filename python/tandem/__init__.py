@@ -7,8 +7,8 @@ from tandem._tandem import (
     UserError,
     empty_cache,
     memory_use,
-    reset_peak_memory,
     ops,
+    reset_peak_memory,
     threads,
 )
 from tandem._tandem import set_threads as _set_threads
@@ -26,9 +26,9 @@ __all__ = [
     "compile_text",
     "empty_cache",
     "memory_use",
-    "reset_peak_memory",
     "ops",
     "report",
+    "reset_peak_memory",
     "reset_report",
     "set_threads",
     "threads",

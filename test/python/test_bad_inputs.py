@@ -194,6 +194,18 @@ def test_what_a_layer_does_not_take(wrong, on_unsupported):
     torch.testing.assert_close(compiled(good), layer(good))
 
 
+def test_a_wrong_gradient_loses_nothing():
+    """What forward saved is still there after a tangent that cannot be read."""
+    compiled = compile_with(lambda x: (x * x.exp()).sin())
+    value = torch.ones(3, 3, requires_grad=True)
+    result = compiled(value)
+    with pytest.raises((RuntimeError, ValueError), match="sparse"):
+        torch.autograd.grad(result, value, torch.eye(3).to_sparse())
+    (actual,) = torch.autograd.grad(result, value, torch.ones(3, 3))
+    (expected,) = torch.autograd.grad((value * value.exp()).sin().sum(), value)
+    torch.testing.assert_close(actual, expected)
+
+
 def test_a_model_on_another_device():
     layer = torch.nn.Linear(3, 2, device="meta")
     with pytest.raises(Exception, match="device meta: Tandem compiles for the CPU"):
