@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,8 @@ namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kTrimmed = "trimmed";  // a file as old as the last trimming
 
 /// Place, size and time of the file that this code was loaded from.
 std::string compiler_build() {
@@ -92,7 +95,7 @@ std::optional<std::string> FileCache::find(std::string_view key) const {
 void FileCache::store(std::string_view key, std::string_view content) const {
   if (!is_on()) return;
   static std::once_flag trimmed;
-  std::call_once(trimmed, [this] { trim_folder(folder_, kMostBytes); });
+  std::call_once(trimmed, [this] { trim_daily(folder_, CacheLimits()); });
   static std::atomic<uint64_t> number = 0;
   const std::string whole = context_ + std::string(key);
   const std::string temporary = fmt::format("{}/{}.{}.tmp", folder_, getpid(), number++);
@@ -107,27 +110,41 @@ void FileCache::store(std::string_view key, std::string_view content) const {
   if (!file || error) fs::remove(temporary, error);
 }
 
-void trim_folder(const std::string& folder, uint64_t most) {
+void trim_folder(const std::string& folder, const CacheLimits& most) {
   struct Entry {
     fs::file_time_type time;
     fs::path path;
     uintmax_t size;
   };
   std::vector<Entry> entries;
-  uintmax_t total = 0;
+  uintmax_t bytes = 0;
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().filename() == kTrimmed) continue;
     const uintmax_t size = at->file_size(error);
     if (!error) entries.push_back({at->last_write_time(error), at->path(), size});
-    if (!error) total += size;
+    if (!error) bytes += size;
     error.clear();
   }
-  if (total <= most) return;
+  uint64_t files = entries.size();
+  if (bytes <= most.bytes && files <= most.files) return;
   std::ranges::sort(entries, {}, &Entry::time);
   for (const Entry& entry : entries) {
-    if (total <= most / 4 * 3) return;
-    if (fs::remove(entry.path, error)) total -= entry.size;
+    if (bytes <= most.bytes * 3 / 4 && files <= most.files * 3 / 4) return;
+    if (!fs::remove(entry.path, error)) continue;
+    bytes -= entry.size;
+    --files;
   }
+}
+
+void trim_daily(const std::string& folder, const CacheLimits& most) {
+  const fs::path stamp = fs::path(folder) / kTrimmed;
+  std::error_code error;
+  const fs::file_time_type time = fs::last_write_time(stamp, error);
+  const fs::file_time_type now = fs::file_time_type::clock::now();
+  if (!error && time <= now && now - time < std::chrono::hours(24)) return;
+  std::ofstream(stamp).put('\n');  // first, so that processes that start together do it once
+  trim_folder(folder, most);
 }
 
 }  // namespace tandem

@@ -19,7 +19,7 @@ class FileCacheTest : public testing::Test {
   std::vector<fs::path> files() const {
     std::vector<fs::path> found;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
-      found.push_back(entry.path());
+      if (entry.path().has_extension()) found.push_back(entry.path());
     return found;
   }
   std::string folder_ =
@@ -80,14 +80,35 @@ TEST_F(FileCacheTest, TrimDropsWhatWasNotReadForLongest) {
   }
   ASSERT_EQ(cache.find("a"), content);  // the oldest, read again
   const uint64_t all = 4 * fs::file_size(files()[0]);
-  trim_folder(folder_, all);
+  trim_folder(folder_, {all, 4});
   EXPECT_EQ(files().size(), 4);
-  trim_folder(folder_, all - 1);
+  trim_folder(folder_, {all, 3});
   EXPECT_EQ(files().size(), 2);
   EXPECT_EQ(cache.find("a"), content);
   EXPECT_EQ(cache.find("b"), std::nullopt);
   EXPECT_EQ(cache.find("d"), content);
-  trim_folder(folder_ + "/none", 0);
+  trim_folder(folder_, {all / 2 - 1, 4});
+  EXPECT_EQ(files().size(), 1);
+  trim_folder(folder_ + "/none", {0, 0});
+}
+
+TEST_F(FileCacheTest, TrimsOnceADay) {
+  FileCache cache(folder_, "o", "context");
+  const CacheLimits most = {.bytes = 1 << 20, .files = 1};
+  const fs::path stamp = fs::path(folder_) / "trimmed";
+  fs::remove(stamp);  // where this was the first store of the process
+  const auto count_after = [&] {
+    cache.store("a", "");
+    cache.store("b", "");
+    trim_daily(folder_, most);
+    return files().size();
+  };
+  EXPECT_EQ(count_after(), 0);
+  EXPECT_EQ(count_after(), 2);
+  fs::last_write_time(stamp, fs::last_write_time(stamp) - std::chrono::hours(25));
+  EXPECT_EQ(count_after(), 0);
+  fs::last_write_time(stamp, fs::last_write_time(stamp) + std::chrono::hours(48));
+  EXPECT_EQ(count_after(), 0);  // a clock that was wrong
 }
 
 }  // namespace
