@@ -101,6 +101,7 @@ class Emitter {
     int stride = 1;
   };
   Address address(sym::Expr index, bool may_stride);
+  void ask_ahead(const loop::Scalar& load, llvm::Value* pointer, int stride);
   llvm::Value* strided_load(llvm::Type* type, llvm::Value* first, llvm::Align align, int stride,
                             llvm::Value* enabled);
   llvm::Value* index_value(sym::Expr e);    // i64, uniform or vector

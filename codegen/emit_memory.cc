@@ -110,6 +110,21 @@ Emitter::Address Emitter::address(Expr index, bool may_stride) {
   return {index_value(index), Address::Shape::scattered};
 }
 
+/// Before a masked load from `pointer` on. Processors do not see streams of masked loads (AMD Zen
+/// 5: 64 MiB take seven times as long), so they are told what is read next; addresses behind the
+/// end do not matter. What is in scratch is at hand.
+void Emitter::ask_ahead(const loop::Scalar& load, Value* pointer, int stride) {
+  constexpr int64_t kLine = 64;
+  constexpr int64_t kAhead = 8192;  // memory's latency at its full speed, and a margin
+  if (kernel_.buffers[load.slot].access == loop::Access::scratch) return;
+  const int64_t bytes = size_of(load.dtype) * lanes_ * stride;
+  for (int64_t at = 0; at < bytes; at += kLine) {
+    Value* line = ir_.CreateConstGEP1_64(ir_.getInt8Ty(), pointer, kAhead + at);
+    ir_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
+                        {line, ir_.getInt32(0), ir_.getInt32(2), ir_.getInt32(1)});
+  }
+}
+
 /// Lane i of the result is element i * stride from `first` on. What lies between is masked off, so
 /// nothing outside of what the lanes read is touched.
 Value* Emitter::strided_load(llvm::Type* type, Value* first, llvm::Align align, int stride,
@@ -182,14 +197,15 @@ Value* Emitter::load(Val val) {
   Value* none = llvm::Constant::getNullValue(lanes);
   if (at.shape == Address::Shape::contiguous) {
     Value* pointer = element_pointer(val->slot, at.index);
-    Value* raw = enabled == nullptr
-                     ? static_cast<Value*>(ir_.CreateAlignedLoad(lanes, pointer, align))
-                     : ir_.CreateMaskedLoad(lanes, pointer, align, enabled, none);
-    return from_memory(raw, val->dtype);
+    if (enabled == nullptr)
+      return from_memory(ir_.CreateAlignedLoad(lanes, pointer, align), val->dtype);
+    ask_ahead(*val, pointer, 1);
+    return from_memory(ir_.CreateMaskedLoad(lanes, pointer, align, enabled, none), val->dtype);
   }
   if (enabled == nullptr) enabled = llvm::Constant::getAllOnesValue(with_lanes(ir_.getInt1Ty()));
   if (at.shape == Address::Shape::strided) {
     Value* first = element_pointer(val->slot, at.index);
+    ask_ahead(*val, first, at.stride);
     return from_memory(strided_load(type, first, align, at.stride, enabled), val->dtype);
   }
   Value* pointers = element_pointer(val->slot, as_lanes(at.index));
