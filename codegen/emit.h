@@ -89,7 +89,10 @@ class Emitter {
   void emit_rows(const loop::Stage& stage, llvm::Value* first, int count);
   void emit_prefetches(const loop::Stage& stage, llvm::Value* first);
 
-  // --- square tiles (emit_tile.cc) ---
+  // --- square and interleaved tiles (emit_tile.cc) ---
+  bool interleaves(const loop::Stage& stage, const loop::Axis& axis) const;
+  void emit_interleaved_axis(const loop::Axis& axis, const loop::Stage& stage);
+  void store_interleaved(const loop::Store& store, const std::vector<llvm::Value*>& parts);
   std::vector<loop::Val> transposable_loads(const loop::Stage& stage, const loop::Axis& axis);
   std::vector<llvm::Value*> load_tile(loop::Val val, const loop::Axis& axis);
 

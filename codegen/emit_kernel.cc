@@ -127,8 +127,11 @@ void Emitter::emit_stage(const Stage& stage) {
 
 void Emitter::emit_points(const Stage& stage, size_t axis) {
   if (axis == stage.axes.size()) return emit_at_point(stage);
-  bool rows = axis + 1 == stage.axes.size() && stage.axes[axis].kind == AxisKind::unroll;
+  bool is_last = axis + 1 == stage.axes.size();
+  bool rows = is_last && stage.axes[axis].kind == AxisKind::unroll;
   if (rows && !stage.reductions.empty()) return emit_row_tiles(stage);
+  if (is_last && interleaves(stage, stage.axes[axis]))
+    return emit_interleaved_axis(stage.axes[axis], stage);
   emit_axis(stage.axes[axis], stage, [&] {
     hoist(stage);
     emit_points(stage, axis + 1);

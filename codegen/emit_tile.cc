@@ -1,6 +1,8 @@
 // Transposed operands. A load that walks memory along an unrolled serial axis while the lanes run
 // across it would gather one element a line. Instead a square tile is read row by row and
-// transposed in registers: log2(n) rounds of interleaving, n/2 pairs each.
+// transposed in registers: log2(n) rounds of interleaving, n/2 pairs each. And the other way round
+// for a few values that lie side by side in memory (the channels of an image) while the lanes run
+// along what is read: they are interleaved in registers and stored as one piece.
 #include "codegen/emit.h"
 
 namespace tandem::codegen {
@@ -62,6 +64,57 @@ std::vector<Value*> Emitter::load_tile(Val val, const loop::Axis& axis) {
   }
   for (Value*& row : rows) row = from_memory(row, val->dtype);
   return rows;
+}
+
+/// The axis has few points, and all that is stored lies there point by point for each lane.
+bool Emitter::interleaves(const loop::Stage& stage, const loop::Axis& axis) const {
+  const std::optional<int64_t> points = axis.extent.constant();
+  if (axis.kind != loop::AxisKind::unroll || lanes_ == 1 || !points || *points < 2 ||
+      *points > axis.lanes || !stage.reductions.empty())
+    return false;
+  return std::all_of(stage.body.begin(), stage.body.end(), [&](const loop::Store& store) {
+    const std::optional<sym::Affine> along = sym::affine_in(store.index, axis.index);
+    const std::optional<sym::Affine> across = sym::affine_in(store.index, vector_axis_);
+    return !store.accumulate && along && along->coefficient == Expr(1) && across &&
+           across->coefficient == Expr(*points) && !varies(across->rest);
+  });
+}
+
+void Emitter::emit_interleaved_axis(const loop::Axis& axis, const loop::Stage& stage) {
+  std::vector<std::vector<Value*>> parts(stage.body.size());
+  for (int64_t point = 0; point < *axis.extent.constant(); ++point) {
+    levels_.emplace_back();
+    symbols_[axis.index] = ir_.getInt64(static_cast<uint64_t>(point));
+    for (size_t i = 0; i < stage.body.size(); ++i) {
+      const DType dtype = kernel_.buffers[stage.body[i].buffer].dtype;
+      parts[i].push_back(to_memory(as_lanes(value(stage.body[i].value)), dtype));
+    }
+    levels_.pop_back();
+  }
+  symbols_[axis.index] = ir_.getInt64(0);
+  for (size_t i = 0; i < stage.body.size(); ++i) store_interleaved(stage.body[i], parts[i]);
+  symbols_.erase(axis.index);
+}
+
+/// Element i * n + k is lane i of part k.
+void Emitter::store_interleaved(const loop::Store& store, const std::vector<Value*>& parts) {
+  const int count = static_cast<int>(parts.size());
+  llvm::SmallVector<int, 256> order;
+  llvm::SmallVector<int, 256> lane_of;
+  for (int lane = 0; lane < lanes_; ++lane)
+    for (int part = 0; part < count; ++part) {
+      order.push_back(part * lanes_ + lane);
+      lane_of.push_back(lane);
+    }
+  Value* all = ir_.CreateShuffleVector(llvm::concatenateVectors(ir_, parts), order);
+  const llvm::Align align(static_cast<uint64_t>(size_of(kernel_.buffers[store.buffer].dtype)));
+  Value* pointer = element_pointer(store.buffer, uniform_index(store.index));
+  if (tail_mask_ == nullptr) {
+    ir_.CreateAlignedStore(all, pointer, align);
+  } else {
+    Value* none = llvm::Constant::getNullValue(tail_mask_->getType());
+    ir_.CreateMaskedStore(all, pointer, align, ir_.CreateShuffleVector(tail_mask_, none, lane_of));
+  }
 }
 
 void Emitter::emit_unrolled_axis(const loop::Axis& axis, const loop::Stage& stage,

@@ -3,6 +3,7 @@
 
 #pragma GCC system_header
 #include <llvm/Analysis/TargetTransformInfo.h>
+#include <llvm/Analysis/VectorUtils.h>
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Function.h>

@@ -28,6 +28,7 @@ constexpr int64_t kSmallestTask = 2048;
 constexpr int64_t kManyRows = 16;       // from here on column sums read whole rows
 constexpr int64_t kColumnBlock = 2048;  // columns whose sums stay in the first-level cache
 constexpr int64_t kFewTasks = 8;
+constexpr int64_t kFewChannels = 4;
 constexpr int64_t kTile = 64;  // both sides of a transposing tile
 
 /// How well lanes along an axis fit the accesses: unit strides and broadcasts against gathers.
@@ -117,15 +118,35 @@ bool long_enough(const Axis& axis, int lanes) {
   return !extent || *extent >= lanes;
 }
 
-void map_points(Kernel& kernel, const Target& target) {
+/// Where a few values (the channels of an image) lie side by side in all that is stored, the axis
+/// that is the next one in memory and along which everything else is read with stride 1; or -1.
+int interleaving_axis(const Kernel& kernel, const Target& target) {
+  const Stage& stage = kernel.stages[0];
+  const std::optional<int64_t> few = kernel.outer.back().extent.constant();
+  if (!few || *few < 2 || *few > kFewChannels) return -1;
+  const auto has_step = [](Expr index, const Axis& axis, int64_t step) {
+    const std::optional<sym::Affine> affine = sym::affine_in(index, axis.index);
+    return affine && affine->coefficient == Expr(step);
+  };
+  const auto fits = [&](const Axis& axis) {
+    for (const loop::Store& store : stage.body)
+      if (store.accumulate || !has_step(store.index, kernel.outer.back(), 1) ||
+          !has_step(store.index, axis, *few))
+        return false;
+    for (Val value : scalars_of(stage))
+      if (value->opcode == loop::Opcode::load && sym::depends_on(value->index, axis.index) &&
+          !has_step(value->index, axis, 1))
+        return false;
+    return long_enough(axis, target.lanes());
+  };
+  for (size_t i = 0; i + 1 < kernel.outer.size(); ++i)
+    if (fits(kernel.outer[i])) return static_cast<int>(i);
+  return -1;
+}
+
+/// Blocks of the last axis, or it and those before it as long as they are short, go into the task.
+void take_points(Kernel& kernel) {
   Stage& stage = kernel.stages[0];
-  if (kernel.outer.empty()) return;
-  int score = 0;
-  move_last(kernel.outer, best_axis(kernel.outer, addresses(stage), &score));
-  int crossing = crossing_axis(kernel);
-  if (crossing >= 0 && long_enough(kernel.outer[static_cast<size_t>(crossing)], target.lanes()) &&
-      long_enough(kernel.outer.back(), target.lanes()))
-    return map_tiles(kernel, crossing, target);
   std::optional<int64_t> length = kernel.outer.back().extent.constant();
   if (!length || *length > kPointBlock) {
     stage.axes = {take_block(kernel, kernel.outer.size() - 1, kPointBlock, {&stage})};
@@ -144,6 +165,34 @@ void map_points(Kernel& kernel, const Target& target) {
                                                        kPointBlock / inside, {&stage}));
   }
   all_tasks(kernel.outer);
+}
+
+/// Lanes along what is read; each writes its few values side by side.
+void map_interleaved(Kernel& kernel, int along, const Target& target) {
+  Stage& stage = kernel.stages[0];
+  Axis few = kernel.outer.back();
+  kernel.outer.pop_back();
+  few.kind = AxisKind::unroll;
+  few.lanes = kFewChannels;
+  move_last(kernel.outer, along);
+  take_points(kernel);
+  stage.axes.back().kind = AxisKind::vector;
+  stage.axes.back().lanes = target.lanes();
+  stage.axes.push_back(few);
+}
+
+void map_points(Kernel& kernel, const Target& target) {
+  Stage& stage = kernel.stages[0];
+  if (kernel.outer.empty()) return;
+  int score = 0;
+  move_last(kernel.outer, best_axis(kernel.outer, addresses(stage), &score));
+  int crossing = crossing_axis(kernel);
+  if (crossing >= 0 && long_enough(kernel.outer[static_cast<size_t>(crossing)], target.lanes()) &&
+      long_enough(kernel.outer.back(), target.lanes()))
+    return map_tiles(kernel, crossing, target);
+  int interleaving = interleaving_axis(kernel, target);
+  if (interleaving >= 0) return map_interleaved(kernel, interleaving, target);
+  take_points(kernel);
   make_vector(stage.axes.back(), stage, target, false);
 }
 
