@@ -48,6 +48,8 @@ def onnx_runtime(model, inputs, folder):
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = measure.THREADS
+    # Its threads spin for some 50 ms after a run, at the cost of whoever's turn is next.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(onnx_file(model, inputs, folder), options)
     name = session.get_inputs()[0].name
     arrays = {name: next(iter(inputs.values())).numpy()}

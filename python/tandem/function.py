@@ -17,9 +17,7 @@ def _taker(numbers):
     return operator.itemgetter(*numbers) if numbers else lambda values: ()
 
 
-def _state(tensor):
-    """Changes when somebody writes to the tensor or puts another in its place."""
-    return id(tensor), 0 if tensor.is_inference() else tensor._version
+_version = operator.attrgetter("_version")
 
 
 class Frozen:
@@ -33,18 +31,21 @@ class Frozen:
         self._names = [name for name, _ in named if name in constants]
         self._take = _taker([number for name, number in named if name in constants])
         self.others = [number for name, number in named if name not in constants]
-        self._bound = None
+        self._bound = None  # versions; those of inference tensors are not counted
+        self._counted = ()
         self.tensors = ()  # held, so that no other tensor gets their identity
 
     def update(self, inputs):
-        """Binds the constants that changed since the last call."""
+        """Binds the constants when one was written to or is another tensor than in the last call.
+        Runs at each call, over hundreds of tensors: loops in C only."""
         tensors = self._take(inputs)
-        states = [_state(tensor) for tensor in tensors]
-        if states == self._bound:
+        is_same = self._bound is not None and all(map(operator.is_, tensors, self.tensors))
+        if is_same and self._bound == list(map(_version, self._counted)):
             return
+        counted = [tensor for tensor in tensors if not tensor.is_inference()]
+        bound = list(map(_version, counted))
         self._native.bind_constants(dict(zip(self._names, map(torch.Tensor.detach, tensors))))
-        self.tensors = tensors
-        self._bound = states
+        self.tensors, self._counted, self._bound = tensors, counted, bound
 
 
 class Compiled:
