@@ -11,6 +11,7 @@ import tempfile
 import measure
 import model_cases
 
+WARM_RUNS = 5  # one differs from the next by as much as it takes: a step's noise is in it
 WORKER = "bench/model_worker.py"
 LIMIT_S = 900
 PARTS = ("cold", "infer", "profile", "train", "bf16", "peak")
@@ -57,7 +58,7 @@ def say(what, result):
 def cases_of(part):
     """Of a part: the key of a result and the worker's words, which follow the model's name."""
     if part == "cold":  # and warm: the same again, with what the first process left
-        return [("cold", ["cold"]), ("warm", ["cold"])]
+        return [("cold", ["cold"]), *((f"warm {i}", ["cold"]) for i in range(WARM_RUNS))]
     if part == "peak":
         return [(f"peak {who}", ["peak", who]) for who in ("eager", "inductor", "tandem")]
     if part == "bf16":

@@ -1,4 +1,4 @@
-"""What the tandem command says to arguments that it cannot use."""
+"""The tandem command: what it says to arguments that it cannot use, and the code that it writes."""
 
 import pathlib
 import subprocess
@@ -27,3 +27,21 @@ def test_profile_lists_instructions(tmp_path):
     done = run(tmp_path, "--profile", "2", "--repeat", "3")
     assert done.returncode == 0, done.stderr
     assert "aten.exp" in done.stdout
+
+
+PREFETCHT1 = b"\x0f\x18"
+POOL = """graph @g(%x: f32[2, 4, 32, 64]) {
+  %0 = aten.max_pool2d(%x, [3, 3], [2, 2], [1, 1])
+  return %0
+}
+"""
+
+
+@pytest.mark.parametrize("graph, asks", [(POOL, True), (GRAPH, False)])
+def test_masked_loads_ask_ahead(tmp_path, graph, asks):
+    """Padding masks the loads of a pool; those of a plain kernel the processor foresees."""
+    path = tmp_path / "graph.tir"
+    path.write_text(graph)
+    subprocess.run([COMMAND, "objects", path, tmp_path], check=True, capture_output=True)
+    (code,) = [file.read_bytes() for file in tmp_path.glob("*.o")]
+    assert (PREFETCHT1 in code) == asks
