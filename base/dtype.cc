@@ -68,6 +68,10 @@ DType compute_type(DType dtype) {
 
 DType accumulate_type(DType dtype) { return is_float(dtype) ? compute_type(dtype) : DType::i64; }
 
+DType running_type(DType dtype) {
+  return dtype == DType::f32 ? DType::f64 : accumulate_type(dtype);
+}
+
 std::string_view name_of(Device device) { return device == Device::cpu ? "cpu" : "cuda"; }
 
 }  // namespace tandem

@@ -32,6 +32,10 @@ DType compute_type(DType dtype);
 /// The type sums and products accumulate in: f32 for 16-bit floats, i64 for integers and bool.
 DType accumulate_type(DType dtype);
 
+/// The same for running ones, whose terms are added one after the other: f64 for f32, as in
+/// PyTorch.
+DType running_type(DType dtype);
+
 enum class Device : uint8_t { cpu, cuda };
 std::string_view name_of(Device device);
 

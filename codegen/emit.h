@@ -60,6 +60,7 @@ class Emitter {
   std::vector<llvm::Value*> combine(loop::Combiner combiner, DType dtype,
                                     const std::vector<llvm::Value*>& a,
                                     const std::vector<llvm::Value*>& b);
+  llvm::Value* log_add_exp(DType dtype, llvm::Value* a, llvm::Value* b);
   llvm::Value* multiply_add(DType dtype, llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* identity(loop::Combiner combiner, DType dtype, size_t part, bool lanes);
   llvm::Value* prefer(loop::Combiner combiner, DType dtype, llvm::Value* a, llvm::Value* b);

@@ -2,6 +2,7 @@
 // reduced axis is the vector axis; then lanes fold as a tree, i with i + lanes/2, which the
 // interpreter repeats.
 #include "codegen/emit.h"
+#include "codegen/vector_math.h"
 
 namespace tandem::codegen {
 
@@ -137,6 +138,16 @@ Value* Emitter::prefer(Combiner combiner, DType dtype, Value* a, Value* b) {
   return is_signed_type ? ir_.CreateICmpSLT(b, a) : ir_.CreateICmpULT(b, a);
 }
 
+// m + log(1 + exp(n - m)), m the greater one; of equal infinities, which have no difference, m.
+Value* Emitter::log_add_exp(DType dtype, Value* a, Value* b) {
+  Value* most = extremum(a, b, dtype, true);
+  Value* least = extremum(a, b, dtype, false);
+  Value* apart = ir_.CreateFSub(least, most);
+  Value* is_same = ir_.CreateAnd(ir_.CreateFCmpOEQ(most, least), ir_.CreateFCmpUNO(apart, apart));
+  Value* more = emit_math(ir_, MathFunction::log1p, emit_math(ir_, MathFunction::exp, apart));
+  return ir_.CreateSelect(is_same, most, ir_.CreateFAdd(most, more));
+}
+
 std::vector<Value*> Emitter::combine(Combiner combiner, DType dtype, const std::vector<Value*>& a,
                                      const std::vector<Value*>& b) {
   bool floats = is_float(dtype);
@@ -146,6 +157,7 @@ std::vector<Value*> Emitter::combine(Combiner combiner, DType dtype, const std::
     case Combiner::prod: return {floats ? ir_.CreateFMul(a[0], b[0]) : ir_.CreateMul(a[0], b[0])};
     case Combiner::min: return {extremum(a[0], b[0], dtype, false)};
     case Combiner::max: return {extremum(a[0], b[0], dtype, true)};
+    case Combiner::logaddexp: return {log_add_exp(dtype, a[0], b[0])};
     case Combiner::any: return {ir_.CreateOr(a[0], b[0])};
     case Combiner::all: return {ir_.CreateAnd(a[0], b[0])};
     case Combiner::argmin:

@@ -14,6 +14,7 @@ std::string_view name_of(Combiner combiner) {
     case Combiner::max: return "max";
     case Combiner::argmin: return "argmin";
     case Combiner::argmax: return "argmax";
+    case Combiner::logaddexp: return "logaddexp";
     case Combiner::any: return "any";
     case Combiner::all: return "all";
   }
@@ -57,6 +58,7 @@ Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype) {
     case Combiner::min:
     case Combiner::argmin: return extreme(pool, dtype, false);
     case Combiner::max:
+    case Combiner::logaddexp:
     case Combiner::argmax: return extreme(pool, dtype, true);
     case Combiner::any: return pool.integer(DType::boolean, 0);
     case Combiner::all: return pool.integer(DType::boolean, 1);

@@ -216,11 +216,23 @@ Opcode opcode_of(Combiner combiner) {
     case Combiner::min:
     case Combiner::argmin: return Opcode::min;
     case Combiner::max:
+    case Combiner::logaddexp:
     case Combiner::argmax: return Opcode::max;
     case Combiner::any: return Opcode::bit_or;
     case Combiner::all: return Opcode::bit_and;
   }
   return Opcode::add;
+}
+
+// log(exp a + exp b) = m + log(1 + exp(n - m)), m the greater one; of equal infinities that one.
+Bits log_add_exp(DType dtype, Bits a, Bits b) {
+  const Bits most = binary_bits(Opcode::max, dtype, a, b);
+  const Bits least = binary_bits(Opcode::min, dtype, a, b);
+  const Bits apart = binary_bits(Opcode::sub, dtype, least, most);
+  const bool is_same = binary_bits(Opcode::eq, dtype, most, least) != 0;
+  if (is_same && is_nan(dtype, apart)) return most;
+  const Bits more = unary_bits(Opcode::log1p, dtype, unary_bits(Opcode::exp, dtype, apart));
+  return binary_bits(Opcode::add, dtype, most, more);
 }
 
 }  // namespace
@@ -287,7 +299,8 @@ std::vector<Bits> identity_of(Combiner combiner, DType dtype) {
     case Combiner::dot: return {0};
     case Combiner::prod: return {cast_bits(1, DType::i64, dtype)};
     case Combiner::min: return {extreme(dtype, true)};
-    case Combiner::max: return {extreme(dtype, false)};
+    case Combiner::max:
+    case Combiner::logaddexp: return {extreme(dtype, false)};
     case Combiner::argmin: return {extreme(dtype, true), kMaxI64};
     case Combiner::argmax: return {extreme(dtype, false), kMaxI64};
     case Combiner::any: return {0};
@@ -315,7 +328,9 @@ void accumulate_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
 
 void combine_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
                   const std::vector<Bits>& from) {
-  if (!is_argument(combiner)) {
+  if (combiner == Combiner::logaddexp) {
+    into[0] = log_add_exp(dtype, into[0], from[0]);
+  } else if (!is_argument(combiner)) {
     into[0] = binary_bits(opcode_of(combiner), dtype, into[0], from[0]);
   } else if (replaces(combiner, dtype, into, from)) {
     into = from;

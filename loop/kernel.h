@@ -50,7 +50,8 @@ enum class Combiner : uint8_t {
   min,
   max,  // NaN wins
   argmin,
-  argmax,  // (value, i64 index): the first NaN, else the lowest index among equals
+  argmax,     // (value, i64 index): the first NaN, else the lowest index among equals
+  logaddexp,  // floats: log(exp a + exp b)
   any,
   all,  // bool
 };

@@ -163,6 +163,9 @@ std::string input_problem(const Reduction& reduction) {
     case Combiner::dot:
       if (reduction.inputs[1]->dtype != type) return "takes two of one type";
       [[fallthrough]];
+    case Combiner::logaddexp:
+      if (!is_float(type)) return "is over floats";
+      [[fallthrough]];
     case Combiner::sum:
     case Combiner::prod:
       return type == compute_type(type) && type != DType::boolean ? "" : "accumulates in that type";

@@ -262,7 +262,7 @@ Types cumsum_types(const Call& c) {
   return {ir::Type::tensor(product_result(c), self_sizes(c))};
 }
 Definition cumsum_lower(Lowering& lowering, const Call& c) {
-  DType accumulate = accumulate_type(c.result()->type.dtype);
+  DType accumulate = running_type(c.result()->type.dtype);
   auto element = [&lowering, c, accumulate](const Index& at) {
     return lowering.scalars().cast(lowering.load(c.value("self"), at), accumulate);
   };

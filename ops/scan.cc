@@ -1,4 +1,5 @@
-// Running products and extrema. A scan combines along one dimension and every prefix is a result.
+// Running products, extrema and sums of exponentials. A scan combines along one dimension and every
+// prefix is a result.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -79,7 +80,7 @@ const OpDef kCumprod{
       return {ir::Type::tensor(product_dtype(c), self_sizes(c))};
     },
     .lower = [](Lowering& lowering, const Call& c) -> Definition {
-      DType dtype = accumulate_type(product_dtype(c));
+      DType dtype = running_type(product_dtype(c));
       if (!self_sizes(c).empty()) return scan_self(lowering, c, Combiner::prod, dtype);
       return map_definition(c, [&lowering, c, dtype](size_t, const Index& at) {
         return lowering.scalars().cast(lowering.load(c.value("self"), at), dtype);
@@ -137,39 +138,40 @@ TANDEM_RUNNING_EXTREMUM(kCummin, "cummin", Combiner::argmin);
 
 // --- logcumsumexp
 // ---------------------------------------------------------------------------------
-// y_i = m_i + log(sum over j <= i of exp(x_j - m_i)), m the running maximum, or 0 where that is
-// infinite: exact wherever the terms lie, in time quadratic in the dimension, as no combiner of the
-// loops adds exponentials.
-
-/// x with dim last; of places (i, j) whether j <= i.
-Tensor dim_last(Tensor x, int64_t dim) { return transpose(x, dim, x.rank() - 1); }
-Tensor up_to(Builder& b, Expr length) {
-  Tensor place = arange(b, length, DType::i64);
-  return compare("le", place, unsqueeze(place, 1));
+Definition logcumsumexp_lower(Lowering& lowering, const Call& c) {
+  if (!self_sizes(c).empty())
+    return scan_self(lowering, c, Combiner::logaddexp, running_type(c.type("self").dtype));
+  return map_definition(
+      c, [&lowering, c](size_t, const Index& at) { return lowering.load(c.value("self"), at); });
 }
-Tensors logcumsumexp(Builder& b, const Call& c) {
-  if (self_sizes(c).empty() || c.type("self").numel() == Expr(0))
-    return {call(b, "aten.clone", {self_of(b, c)})};
-  Tensor x = dim_last(widened(self_of(b, c)), self_dim(c));
-  Tensor top = call_many(b, "aten.cummax", {x, -1})[0];
-  top = where(compare("eq", abs(top), HUGE_VAL), 0.0, top);
-  Tensor terms = exp(unsqueeze(x, -2) - unsqueeze(top, -1));
-  Tensor total = sum(where(up_to(b, x.size(-1)), terms, 0.0), {-1});
-  return {to(dim_last(log(total) + top, self_dim(c)), c.type("self").dtype)};
+Tensor from_end(Tensor x, int64_t dim) {
+  Builder& b = x.builder();
+  std::vector<int64_t> dims{dim};
+  Tensor turned = call(b, "aten.flip", {x, dims});
+  return call(b, "aten.flip", {call(b, "aten.logcumsumexp", {turned, dim}), dims});
 }
-// dx_j = sum over i >= j of g_i exp(x_j - y_i); x_j = -inf has no share in anything.
+// dx_j = sum over i >= j of g_i exp(x_j - y_i) = exp(x_j + log of the sum of exp(log g_i - y_i)),
+// of positive and negative g apart. x_j = -inf has no share in anything, y_i = -inf none to give.
 Gradients logcumsumexp_vjp(Builder& b, const Call& c, Grads g) {
-  if (self_sizes(c).empty() || c.type("self").numel() == Expr(0)) return {{"self", g[0]}};
+  if (self_sizes(c).empty()) return {{"self", g[0]}};
   int64_t dim = self_dim(c);
-  Tensor x = unsqueeze(dim_last(widened(self_of(b, c)), dim), -2);
-  Tensor y = unsqueeze(dim_last(widened(Tensor{b, c.result()}), dim), -1);
-  Tensor grad = unsqueeze(dim_last(widened(g[0]), dim), -1);
-  Tensor share = where(compare("eq", x, -HUGE_VAL), 0.0, grad * exp(x - y));
-  Tensor result = sum(where(up_to(b, x.size(-1)), share, 0.0), {-2});
-  return {{"self", to(dim_last(result, dim), c.type("self").dtype)}};
+  Tensor x = widened(self_of(b, c));
+  Tensor y = widened(Tensor{b, c.result()});
+  Tensor grad = widened(g[0]);
+  Tensor none = call(b, "aten.full_like", {y, -HUGE_VAL});
+  const auto share = [&](const char* sign) {
+    Tensor counts = call(b, "aten.logical_and", {compare(sign, grad, 0.0), compare("ne", y, none)});
+    Tensor terms = where(counts, call(b, "aten.log", {abs(grad)}) - y, none);
+    return exp(from_end(terms, dim) + x);
+  };
+  Tensor result = where(compare("eq", x, -HUGE_VAL), 0.0, share("gt") - share("lt"));
+  return {{"self", to(result, c.type("self").dtype)}};
 }
 const Samples kLogSamples = {"$[3, 4], 1", "$[3, 4], 0", "$[2, 3, 5], -2",   "$[], 0",
-                             "$[0, 3], 1", "$[70], 0",   "$[4, 3]{1, 4}, 0", "$[3], 1"};
+                             "$[0, 3], 1", "$[70], 0",   "$[4, 3]{1, 4}, 0", "$[2, 300], 1"};
+/// Gradients of eager at -inf are NaN.
+const Samples kForwardLogSamples = {"$[3, 40]:special, 1", "$[40, 3]:special, 0",
+                                    "$[9]:special, 0"};
 Types log_types(const Call& c) {
   need_float(c, "self");
   self_dim(c);
@@ -177,15 +179,15 @@ Types log_types(const Call& c) {
 }
 const OpDef kLogcumsumexp{.schema = "aten::logcumsumexp(Tensor self, int dim) -> Tensor",
                           .types = log_types,
-                          .decompose = logcumsumexp,
+                          .lower = logcumsumexp_lower,
                           .vjp = logcumsumexp_vjp,
                           .samples = kLogSamples,
                           .out = true};
 const OpDef kPrivateLogcumsumexp{.schema = "aten::_logcumsumexp(Tensor self, int dim) -> Tensor",
                                  .types = log_types,
-                                 .decompose = logcumsumexp,
+                                 .lower = logcumsumexp_lower,
                                  .vjp = logcumsumexp_vjp,
-                                 .samples = kLogSamples,
+                                 .samples = kForwardLogSamples,
                                  .out = true};
 
 const OpDef* const kOps[] = {&kCumprod, &kCummax, &kCummin, &kLogcumsumexp, &kPrivateLogcumsumexp};
