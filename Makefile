@@ -32,7 +32,7 @@ dev: deps ## the build with assertions and sanitizers, build/dev
 bench: build ## beside PyTorch and XLA: build/bench.json, docs/performance.md (40 minutes)
 	@scripts/bench.sh
 
-opdb: build ## every operator of PyTorch's op_db against eager: build/opdb.json, docs/opdb.md (10 minutes)
+opdb: build ## every operator of PyTorch's op_db against eager: build/opdb.json, docs/opdb.md (3 to 10 minutes)
 	@scripts/opdb.sh
 
 models: build ## real models through torch.compile against eager: build/models.json, docs/models.md (15 minutes; INDUCTOR=1: and beside Inductor)
