@@ -24,7 +24,8 @@ def cell(times, name):
 
 
 def steps(page, results, kind, title, serving):
-    contenders = CONTENDERS if serving else CONTENDERS[:3]
+    ran = set().union(*(result.get(kind, {}).get("ms", {}) for result in results.values()))
+    contenders = [name for name in CONTENDERS if name in ran]
     page.lines += ["", f"### {title}", ""]
     page.table("ms", *contenders, "x best of eager, Inductor", *(["x best of serving"] * serving))
     against_inductor = []
