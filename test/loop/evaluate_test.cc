@@ -138,6 +138,22 @@ TEST(Evaluate, DotRoundsOnce) {
   EXPECT_EQ(sum, std::vector<Bits>{f32(1)});
 }
 
+TEST(Evaluate, LogAddExp) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto combined = [](double a, double b) {
+    std::vector<Bits> into{f64(a)};
+    combine_bits(Combiner::logaddexp, DType::f64, into, {f64(b)});
+    return into[0];
+  };
+  EXPECT_EQ(combined(3, 3), f64(3 + std::log1p(1.0)));
+  EXPECT_EQ(combined(-1000, 1000), f64(1000));
+  EXPECT_EQ(combined(-inf, -inf), f64(-inf));
+  EXPECT_EQ(combined(-inf, 2), f64(2));
+  EXPECT_EQ(combined(inf, inf), f64(inf));
+  EXPECT_EQ(combined(inf, -inf), f64(inf));
+  EXPECT_EQ(identity_of(Combiner::logaddexp, DType::f64)[0], f64(-inf));
+}
+
 TEST(Evaluate, Identities) {
   EXPECT_EQ(identity_of(Combiner::dot, DType::f32)[0], 0);
   EXPECT_EQ(identity_of(Combiner::min, DType::u8)[0], 255);
