@@ -38,12 +38,12 @@ Definition scan_self(Lowering& lowering, const Call& c, Combiner combiner, DType
   return definition;
 }
 
-/// x summed from the end of dim.
-Tensor sum_from_end(Tensor x, int64_t dim) {
+/// A scan that begins at the end of dim.
+Tensor from_end(std::string_view scan, Tensor x, int64_t dim) {
   std::vector<int64_t> dims{dim};
   Builder& b = x.builder();
-  Tensor summed = call(b, "aten.cumsum", {call(b, "aten.flip", {x, dims}), dim});
-  return call(b, "aten.flip", {summed, dims});
+  Tensor scanned = call(b, scan, {call(b, "aten.flip", {x, dims}), dim});
+  return call(b, "aten.flip", {scanned, dims});
 }
 
 // --- cumprod
@@ -68,9 +68,9 @@ Gradients cumprod_vjp(Builder& b, const Call& c, Grads g) {
   Tensor without = call(b, "aten.cumprod", {where(first, 1.0, x), dim});
   Tensor product = to(Tensor{b, c.result()}, grad.dtype());
   Tensor until_zero = where(before, grad * product, 0.0);
-  Tensor usual = sum_from_end(until_zero, dim) / where(is_zero, 1.0, x);
+  Tensor usual = from_end("aten.cumsum", until_zero, dim) / where(is_zero, 1.0, x);
   Tensor until_next = where(compare("eq", zeros, 1.0), grad * without, 0.0);
-  Tensor at_zero = where(first, sum_from_end(until_next, dim), 0.0);
+  Tensor at_zero = where(first, from_end("aten.cumsum", until_next, dim), 0.0);
   return {{"self", to(where(before, usual, at_zero), self)}};
 }
 const OpDef kCumprod{
@@ -144,12 +144,6 @@ Definition logcumsumexp_lower(Lowering& lowering, const Call& c) {
   return map_definition(
       c, [&lowering, c](size_t, const Index& at) { return lowering.load(c.value("self"), at); });
 }
-Tensor from_end(Tensor x, int64_t dim) {
-  Builder& b = x.builder();
-  std::vector<int64_t> dims{dim};
-  Tensor turned = call(b, "aten.flip", {x, dims});
-  return call(b, "aten.flip", {call(b, "aten.logcumsumexp", {turned, dim}), dims});
-}
 // dx_j = sum over i >= j of g_i exp(x_j - y_i) = exp(x_j + log of the sum of exp(log g_i - y_i)),
 // of positive and negative g apart. x_j = -inf has no share in anything, y_i = -inf none to give.
 Gradients logcumsumexp_vjp(Builder& b, const Call& c, Grads g) {
@@ -161,8 +155,8 @@ Gradients logcumsumexp_vjp(Builder& b, const Call& c, Grads g) {
   Tensor none = call(b, "aten.full_like", {y, -HUGE_VAL});
   const auto share = [&](const char* sign) {
     Tensor counts = call(b, "aten.logical_and", {compare(sign, grad, 0.0), compare("ne", y, none)});
-    Tensor terms = where(counts, call(b, "aten.log", {abs(grad)}) - y, none);
-    return exp(from_end(terms, dim) + x);
+    Tensor terms = where(counts, log(abs(grad)) - y, none);
+    return exp(from_end("aten.logcumsumexp", terms, dim) + x);
   };
   Tensor result = where(compare("eq", x, -HUGE_VAL), 0.0, share("gt") - share("lt"));
   return {{"self", to(result, c.type("self").dtype)}};

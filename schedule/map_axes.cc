@@ -1,7 +1,7 @@
 // Mapping: how the axes of a kernel meet the machine. Three shapes:
 //   points   no reduction: the axis that most accesses walk with stride 1 becomes the vector axis;
-//   blocks of
-//            it (and the other axes) become tasks.
+//            blocks of it (and the other axes) become tasks. Two axes where operands are transposed
+//            (square tiles) or few channels are written side by side (interleaved).
 //   rows     reduction along memory: a task per row, lanes along the row.
 //   columns  reduction across memory: lanes along the kept axis, the reduced axis is the inner
 //   serial loop; long sums are kept in scratch and read whole rows.

@@ -15,7 +15,6 @@ def ramp(sizes, dtype):
     return (torch.randn(sizes) * 20).abs().to(dtype)
 
 
-
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("channels", [2, 3, 4])
@@ -57,3 +56,13 @@ def test_padded(padding):
         (actual,) = build(inputs, lines, **options).run([value])
         assert torch.equal(actual, expected)
 
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_random_numbers(channels):
+    """Numbers belong to places: those of a kernel whose lanes run along memory."""
+    value = torch.rand(1000, 1)
+    draw = f"%0 = tandem.random_uniform([1000, {channels}], stream=1, seed=%seed)"
+    inputs = "%x: f32[1000, 1], %seed: i64 {seed}"
+    (actual,) = build(inputs, [draw, "%r = aten.mul.Tensor(%0, %x)"]).run([value, 7])
+    (numbers,) = build(inputs, [draw, "%r = aten.add.Scalar(%0, 0.0)"]).run([value, 7])
+    assert torch.equal(actual, numbers * value)
