@@ -200,11 +200,22 @@ Value* Emitter::compare(Val val, Value* a, Value* b) {
   return ir_.CreateICmp((is_signed(dtype) ? kSigned : kUnsigned)[number], a, b);
 }
 
-/// NaN wins: an ordered comparison picks b when either is NaN, so only a's NaN needs a look.
+namespace {
+bool is_a_number(Value* value) {
+  auto* constant = llvm::dyn_cast<llvm::Constant>(value);
+  if (constant != nullptr && constant->getType()->isVectorTy())
+    constant = constant->getSplatValue();
+  auto* number = llvm::dyn_cast_or_null<llvm::ConstantFP>(constant);
+  return number != nullptr && !number->isNaN();
+}
+}  // namespace
+
+/// NaN wins, and of equal operands the first: b > a ? b : a is a where either is NaN, one
+/// instruction of the processor, and what is left to look at is a NaN of b.
 Value* Emitter::extremum(Value* a, Value* b, DType dtype, bool max) {
   if (is_float(dtype)) {
-    Value* picked = ir_.CreateSelect(max ? ir_.CreateFCmpOGT(a, b) : ir_.CreateFCmpOLT(a, b), a, b);
-    return ir_.CreateSelect(ir_.CreateFCmpUNO(a, a), a, picked);
+    Value* picked = ir_.CreateSelect(max ? ir_.CreateFCmpOGT(b, a) : ir_.CreateFCmpOLT(b, a), b, a);
+    return is_a_number(b) ? picked : ir_.CreateSelect(ir_.CreateFCmpUNO(b, b), b, picked);
   }
   bool is_signed_type = is_signed(dtype);
   llvm::Intrinsic::ID id = max ? (is_signed_type ? llvm::Intrinsic::smax : llvm::Intrinsic::umax)

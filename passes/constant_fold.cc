@@ -204,6 +204,13 @@ Value* whole_slice(Builder&, const Node& node) {
              : nullptr;
 }
 
+/// pad(x, 0 0 …) = x; TensorFlow's "same" padding, worked out per layer, often comes to nothing
+Value* padded_by_nothing(Builder&, const Node& node) {
+  const ir::Ints& pad = node.call().ints("pad");
+  const auto is_zero = [](const sym::Expr& width) { return width == sym::Expr(0); };
+  return std::all_of(pad.begin(), pad.end(), is_zero) ? operand(node) : nullptr;
+}
+
 /// cat([x]) = x
 Value* single_part(Builder&, const Node& node) {
   const ir::Values& parts = std::get<ir::Values>(node.args[0]);
@@ -234,6 +241,7 @@ constexpr Rule kRules[] = {
     {"aten::unsqueeze", reshaped_twice},
     {"aten::expand", expanded_twice},
     {"aten::slice", whole_slice},
+    {"aten::constant_pad_nd", padded_by_nothing},
     {"aten::cat", single_part},
 };
 

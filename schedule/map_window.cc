@@ -174,7 +174,8 @@ class WindowMapper {
     if (!channels) return false;
     int64_t bytes = size_of(input(0)->dtype);
     lanes_ = static_cast<int>(target_.vector_bytes / bytes);
-    if (*channels > lanes_) lanes_ *= 2;
+    // Two registers where they come out even: in a masked tail loads do not join the arithmetic.
+    if (*channels % (2 * lanes_) == 0) lanes_ *= 2;
     int64_t even = ceil_div(*channels, ceil_div(*channels, kMostChannels));
     channels_ = ceil_div(even, lanes_) * lanes_;
     int64_t row = channels_ * bytes;

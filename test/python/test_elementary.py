@@ -138,3 +138,25 @@ def test_interpreter_gives_the_same_bits(text, dtype):
 
 def tandem_dtype(name):
     return {"f32": torch.float32, "f64": torch.float64}[name]
+
+
+@pytest.mark.parametrize("interpret", [False, True], ids=["code", "interpreter"])
+@pytest.mark.parametrize(
+    "text, function",
+    [
+        ("aten.relu(%x)", torch.relu),
+        ("aten.clamp(%x, 0.0, 6.0)", lambda x: torch.clamp(x, 0, 6)),
+        ("aten.hardtanh(%x, -0.0, 0.0)", lambda x: torch.nn.functional.hardtanh(x, -0.0, 0.0)),
+        ("aten.clamp_max(%x, -2.0)", lambda x: torch.clamp_max(x, -2)),
+    ],
+)
+def test_bounds_keep_nan_and_signed_zeros(text, function, interpret):
+    """Of equal operands the first, as eager's wide code does: relu(-0) is -0."""
+    x = torch.tensor([-0.0, 0.0, math.nan, -math.nan, math.inf, -math.inf, -1.0, 7.0]).repeat(8)
+    graph = f"graph @f(%x: f32[{len(x)}]) {{\n  %y = {text}\n  return %y\n}}"
+    got = tandem.compile_text(graph, interpret=interpret).run([x])[0]
+    expected = function(x)
+    assert torch.equal(torch.isnan(got), torch.isnan(expected))
+    numbers = ~torch.isnan(expected)
+    assert torch.equal(got[numbers], expected[numbers])
+    assert torch.equal(torch.signbit(got[numbers]), torch.signbit(expected[numbers]))
