@@ -184,9 +184,29 @@ struct Cut {
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Blocks of about equal size, multiples of `granule`.
+// Blocks of about equal size: multiples of `granule`, or of a smaller power of two where the last
+// block would be much smaller than the others, whose threads wait for each other.
 int64_t block_of(int64_t size, int64_t pieces, int64_t granule) {
-  return std::min(size, ceil_div(ceil_div(size, pieces), granule) * granule);
+  const int64_t even = ceil_div(size, pieces);
+  while (granule > 1 && ceil_div(even, granule) * granule - even > even / 32) granule /= 2;
+  return std::min(size, ceil_div(even, granule) * granule);
+}
+
+// A count of blocks that no core waits for at the end.
+int64_t evened(int64_t pieces, int64_t cores) {
+  return pieces <= cores ? pieces : pieces / cores * cores;
+}
+
+// Of 16 bits, of whose plain matrices every task makes a copy in the order that the processor's
+// instruction for them wants: blocks of many rows cost least, or, where there are few, all rows
+// and blocks of columns (measured: docs/measured.md).
+Cut cut_of_16_bit(int64_t m, int64_t n, int64_t wanted) {
+  constexpr int64_t kRows = 256, kColumns = 384;
+  const int64_t cores = machine_cores();
+  if (wanted == 1) return {m, n};
+  if (m >= kRows * cores) return {block_of(m, evened(std::min(m / kRows, wanted), cores), 16), n};
+  const int64_t pieces = ceil_div(ceil_div(n, kColumns), cores) * cores;
+  return {m, block_of(n, std::min(pieces, ceil_div(n, 64)), 64)};
 }
 
 // Measured: blocks of m cost least, because b is then read as it lies; below 32 rows (64 where b
@@ -201,8 +221,10 @@ Cut cut_of(const Product& product, bool is_packed) {
   const int64_t most = ceil_div(2 * cores, product.slices());
   int64_t wanted = std::clamp<int64_t>(2 * m * n * product.k.size / kTaskFlops, 1, most);
   if (m < kFewRows && n >= 128 && !is_packed) wanted = std::max<int64_t>(wanted, 2);
+  if (product.dtype[kA] == DType::bf16 && !is_packed) return cut_of_16_bit(m, n, wanted);
   const bool b_is_transposed = product.n.step[kB] != 1 && !is_packed;
-  const int64_t m_pieces = std::clamp<int64_t>(m / (b_is_transposed ? 64 : 32), 1, wanted);
+  const int64_t m_pieces =
+      evened(std::clamp<int64_t>(m / (b_is_transposed ? 64 : 32), 1, wanted), cores);
   const bool is_enough = m_pieces >= std::min(wanted, cores);
   const int64_t n_pieces =
       is_enough ? 1 : std::clamp<int64_t>(n / 64, 1, ceil_div(wanted, m_pieces));

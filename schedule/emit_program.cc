@@ -206,7 +206,8 @@ class Emitter {
 
   void mark_outputs() {
     for (const ir::Output& output : plan_.graph->outputs())
-      if (output.value != nullptr && output.value->node != nullptr) is_output_[output.value] = true;
+      if (output.value != nullptr && output.value->node != nullptr)
+        is_output_[leaves_as(output.value)] = true;
   }
 
   uint32_t buffer_of(const Value* value) {
@@ -508,6 +509,16 @@ class Emitter {
     return result;
   }
 
+  const Value* leaves_as(const Value* output) const {
+    const Value* other = plan_.leaves_as.at(output);
+    return other == nullptr ? output : other;
+  }
+
+  ir::Sizes output_strides(const Value* output) {
+    return plan_.leaves_as.at(output) == nullptr ? strides_of(output)
+                                                 : ir::contiguous_strides(output->type.sizes);
+  }
+
   void add_outputs() {
     for (const ir::Output& output : plan_.graph->outputs()) {
       bool is_scalar = output.value == nullptr ? output.kind == ir::OutputKind::saved_size
@@ -517,14 +528,16 @@ class Emitter {
       abi::Output out;
       out.name = output.name.empty() ? std::string(name_of(output.kind)) : output.name;
       out.dtype = output.value->type.dtype;
-      out.ref = in_order(whole(output.value), output.order);
+      out.ref = {buffer_of(leaves_as(output.value)), codes(output.value->type.sizes),
+                 codes(output_strides(output.value)), code(0)};
+      out.ref = in_order(out.ref, output.order);
       if (output.value->node == nullptr) {
         out.kind = output.value->constant ? abi::Output::Kind::constant_view
                                           : abi::Output::Kind::input_view;
         out.input = input_number_.at(output.value);
       }
       program().outputs.push_back(std::move(out));
-      out_.output_strides.push_back(strides_of(output.value));
+      out_.output_strides.push_back(output_strides(output.value));
     }
   }
 

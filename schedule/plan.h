@@ -70,6 +70,9 @@ struct Plan {
   std::vector<std::unique_ptr<Item>> items;  // in program order
   DenseMap<ir::Value, Home> homes;
   std::vector<Note> notes;
+  /// Results of the graph that are another value's elements in the same order, with other sizes:
+  /// they leave as that value, and have no place of their own.
+  DenseMap<ir::Value, const ir::Value*> leaves_as;
   /// Values of symbols that stand for launch numbers.
   std::map<std::string, int64_t> launch_numbers;
 

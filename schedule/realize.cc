@@ -7,6 +7,7 @@
 // known when it is decided.
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/check.h"
@@ -61,7 +62,36 @@ class Realizer {
 
   void mark_outputs() {
     for (const ir::Output& output : plan_.graph->outputs())
-      if (output.value != nullptr) force(output.value, "it is a result of the graph");
+      if (output.value != nullptr && output.value->node != nullptr) is_output_[output.value] = 1;
+    for (const ir::Output& output : plan_.graph->outputs()) {
+      if (output.value == nullptr) continue;
+      force(output.value, "it is a result of the graph");
+      if (const Value* whole = written_whole(output.value)) {
+        plan_.leaves_as[output.value] = whole;
+        is_output_[whole] = 1;
+      }
+    }
+  }
+
+  bool is_written_back(const Value* value) const {
+    return std::any_of(value->uses.begin(), value->uses.end(), [&](const ir::Use& use) {
+      return use.node != nullptr && is_tail_copy(*use.node);
+    });
+  }
+
+  /// The product of which a result of the graph shows all elements in their order, where the
+  /// library writes it and it leaves in no other way: it can be written to the caller's memory.
+  const Value* written_whole(const Value* output) {
+    const Value* root = view_root(lowering_, output);
+    if (root == output || root->node == nullptr || is_output_.at(root)) return nullptr;
+    if (is_written_back(output) || is_written_back(root)) return nullptr;
+    if (library_route(*root->node) != ops::RouteKind::matmul) return nullptr;
+    std::optional<StridedRef> shown = strided_view(lowering_, output, root);
+    if (!shown || shown->offset != Expr(0)) return nullptr;
+    const ir::Sizes expected = ir::contiguous_strides(output->type.sizes);
+    for (size_t i = 0; i < expected.size(); ++i)
+      if (output->type.sizes[i] != Expr(1) && shown->strides[i] != expected[i]) return nullptr;
+    return output->type.numel() == root->type.numel() ? root : nullptr;
   }
 
   void force(const Value* value, const char* reason) {
@@ -91,6 +121,12 @@ class Realizer {
   // -------------------------------------------------------------------------------------
 
   std::optional<ops::RouteKind> library_route(const Node& node) {
+    std::map<const Node*, std::optional<ops::RouteKind>>::iterator known = routes_.find(&node);
+    if (known == routes_.end()) known = routes_.emplace(&node, choose_route(node)).first;
+    return known->second;
+  }
+
+  std::optional<ops::RouteKind> choose_route(const Node& node) {
     if (!flag_library() && !ops::def_of(node).host) return std::nullopt;
     for (const ops::Route& route : ops::def_of(node).fast) {
       std::string reason = route.declines(node.call(), plan_.target);
@@ -209,6 +245,7 @@ class Realizer {
   }
 
   std::string why_realize(const Node& node, const Value* result) {
+    if (plan_.leaves_as.at(result) != nullptr) return "";
     if (const char* reason = forced_.at(result)) return reason;
     const Reach& to = reach(result);
     if (to.depth >= kMaxInlineDepth) return "the chain of inlined operations is long";
@@ -299,6 +336,8 @@ class Realizer {
 
   Plan& plan_;
   GraphLowering& lowering_;
+  std::map<const Node*, std::optional<ops::RouteKind>> routes_;
+  DenseMap<Value, char> is_output_;
   DenseMap<Value, const char*> forced_;
   DenseMap<Value, Reach> reach_;
 };

@@ -110,3 +110,34 @@ def test_fusion_changes_no_bit(monkeypatch):
             alone.setenv("TANDEM_FUSION", "0")
             single = build(inputs, lines, result).run(tensors)[0]
         assert torch.equal(fused, single), seed
+
+
+@pytest.mark.parametrize("form", ["leaves", "read too", "written back", "twice", "turned"])
+def test_product_that_leaves_reshaped(form):
+    """The library writes it where the caller sees it, if nothing else wants it as it is."""
+    x = torch.randn(30, 20, 64, dtype=torch.bfloat16)
+    weight = torch.randn(64, 48, dtype=torch.bfloat16)
+
+    def function(x, weight, kept):
+        product = x.reshape(600, 64) @ weight
+        result = product.reshape(30, 20, 48)
+        if form == "written back":
+            kept.copy_(result)
+        if form == "turned":
+            return result.transpose(0, 1).contiguous(), result.float().sum()
+        more = {"read too": result.relu(), "twice": product}.get(form)
+        return result, more
+
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        function, backend=tandem.backend, options={"on_unsupported": "error"}
+    )
+    for _ in range(2):
+        wrote, expected_wrote = torch.zeros(2, 30, 20, 48, dtype=torch.bfloat16)
+        expected = function(x, weight, expected_wrote)
+        result = compiled(x, weight, wrote)
+        torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-2)
+        torch.testing.assert_close(wrote, expected_wrote, rtol=2e-2, atol=2e-2)
+        assert result[0].stride() == expected[0].stride()
+        if form == "twice":  # eager's results are one memory, and so are ours
+            assert result[0].data_ptr() == result[1].data_ptr()

@@ -249,6 +249,21 @@ TEST(MatmulTest, SameBitsAtAnyThreadCount) {
   set_threads(saved);
 }
 
+// 197 rows in three blocks kept one of two cores waiting for a third of the time.
+TEST(MatmulTest, EveryCoreHasAsManyTasks) {
+  if (machine_cores() > 4) GTEST_SKIP() << "blocks of few rows are not cut for that many";
+  std::mt19937 random(8);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const int64_t m : {128, 197, 256, 1000})
+      for (const bool is_transposed : {false, true}) {
+        const Array a = make(dtype, {m, 768}, {768, 1}, random);
+        const Array b =
+            make(dtype, {768, 3072}, is_transposed ? Dims{1, 768} : Dims{3072, 1}, random);
+        const std::unique_ptr<LibraryPlan> plan = run({a, b, Array::zeros(dtype, Dims{m, 3072})});
+        EXPECT_EQ(plan->report().tasks % machine_cores(), 0) << m << " rows";
+      }
+}
+
 TEST(MatmulTest, UserMistakes) {
   std::mt19937 random(7);
   const Array a = make(DType::f32, {2, 3}, {3, 1}, random);
