@@ -88,6 +88,8 @@ class Emitter {
   // --- register tiles (emit_rows.cc) ---
   void emit_row_tiles(const loop::Stage& stage);
   void emit_rows(const loop::Stage& stage, llvm::Value* first, int count);
+  llvm::MDNode* never_unrolled();
+  bool keeps_loops_ = false;  // the loops are few steps of a register tile
   void emit_prefetches(const loop::Stage& stage, llvm::Value* first);
 
   // --- square and interleaved tiles (emit_tile.cc) ---

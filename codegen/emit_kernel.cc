@@ -68,20 +68,34 @@ namespace {
 
 /// Bodies that are worth writing out: masks and addresses of a window's positions fold then.
 constexpr int64_t kWrittenOut = 16;
+// A step of a tile of rows is many instructions: more steps than a small window has, written out,
+// would keep nothing in registers. LLVM is told so as well, up to where it would unroll.
+constexpr int64_t kWrittenOutInTile = 9;
+constexpr int64_t kNeverUnrolled = 64;
+
+std::optional<int64_t> steps_from(const std::vector<Axis>& axes, size_t first) {
+  int64_t steps = 1;
+  for (size_t i = first; i < axes.size(); ++i) {
+    const std::optional<int64_t> extent = axes[i].extent.constant();
+    if (!extent || *extent > kNeverUnrolled) return std::nullopt;
+    steps *= *extent;
+  }
+  return steps;
+}
+
+bool is_tile(const Stage& stage) {
+  return !stage.axes.empty() && stage.axes.back().kind == AxisKind::unroll;
+}
 
 /// Whether the reduction's loops from `first` on are serial and have few steps together. A scan
 /// stores at every step and stays a loop.
 bool is_short(const Stage& stage, size_t first) {
-  const std::vector<Axis>& axes = stage.reduce_axes;
-  int64_t steps = 1;
   for (const loop::Reduction& reduction : stage.reductions)
     if (reduction.scan) return false;
-  for (size_t i = first; i < axes.size(); ++i) {
-    std::optional<int64_t> extent = axes[i].extent.constant();
-    if (axes[i].kind != AxisKind::serial || !extent || *extent > kWrittenOut) return false;
-    steps *= *extent;
-  }
-  return steps <= kWrittenOut;
+  for (size_t i = first; i < stage.reduce_axes.size(); ++i)
+    if (stage.reduce_axes[i].kind != AxisKind::serial) return false;
+  const std::optional<int64_t> steps = steps_from(stage.reduce_axes, first);
+  return steps && *steps <= (is_tile(stage) ? kWrittenOutInTile : kWrittenOut);
 }
 
 }  // namespace
@@ -100,8 +114,17 @@ void Emitter::emit_loop(Value* begin, Value* end, Value* step,
   levels_.pop_back();
   Value* next = ir_.CreateNSWAdd(at, step);
   at->addIncoming(next, ir_.GetInsertBlock());
-  ir_.CreateCondBr(ir_.CreateICmpSLT(next, end), loop, done);
+  llvm::Instruction* back = ir_.CreateCondBr(ir_.CreateICmpSLT(next, end), loop, done);
+  if (keeps_loops_) back->setMetadata(llvm::LLVMContext::MD_loop, never_unrolled());
   ir_.SetInsertPoint(done);
+}
+
+llvm::MDNode* Emitter::never_unrolled() {
+  llvm::Metadata* how = llvm::MDString::get(context_, "llvm.loop.unroll.disable");
+  llvm::MDNode* id =
+      llvm::MDNode::getDistinct(context_, {nullptr, llvm::MDNode::get(context_, {how})});
+  id->replaceOperandWith(0, id);
+  return id;
 }
 
 /// The outer axes from `axis` on that are loops of a task, around the stages.
@@ -154,7 +177,11 @@ void Emitter::emit_reduce(const Stage& stage, size_t axis, const std::function<v
     emit_reduce(stage, axis + 1, body);
   };
   if (is_short(stage, axis)) return emit_written_out(stage.reduce_axes[axis], inside);
+  const std::optional<int64_t> steps = steps_from(stage.reduce_axes, 0);
+  const bool keeps = is_tile(stage) && steps && *steps <= kNeverUnrolled;
+  const bool outer = std::exchange(keeps_loops_, keeps);
   emit_axis(stage.reduce_axes[axis], stage, inside);
+  keeps_loops_ = outer;
 }
 
 /// Steps one after the other, without a loop.

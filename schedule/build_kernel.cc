@@ -4,6 +4,7 @@
 #include "schedule/build_kernel.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "ops/elements.h"
@@ -59,6 +60,8 @@ class KernelBuilder final : public Sink {
     int stages = 0;
     for (const Member& member : draft_.members) stages = std::max(stages, member.stage + 1);
     for (stage_ = 0; stage_ < stages; ++stage_) build_stage();
+    if (!on_the_way_.reductions.empty())
+      group_.kernel.stages.insert(group_.kernel.stages.begin(), std::move(on_the_way_));
     drop_unread_positions(group_.kernel);
     group_.kernel.name = draft_.members[0].item->node->op->name();
     return std::move(group_);
@@ -82,6 +85,8 @@ class KernelBuilder final : public Sink {
   Val element(const Value* value, const ops::Index& index, Val mask) override {
     Home home = plan_.homes.at(value);
     const Member* member = home.item == nullptr ? nullptr : member_of(home.item);
+    const bool is_sum = home.item != nullptr && home.item == draft_.on_the_way;
+    if (is_sum && ++group_.sums_on_the_way == 1) return sum_here(index, mask);
     if (member == nullptr) return load_value(value, index, mask);
     if (is_per_row(*member)) return row_values_.at({home.item, home.slot});
     if (member->stage == stage_) return point_values_.at({home.item, home.slot});
@@ -268,6 +273,52 @@ class KernelBuilder final : public Sink {
     stage().body.push_back({number, linear_index(inner_, draft_.space.inner), value, false});
   }
 
+  /// An element of a sum that has no place in memory: written at a place inside of the tensor, then
+  /// moved to the nearest one. Where the mask is false nothing sees which.
+  Val sum_here(const ops::Index& index, Val mask) {
+    const Item& item = *draft_.on_the_way;
+    const ops::Definition& def = lowering_.definition(item.node);
+    ops::Index at;
+    for (Expr size : item.slots[0].sizes) at.push_back(symbols_.index("p", size));
+    ops::Index r;
+    for (Expr size : def.reduce_sizes) {
+      r.push_back(size == Expr(1) ? Expr(0) : symbols_.index("y", size));
+      if (size != Expr(1)) on_the_way_.reduce_axes.push_back({r.back(), size});
+    }
+    const int32_t local = group_.kernel.locals++;
+    std::vector<Val> values = lowering_.unmasked([&] {
+      std::vector<Val> written = def.input(at, r);
+      const std::array total{scalars().local(local, written[0]->dtype)};
+      written.push_back(def.finish ? def.finish(total, at)[0] : total[0]);
+      return written;
+    });
+    values = moved(values, at, inside(index, item.slots[0].sizes));
+    const DType dtype = item.slots[0].dtype;
+    const Val value = scalars().cast(values.back(), dtype);
+    values.pop_back();
+    on_the_way_.reductions.push_back({def.combiner, std::move(values), local});
+    return mask == nullptr ? value : scalars().select(mask, value, scalars().constant(dtype, 0));
+  }
+
+  std::vector<Val> moved(const std::vector<Val>& values, const ops::Index& from,
+                         const ops::Index& to) {
+    sym::Substitution map;
+    for (size_t i = 0; i < from.size(); ++i) map.emplace_back(from[i], to[i]);
+    loop::Rewrite how;
+    how.map_index = [&](Expr e) { return sym::substitute(e, map); };
+    return loop::rewrite(scalars(), scalars(), values, how);
+  }
+
+  /// The nearest place of the tensor.
+  static ops::Index inside(const ops::Index& index, const ir::Sizes& sizes) {
+    ops::Index at = index;
+    for (size_t i = 0; i < at.size(); ++i) {
+      if (!sym::known_le(0, at[i])) at[i] = sym::max(at[i], 0);
+      if (!sym::known_lt(at[i], sizes[i])) at[i] = sym::min(at[i], sizes[i] - 1);
+    }
+    return at;
+  }
+
   bool add_reduction(const Member& member) {
     const Item& item = *member.item;
     ops::Index out = index_at(draft_.space.outer, outer_, item.slots[0].sizes);
@@ -404,6 +455,7 @@ class KernelBuilder final : public Sink {
   ops::Index outer_;
   ops::Index inner_;
   int stage_ = 0;
+  loop::Stage on_the_way_;
   std::map<SlotKey, Val> row_values_;
   std::map<SlotKey, Val> point_values_;
   std::map<SlotKey, int32_t> scratch_;

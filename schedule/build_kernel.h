@@ -8,6 +8,11 @@ namespace tandem::schedule {
 
 Group build_kernel(Plan& plan, GraphLowering& lowering, const Draft& draft, const Drafts& drafts);
 
+/// Sums of few products that only windows read are computed where they are read: in memory they
+/// would be far more than what they are made from. sum_on_the_way.cc
+void sum_on_the_way(Plan& plan, GraphLowering& lowering, const Drafts& drafts,
+                    std::vector<Group>& groups);
+
 /// Buffers, size code, instructions in execution order, epilogue; kernels are mapped.
 Scheduled emit_program(Plan& plan, GraphLowering& lowering, std::vector<Group> groups,
                        const Drafts& drafts);

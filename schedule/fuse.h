@@ -46,6 +46,7 @@ struct Draft {
   std::set<const ir::Value*> reads;  // realised values and inputs read from memory or from members
   std::set<uint32_t> depends;        // drafts that must run before
   std::string reason;                // why the members share it
+  const Item* on_the_way = nullptr;  // a sum that is computed where it is read: window_sums.cc
   bool fixed = false;                // nothing may join (library, scan, scatter)
   bool can_fail = false;
 };

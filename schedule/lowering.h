@@ -4,6 +4,7 @@
 
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "schedule/plan.h"
 
@@ -72,6 +73,15 @@ class GraphLowering final : public ops::Lowering {
   void set_root(const ir::Value* root) { root_ = root; }
   /// While set, every operand is read from the sink: what an op itself computes.
   void set_opaque(bool opaque) { opaque_ = opaque; }
+
+  /// Runs `write` with loads under no mask but their own.
+  template <class F>
+  auto unmasked(F write) {
+    loop::Val outer = std::exchange(mask_, nullptr);
+    auto result = write();
+    mask_ = outer;
+    return result;
+  }
 
   /// Runs `write` with every load under `mask`.
   template <class F>

@@ -362,7 +362,7 @@ void map_row_stage(Stage& stage, const Target& target) {
 void map_axes(Kernel& kernel, const Target& target) {
   kernel.target = target.features;
   split_by_divisors(kernel);
-  if (is_chain(kernel)) return map_chain(kernel, target);
+  if (is_chain(kernel) && !sums_on_the_way(kernel)) return map_chain(kernel, target);
   order_axes(kernel);
   merge_axes(kernel);
   if (accumulates(kernel)) return map_scatter(kernel, target);

@@ -24,6 +24,7 @@ using sym::Expr;
 constexpr int64_t kMostTaps = 64;       // of a window: more are a long sum, not a stencil
 constexpr int64_t kMostStride = 8;      // of a window
 constexpr int64_t kMostChannels = 160;  // of a task
+constexpr int64_t kMostSummed = 48;     // the same where they are sums, which take no memory
 constexpr int64_t kFewTasks = 16;       // smaller blocks of rows below this
 constexpr int64_t kFewestRows = 4;      // neighbouring rows share what their windows see
 constexpr int64_t kTilePoints = 8;      // of a register tile
@@ -72,12 +73,15 @@ class WindowMapper {
   // --- what it is
   // --------------------------------------------------------------------------------
 
-  const Stage& stage() const { return kernel_.stages[0]; }
+  const Stage& stage() const { return kernel_.stages.back(); }
+  /// The sum that what the windows see is made from; null where they see memory.
+  const Stage* sum() const { return sums_on_the_way(kernel_) ? &kernel_.stages[0] : nullptr; }
   Val input(size_t number) const { return stage().reductions[0].inputs[number]; }
 
   bool is_stencil() const {
-    if (kernel_.stages.size() != 1 || kernel_.outer.size() < 2) return false;
-    const Stage& stage = kernel_.stages[0];
+    if (kernel_.stages.size() != (sum() == nullptr ? 1 : 2) || kernel_.outer.size() < 2)
+      return false;
+    const Stage& stage = this->stage();
     if (stage.reductions.size() != 1 || !stage.axes.empty() || !stage.body.empty() ||
         stage.reductions[0].combiner != loop::Combiner::dot)
       return false;
@@ -105,13 +109,24 @@ class WindowMapper {
     return false;
   }
 
-  static bool is_image(Val value, Expr channel) {
-    return walks(value, channel) && loads_along(value, channel);
+  bool is_image(Val value, Expr channel) const {
+    if (sum() == nullptr) return walks(value, channel) && loads_along(value, channel);
+    const std::vector<Val>& factors = sum()->reductions[0].inputs;
+    return is_product_of_channels(factors, channel) && loads_along(value, channel);
+  }
+
+  /// What is at a place, and a weight of the channel.
+  bool is_product_of_channels(const std::vector<Val>& factors, Expr channel) const {
+    return !walks(factors[0], channel) && loads_along(factors[0], channel) &&
+           is_weight(factors[1], channel);
   }
 
   bool is_weight(Val value, Expr channel) const {
     for (size_t i = 0; i + 1 < kernel_.outer.size(); ++i)
       if (walks(value, kernel_.outer[i].index)) return false;
+    const bool is_of_sum = sum() != nullptr && value == sum()->reductions[0].inputs[1];
+    for (const Axis& tap : stage().reduce_axes)
+      if (is_of_sum && tap.extent != Expr(1) && walks(value, tap.index)) return false;
     return walks(value, channel);
   }
 
@@ -145,11 +160,14 @@ class WindowMapper {
 
   /// Whether the image at the next point is the image `stride` taps further.
   bool slides(size_t point, size_t tap, int64_t stride) const {
-    Val image = input(windows_.image);
+    std::vector<Val> seen{input(windows_.image)};
+    if (sum() != nullptr) seen.push_back(sum()->reductions[0].inputs[0]);
     Expr p = kernel_.outer[point].index;
     Expr k = stage().reduce_axes[tap].index;
-    if (!walks(image, k)) return false;
-    return rewritten(image, {{p, p + 1}}) == rewritten(image, {{k, k + stride}});
+    return std::ranges::any_of(seen, [&](Val value) { return walks(value, k); }) &&
+           std::ranges::all_of(seen, [&](Val value) {
+             return rewritten(value, {{p, p + 1}}) == rewritten(value, {{k, k + stride}});
+           });
   }
 
   Val rewritten(Val value, const sym::Substitution& map) const {
@@ -172,11 +190,13 @@ class WindowMapper {
     const std::vector<Slide>& slides = windows_.slides;
     std::optional<int64_t> channels = kernel_.outer.back().extent.constant();
     if (!channels) return false;
-    int64_t bytes = size_of(input(0)->dtype);
+    input_type_ = input(0)->dtype;
+    int64_t bytes = size_of(input_type_);
     lanes_ = static_cast<int>(target_.vector_bytes / bytes);
     // Two registers where they come out even: in a masked tail loads do not join the arithmetic.
     if (*channels % (2 * lanes_) == 0) lanes_ *= 2;
-    int64_t even = ceil_div(*channels, ceil_div(*channels, kMostChannels));
+    const int64_t most = sum() == nullptr ? kMostChannels : kMostSummed / lanes_ * lanes_;
+    int64_t even = ceil_div(*channels, ceil_div(*channels, most));
     channels_ = ceil_div(even, lanes_) * lanes_;
     int64_t row = channels_ * bytes;
     for (size_t i = 0; i < slides.size(); ++i)
@@ -218,34 +238,47 @@ class WindowMapper {
   // ------------------------------------------------------------------------------------
 
   void write() {
-    Stage sums = std::move(kernel_.stages[0]);
-    take_axes(sums);
     std::vector<Stage> stages;
+    Stage sums = std::move(kernel_.stages.back());
+    if (sum() != nullptr) sum_ = std::move(kernel_.stages[0]);
+    take_axes(sums);
     std::vector<Val>& inputs = sums.reductions[0].inputs;
-    Val image = image_in_scratch(inputs[windows_.image], sums, stages);
+    Val image = sum_ ? summed_in_scratch(inputs[windows_.image], sums, stages)
+                     : image_in_scratch(inputs[windows_.image], sums, stages);
     Val weight = weight_in_scratch(inputs[1 - windows_.image], sums, stages);
     inputs = {image, weight};
     sums.axes = others_;
     for (size_t i = 0; i + 1 < points_.size(); ++i) sums.axes.push_back(points_[i]);
     sums.axes.push_back(as_vector(channel_, lanes_));
-    sums.axes.push_back(points_.back());
-    sums.axes.back().kind = AxisKind::unroll;
-    int64_t registers = lanes_ * size_of(inputs[0]->dtype) / target_.vector_bytes;
-    sums.axes.back().lanes = static_cast<int>(registers > 1 ? kTilePoints : 2 * kTilePoints);
+    sums.axes.push_back(as_tile(points_.back()));
     stages.push_back(std::move(sums));
     kernel_.stages = std::move(stages);
     for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
+  }
+
+  /// Points whose sums are in registers together.
+  Axis as_tile(Axis axis) const {
+    const int64_t registers = lanes_ * size_of(input_type_) / target_.vector_bytes;
+    axis.kind = AxisKind::unroll;
+    axis.lanes = static_cast<int>(registers > 1 ? kTilePoints : 2 * kTilePoints);
+    return axis;
+  }
+
+  std::vector<Stage*> stages_of(Stage& sums) {
+    std::vector<Stage*> stages{&sums};
+    if (sum_) stages.push_back(&*sum_);
+    return stages;
   }
 
   void take_axes(Stage& sums) {
     for (size_t i = 0; i < windows_.slides.size(); ++i) {
       const Slide& slide = windows_.slides[i];
       int64_t block = i == row_number() ? rows_ : extent(slide.point);
-      points_.push_back(take_block(kernel_, slide.point, block, {&sums}));
+      points_.push_back(take_block(kernel_, slide.point, block, stages_of(sums)));
     }
     if (images_ > 1)
-      others_.push_back(take_block(kernel_, windows_.others.back(), images_, {&sums}));
-    channel_ = take_block(kernel_, windows_.channel, channels_, {&sums});
+      others_.push_back(take_block(kernel_, windows_.others.back(), images_, stages_of(sums)));
+    channel_ = take_block(kernel_, windows_.channel, channels_, stages_of(sums));
   }
 
   static Axis as_vector(Axis axis, int lanes) {
@@ -284,8 +317,47 @@ class WindowMapper {
     return pool_.load(number, value->dtype, copy.read * channels_ + channel_.index);
   }
 
-  /// What the windows of the task see, in the order images, rows, .., channels.
   Val image_in_scratch(Val value, const Stage& sums, std::vector<Stage>& stages) {
+    return copied(what_is_seen(sums), value, stages);
+  }
+
+  /// The same of what is made from a sum: tiles of neighbouring places keep its parts in registers.
+  Val summed_in_scratch(Val value, const Stage& sums, std::vector<Stage>& stages) {
+    Copy copy = what_is_seen(sums);
+    loop::Reduction sum = sum_->reductions[0];
+    sum.inputs[1] = panel_in_scratch(sum.inputs[1], sums, stages);
+    const int32_t number = scratch(value->dtype, copy.elements * channels_);
+    const Axis channel = fresh(channel_.extent);
+    copy.map.emplace_back(channel_.index, channel.index);
+    for (Val& factor : sum.inputs) factor = rewritten(factor, copy.map);
+    Stage& stage = copy.stage;
+    stage.axes.insert(stage.axes.end() - 1, as_vector(channel, lanes_));
+    stage.axes.back() = as_tile(stage.axes.back());
+    stage.reduce_axes = sum_->reduce_axes;
+    stage.reductions = {std::move(sum)};
+    stage.after = {
+        {number, copy.written * channels_ + channel.index, rewritten(value, copy.map), false}};
+    stages.push_back(std::move(stage));
+    return pool_.load(number, value->dtype, copy.read * channels_ + channel_.index);
+  }
+
+  /// The weights of the sum, of the task's channels.
+  Val panel_in_scratch(Val value, const Stage& sums, std::vector<Stage>& stages) {
+    Copy copy;
+    for (const Axis& tap : sums.reduce_axes)
+      if (tap.extent == Expr(1)) copy.map.emplace_back(tap.index, Expr(0));
+    for (const Axis& axis : sum_->reduce_axes) {
+      copy.stage.axes.push_back(fresh(axis.extent));
+      copy.map.emplace_back(axis.index, copy.stage.axes.back().index);
+      copy.written = copy.written * axis.extent + copy.stage.axes.back().index;
+      copy.read = copy.read * axis.extent + axis.index;
+      copy.elements = copy.elements * axis.extent;
+    }
+    return copied(std::move(copy), value, stages);
+  }
+
+  /// What the windows of the task see, in the order images, rows, .., channels.
+  Copy what_is_seen(const Stage& sums) {
     Copy copy;
     auto& [stage, map, written, read, elements] = copy;
     for (const Axis& tap : sums.reduce_axes)
@@ -309,7 +381,7 @@ class WindowMapper {
       elements = elements * most;
       stage.axes.push_back(at);
     }
-    return copied(std::move(copy), value, stages);
+    return copy;
   }
 
   /// The weights of the task's channels, tap by tap.
@@ -330,6 +402,8 @@ class WindowMapper {
   loop::ScalarPool& pool_;
   const Target& target_;
   Windows windows_;
+  std::optional<Stage> sum_;
+  DType input_type_{};
   int lanes_ = 0;
   int64_t channels_ = 0;  // of a task
   int64_t most_ = 0;      // rows of a block that fit into the cache
@@ -341,6 +415,13 @@ class WindowMapper {
 };
 
 }  // namespace
+
+bool sums_on_the_way(const Kernel& kernel) {
+  if (kernel.stages.size() != 2) return false;
+  const Stage& first = kernel.stages[0];
+  return first.axes.empty() && first.body.empty() && first.after.empty() &&
+         first.reductions.size() == 1 && first.reductions[0].combiner == loop::Combiner::dot;
+}
 
 bool map_window(Kernel& kernel, const Target& target) { return WindowMapper(kernel, target).run(); }
 

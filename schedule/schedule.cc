@@ -34,6 +34,7 @@ Scheduled schedule_one(const ir::Graph& graph, const Target& target) {
     groups.push_back(build_kernel(plan, lowering, draft, drafts));
   }
   chain_products(plan, drafts, groups);
+  sum_on_the_way(plan, lowering, drafts, groups);
   return emit_program(plan, lowering, std::move(groups), drafts);
 }
 

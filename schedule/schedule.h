@@ -40,7 +40,8 @@ sym::Expr batch_split(GraphLowering& lowering, const ir::Value* value, const ir:
 struct Group {
   std::vector<Item*> items;
   bool is_library = false;
-  bool is_chain = false;  // products in a row: chain.h
+  bool is_chain = false;    // products in a row: chain.h
+  int sums_on_the_way = 0;  // places where Draft::on_the_way is read; one is computed there
   loop::Kernel kernel;
   std::vector<const ir::Value*>
       buffer_values;               // what each kernel buffer holds; null for scratch and partials
@@ -55,8 +56,11 @@ void map_axes(loop::Kernel& kernel, const Target& target);
 /// the kernel is none. map_product.cc
 bool map_product(loop::Kernel& kernel, const Target& target);
 /// Of a sum over a window that slides over channels-last images, each channel by itself: what the
-/// windows see is computed once. False when the kernel is none. map_window.cc
+/// windows see is computed once. Where a stage of its own comes first, that is a sum which what
+/// they see is made from. False when the kernel is none. map_window.cc
 bool map_window(loop::Kernel& kernel, const Target& target);
+/// Whether the kernel begins with such a sum.
+bool sums_on_the_way(const loop::Kernel& kernel);
 /// The rows and columns of one task, which a stage that sums products runs over.
 struct ProductBlock {
   loop::Axis rows;

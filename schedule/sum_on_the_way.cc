@@ -1,0 +1,120 @@
+// Sums that are never stored. A convolution network widens its channels by a product of few terms,
+// lets a window of its own slide over each channel, and narrows them again: the wide image is many
+// times what it is made from, too large for the caches, and read once. Where the windows' kernel
+// can hold the sum's factors it computes what a block of rows sees when it gets there; rows at the
+// borders of blocks are computed twice. Few terms only: the library sums long ones faster.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/flags.h"
+#include "ir/text.h"
+#include "schedule/build_kernel.h"
+#include "schedule/schedule.h"
+
+namespace tandem::schedule {
+namespace {
+
+using ir::Value;
+using sym::Expr;
+
+constexpr int64_t kMostTerms = 32;
+
+class OnTheWay {
+ public:
+  OnTheWay(Plan& plan, GraphLowering& lowering, const Drafts& drafts, std::vector<Group>& groups)
+      : plan_(plan), lowering_(lowering), drafts_(drafts), groups_(groups) {}
+
+  void run() {
+    for (const Draft& draft : drafts_.drafts)
+      if (Group* group = group_of(draft)) try_sums(draft, *group);
+    std::erase_if(groups_, [](const Group& group) { return group.items.empty(); });
+  }
+
+ private:
+  /// The draft's kernel, where it is one of its own.
+  Group* group_of(const Draft& draft) {
+    for (Group& group : groups_)
+      if (!group.items.empty() && group.items[0] == draft.members[0].item && !group.is_chain &&
+          !group.is_library && group.kernel.stages.size() == 1)
+        return &group;
+    return nullptr;
+  }
+
+  void try_sums(const Draft& draft, Group& group) {
+    if (group.kernel.stages[0].reductions.size() != 1) return;
+    for (const Value* value : draft.reads) {
+      Group* sum = sum_of(value);
+      if (sum == nullptr || !is_read_here_only(value, draft) || may_be_overwritten(*sum)) continue;
+      Draft wider = draft;
+      wider.on_the_way = sum->items[0];
+      Group joined = build_kernel(plan_, lowering_, wider, drafts_);
+      loop::Kernel trial = joined.kernel;
+      if (joined.sums_on_the_way != 1 || !maps(trial)) continue;
+      plan_.notes.push_back({ir::to_string(*sum->items[0]->node), "summed where windows see it"});
+      joined.items.insert(joined.items.begin(), sum->items[0]);
+      *sum = {};
+      group = std::move(joined);
+      return;
+    }
+  }
+
+  bool maps(loop::Kernel& trial) const {
+    map_axes(trial, plan_.target);
+    return trial.stages.size() > 2;
+  }
+
+  /// The library call that writes a large value, sums of few products.
+  Group* sum_of(const Value* value) {
+    const Home home = plan_.homes.at(value);
+    if (home.item == nullptr || home.item->kind != Item::Kind::library ||
+        home.item->route != ops::RouteKind::convolution || value->type.dtype != DType::f32)
+      return nullptr;
+    const std::optional<int64_t> bytes = value->type.numel().constant();
+    const ops::Definition& def = lowering_.definition(value->node);
+    const std::optional<int64_t> terms = sym::product(def.reduce_sizes).constant();
+    const bool pays = bytes && *bytes * size_of(value->type.dtype) > plan_.target.l2_bytes &&
+                      terms && *terms <= kMostTerms;
+    if (!pays || def.combiner != loop::Combiner::dot) return nullptr;
+    for (Group& group : groups_)
+      if (group.is_library && group.items[0] == home.item) return &group;
+    return nullptr;
+  }
+
+  bool is_read_here_only(const Value* value, const Draft& reader) const {
+    const bool stays = std::all_of(value->uses.begin(), value->uses.end(), [](const ir::Use& use) {
+      return use.node != nullptr && !use.node->op->mutates();
+    });
+    return stays &&
+           std::none_of(drafts_.drafts.begin(), drafts_.drafts.end(), [&](const Draft& draft) {
+             return &draft != &reader && draft.reads.count(value) != 0;
+           });
+  }
+
+  /// Inputs are written over once all have read them: the sum would read later than was counted on.
+  bool may_be_overwritten(const Group& sum) const {
+    bool found = false;
+    ir::for_each_operand(sum.items[0]->node->args, [&](const Value* operand) {
+      const Value* root = view_root(lowering_, operand);
+      for (const auto& entry : drafts_.in_place) found |= entry.second == root;
+    });
+    return found;
+  }
+
+  Plan& plan_;
+  GraphLowering& lowering_;
+  const Drafts& drafts_;
+  std::vector<Group>& groups_;
+};
+
+}  // namespace
+
+void sum_on_the_way(Plan& plan, GraphLowering& lowering, const Drafts& drafts,
+                    std::vector<Group>& groups) {
+  std::vector<std::string> disabled = flag_disable();
+  bool is_asked_for =
+      std::find(disabled.begin(), disabled.end(), "sum_on_the_way") == disabled.end();
+  if (flag_fusion() && is_asked_for) OnTheWay(plan, lowering, drafts, groups).run();
+}
+
+}  // namespace tandem::schedule
