@@ -54,6 +54,22 @@ Sizes kernel_of(const Windows& windows) {
   for (const Window& window : windows) sizes.push_back(window.kernel);
   return sizes;
 }
+/// The windows without the places that stand beside the plane wherever the window does: global
+/// pools are written as kernels far larger than what they pool. Of symbolic planes, where windows
+/// are as they are asked for, only long ones.
+Windows touching(Windows windows) {
+  constexpr int64_t kLong = 64;
+  for (Window& window : windows) {
+    const bool is_known = window.in.constant() && window.out.constant();
+    if (!is_known && !sym::known_lt(kLong, window.kernel)) continue;
+    const Expr before = window.padding - (window.out - 1) * window.stride;  // of the last window
+    const Expr first = sym::max(sym::ceil_div(before, window.dilation), 0);
+    const Expr end = sym::floor_div(window.in - 1 + window.padding, window.dilation) + 1;
+    window.kernel = sym::min(window.kernel, end) - first;
+    window.first = first * window.dilation;
+  }
+  return windows;
+}
 /// Sizes of the planes that the windows slide over.
 Sizes plane_of(const Windows& windows) {
   Sizes sizes;
@@ -66,9 +82,10 @@ Sizes plane_of(const Windows& windows) {
 
 Definition max_lower(Lowering& lowering, const Call& c) {
   Windows windows = windows_of(c, c.type("self").sizes);
-  Definition definition = reduction(loop::Combiner::argmax, kernel_of(windows));
-  definition.input = [&lowering, c, windows](const Index& out, const Index& r) {
-    Read read = read_windows(lowering.scalars(), windows, spatial(c, out), r);
+  Windows touched = touching(windows);
+  Definition definition = reduction(loop::Combiner::argmax, kernel_of(touched));
+  definition.input = [&lowering, c, windows, touched](const Index& out, const Index& r) {
+    Read read = read_windows(lowering.scalars(), touched, spatial(c, out), r);
     loop::Val x = lowering.load(c.value("self"), moved(out, read.at), read.inside);
     return candidate(lowering.scalars(), x, position_in(plane_of(windows), read.at), read.inside);
   };
@@ -80,10 +97,11 @@ Definition max_lower(Lowering& lowering, const Call& c) {
 
 Definition max_backward_lower(Lowering& lowering, const Call& c) {
   Windows windows = windows_of(c, c.type("self").sizes);
-  Definition definition = reduction(loop::Combiner::sum, covering_counts(windows));
-  definition.input = [&lowering, c, windows](const Index& out, const Index& r) {
+  Windows touched = touching(windows);
+  Definition definition = reduction(loop::Combiner::sum, covering_counts(touched));
+  definition.input = [&lowering, c, windows, touched](const Index& out, const Index& r) {
     loop::ScalarPool& pool = lowering.scalars();
-    Read read = windows_covering(pool, windows, spatial(c, out), r);
+    Read read = windows_covering(pool, touched, spatial(c, out), r);
     Index at = moved(out, read.at);
     loop::Val won = lowering.load(c.value("indices"), at, read.inside);
     Expr here = position_in(plane_of(windows), spatial(c, out));
@@ -148,10 +166,13 @@ Tensors max_parts(Builder& b, const Call& c) {
     .samples = forwards                                                                        \
   }
 
-const Samples kMaxSamples = {"$[2, 3, 8, 9], [2, 2]", "$[2, 3, 8, 9], [3, 3], [2, 2], [1, 1]",
+const Samples kMaxSamples = {"$[2, 3, 8, 9], [2, 2]",
+                             "$[2, 3, 8, 9], [3, 3], [2, 2], [1, 1]",
                              "$[3, 9, 7], [2, 3], [1, 2], [1, 1], [2, 1]",
                              "$[1, 2, 7, 7], [3, 3], [2, 2], [0, 0], [1, 1], true",
-                             "$[2, 3, 8, 9]:special, [3, 3], [2, 2], [1, 1]"};
+                             "$[2, 3, 8, 9]:special, [3, 3], [2, 2], [1, 1]",
+                             "$[1, 2, 7, 7], [900, 40], [900, 3], [1, 20], [1, 1], true",
+                             "$[1, 2, 6, 6], [30, 9], [7, 2], [15, 4], [3, 2], true"};
 // One window over everything: there every index is one that the forward op could have given.
 const Samples kMaxBackwardSamples = {
     "$[2, 3, 1, 1], $[2, 3, 2, 2], [2, 2], [2, 2], [0, 0], [1, 1], false, i64[2, 3, 1, "
@@ -200,9 +221,10 @@ Types avg_types(const Call& c) {
 }
 Definition avg_lower(Lowering& lowering, const Call& c) {
   Windows windows = windows_of(c, c.type("self").sizes);
-  Definition definition = reduction(loop::Combiner::sum, kernel_of(windows));
-  definition.input = [&lowering, c, windows](const Index& out, const Index& r) {
-    Read read = read_windows(lowering.scalars(), windows, spatial(c, out), r);
+  Windows touched = touching(windows);
+  Definition definition = reduction(loop::Combiner::sum, kernel_of(touched));
+  definition.input = [&lowering, c, touched](const Index& out, const Index& r) {
+    Read read = read_windows(lowering.scalars(), touched, spatial(c, out), r);
     return std::vector<loop::Val>{lowering.load(c.value("self"), moved(out, read.at), read.inside)};
   };
   definition.finish = [&lowering, c, windows](std::span<const loop::Val> sums, const Index& out) {
@@ -213,10 +235,11 @@ Definition avg_lower(Lowering& lowering, const Call& c) {
 }
 Definition avg_backward_lower(Lowering& lowering, const Call& c) {
   Windows windows = windows_of(c, c.type("self").sizes);
-  Definition definition = reduction(loop::Combiner::sum, covering_counts(windows));
-  definition.input = [&lowering, c, windows](const Index& out, const Index& r) {
+  Windows touched = touching(windows);
+  Definition definition = reduction(loop::Combiner::sum, covering_counts(touched));
+  definition.input = [&lowering, c, windows, touched](const Index& out, const Index& r) {
     loop::ScalarPool& pool = lowering.scalars();
-    Read read = windows_covering(pool, windows, spatial(c, out), r);
+    Read read = windows_covering(pool, touched, spatial(c, out), r);
     Element grad{pool, lowering.load(c.value("grad_output"), moved(out, read.at), read.inside)};
     loop::Val part = averaged(c, windows, grad, read.at).value();
     return std::vector<loop::Val>{pool.select(read.inside, part, pool.constant(part->dtype, 0))};
@@ -263,7 +286,9 @@ const Samples kAvgSamples = {"$[2, 3, 8, 9], [2, 2]",
                              "$[3, 9, 7], [2, 3], [1, 2], [1, 1], false, false",
                              "$[1, 2, 7, 7], [3, 3], [2, 2], [1, 1], true",
                              "$[1, 2, 8, 8], [3, 3], [2, 2], [1, 1], true, false",
-                             "$[1, 2, 7, 7], [2, 2], [2, 2], [0, 0], false, true, 3"};
+                             "$[1, 2, 7, 7], [2, 2], [2, 2], [0, 0], false, true, 3",
+                             "$[2, 3, 7, 5], [900, 7], [900, 3], [0, 3], true, false",
+                             "$[2, 3, 4, 6], [50, 40], [1, 2], [25, 20]"};
 const Samples kAvgBackwardSamples = {
     "$[2, 3, 4, 4], $[2, 3, 8, 8], [2, 2], [2, 2], [0, 0], false, true, none",
     "$[2, 3, 4, 5], $[2, 3, 8, 9], [3, 3], [2, 2], [1, 1], false, false, none"};

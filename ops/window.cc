@@ -58,7 +58,7 @@ namespace {
 
 /// Adds the result position that reads `at` by kernel position `k`.
 void add_reader(loop::ScalarPool& pool, const Window& window, Expr at, Expr k, Read& read) {
-  Expr offset = at + window.padding - k * window.dilation;
+  Expr offset = at + window.padding - window.first - k * window.dilation;
   read.at.push_back(sym::floor_div(offset, window.stride));
   read.inside = all_of(pool, read.inside, in_range(pool, read.at.back(), window.out));
   if (window.stride == 1) return;
@@ -71,7 +71,7 @@ bool reads_densely(const Window& window) { return window.dilation == 1; }
 
 /// Adds the m-th result position from the last that starts at or before `at`.
 void add_neighbour(loop::ScalarPool& pool, const Window& window, Expr at, Expr m, Read& read) {
-  Expr offset = at + window.padding;
+  Expr offset = at + window.padding - window.first;
   Expr position = sym::floor_div(offset, window.stride) - m;
   read.at.push_back(position);
   read.inside = all_of(pool, read.inside, in_range(pool, position, window.out));

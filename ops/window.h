@@ -5,14 +5,15 @@
 
 namespace tandem::ops {
 
-/// One spatial dimension: result position o reads o * stride - padding + k * dilation for k in [0,
-/// kernel).
+/// One spatial dimension: result position o reads o * stride - padding + first + k * dilation for k
+/// in [0, kernel).
 struct Window {
   sym::Expr kernel = 1;
   int64_t stride = 1, padding = 0, dilation = 1;
   sym::Expr in = 1, out = 1;
+  sym::Expr first = 0;  // of the window, how far behind its start: what is before touches nothing
 
-  sym::Expr start(sym::Expr o) const { return o * stride - padding; }
+  sym::Expr start(sym::Expr o) const { return o * stride - padding + first; }
   sym::Expr read(sym::Expr o, sym::Expr k) const { return start(o) + k * dilation; }
 };
 using Windows = std::vector<Window>;
