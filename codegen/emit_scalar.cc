@@ -30,6 +30,14 @@ std::optional<MathFunction> math_function(Opcode opcode) {
   }
 }
 
+bool is_a_number(Value* value) {
+  auto* constant = llvm::dyn_cast<llvm::Constant>(value);
+  if (constant != nullptr && constant->getType()->isVectorTy())
+    constant = constant->getSplatValue();
+  auto* number = llvm::dyn_cast_or_null<llvm::ConstantFP>(constant);
+  return number != nullptr && !number->isNaN();
+}
+
 }  // namespace
 
 llvm::Type* Emitter::type_of(DType dtype) {
@@ -199,16 +207,6 @@ Value* Emitter::compare(Val val, Value* a, Value* b) {
   if (is_float(dtype)) return ir_.CreateFCmp(kFloat[number], a, b);
   return ir_.CreateICmp((is_signed(dtype) ? kSigned : kUnsigned)[number], a, b);
 }
-
-namespace {
-bool is_a_number(Value* value) {
-  auto* constant = llvm::dyn_cast<llvm::Constant>(value);
-  if (constant != nullptr && constant->getType()->isVectorTy())
-    constant = constant->getSplatValue();
-  auto* number = llvm::dyn_cast_or_null<llvm::ConstantFP>(constant);
-  return number != nullptr && !number->isNaN();
-}
-}  // namespace
 
 /// NaN wins, and of equal operands the first: b > a ? b : a is a where either is NaN, one
 /// instruction of the processor, and what is left to look at is a NaN of b.

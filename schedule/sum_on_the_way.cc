@@ -3,9 +3,8 @@
 // times what it is made from, too large for the caches, and read once. Where the windows' kernel
 // can hold the sum's factors it computes what a block of rows sees when it gets there; rows at the
 // borders of blocks are computed twice. Few terms only: the library sums long ones faster.
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <map>
 
 #include "base/flags.h"
 #include "ir/text.h"
@@ -23,28 +22,28 @@ constexpr int64_t kMostTerms = 32;
 class OnTheWay {
  public:
   OnTheWay(Plan& plan, GraphLowering& lowering, const Drafts& drafts, std::vector<Group>& groups)
-      : plan_(plan), lowering_(lowering), drafts_(drafts), groups_(groups) {}
+      : plan_(plan), lowering_(lowering), drafts_(drafts), groups_(groups) {
+    for (const Draft& draft : drafts_.drafts) draft_of_[draft.members[0].item] = &draft;
+    for (Group& group : groups_)
+      if (group.is_library) library_[group.items[0]] = &group;
+  }
 
   void run() {
-    for (const Draft& draft : drafts_.drafts)
-      if (Group* group = group_of(draft)) try_sums(draft, *group);
+    for (Group& group : groups_)
+      if (is_one_sum(group)) try_sums(*draft_of_.at(group.items[0]), group);
     std::erase_if(groups_, [](const Group& group) { return group.items.empty(); });
   }
 
  private:
-  /// The draft's kernel, where it is one of its own.
-  Group* group_of(const Draft& draft) {
-    for (Group& group : groups_)
-      if (!group.items.empty() && group.items[0] == draft.members[0].item && !group.is_chain &&
-          !group.is_library && group.kernel.stages.size() == 1)
-        return &group;
-    return nullptr;
+  static bool is_one_sum(const Group& group) {
+    return !group.items.empty() && !group.is_chain && !group.is_library &&
+           group.kernel.stages.size() == 1 && group.kernel.stages[0].reductions.size() == 1 &&
+           group.kernel.stages[0].reductions[0].combiner == loop::Combiner::dot;
   }
 
   void try_sums(const Draft& draft, Group& group) {
-    if (group.kernel.stages[0].reductions.size() != 1) return;
-    for (const Value* value : draft.reads) {
-      Group* sum = sum_of(value);
+    for (const Value* value : group.buffer_values) {
+      Group* sum = value == nullptr ? nullptr : sum_of(value);
       if (sum == nullptr || !is_read_here_only(value, draft) || may_be_overwritten(*sum)) continue;
       Draft wider = draft;
       wider.on_the_way = sum->items[0];
@@ -76,9 +75,9 @@ class OnTheWay {
     const bool pays = bytes && *bytes * size_of(value->type.dtype) > plan_.target.l2_bytes &&
                       terms && *terms <= kMostTerms;
     if (!pays || def.combiner != loop::Combiner::dot) return nullptr;
-    for (Group& group : groups_)
-      if (group.is_library && group.items[0] == home.item) return &group;
-    return nullptr;
+    std::map<const Item*, Group*>::const_iterator found = library_.find(home.item);
+    const bool is_there = found != library_.end() && found->second->is_library;
+    return is_there ? found->second : nullptr;
   }
 
   bool is_read_here_only(const Value* value, const Draft& reader) const {
@@ -105,6 +104,8 @@ class OnTheWay {
   GraphLowering& lowering_;
   const Drafts& drafts_;
   std::vector<Group>& groups_;
+  std::map<const Item*, const Draft*> draft_of_;  // by first member
+  std::map<const Item*, Group*> library_;         // empty groups once they are summed elsewhere
 };
 
 }  // namespace
