@@ -16,10 +16,10 @@ loop::Val at_op_boundary(loop::ScalarPool& pool, Val value, DType dtype) {
   return pool.cast(pool.cast(value, dtype), compute_type(dtype));
 }
 
-Val ProbeSink::element(const ir::Value* value, const ops::Index& index, Val) {
+Val ProbeSink::element(const ir::Value* value, const ops::Index& index, Val mask) {
   reads.emplace_back(value, index);
   return pool_.load(static_cast<int32_t>(value->id), value->type.dtype,
-                    linear_index(index, value->type.sizes));
+                    linear_index(index, value->type.sizes), mask);
 }
 
 Val ProbeSink::scalar_input(const ir::Value* value) {

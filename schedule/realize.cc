@@ -31,12 +31,15 @@ struct Reach {
   bool multiplied = false;  // a product does: each task computes what it reads
   bool broadcast = false;   // read at more places than it has elements
   int depth = 0;            // longest chain of inlined nodes below it
+  int joins = 0;            // most of them that join values
 };
 
 constexpr int kMaxInlineDepth = 48;
 /// Every element of a joined value asks each part whether it lies there: no reader should do so
 /// again.
 constexpr int kMostOperands = 8;
+/// The same where what is joined was joined before: each level doubles what is asked and computed.
+constexpr int kMostJoins = 2;
 
 /// What computing one element of the op itself takes, operands aside.
 struct Weight {
@@ -44,6 +47,7 @@ struct Weight {
   bool transcendental = false;
   bool divides = false;   // or takes a root: as dear where it is not the lanes' axis that it skips
   int full_operands = 0;  // operands with as many elements as the result
+  bool joins = false;     // each element is of one of several operands: cat, stack
 };
 
 class Realizer {
@@ -226,6 +230,7 @@ class Realizer {
                       (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
                       ops::def_of(node).schema.find("aten::expand") == 0;
       to.depth = std::max(to.depth, from.depth + 1);
+      to.joins = std::max(to.joins, from.joins);
     });
   }
 
@@ -234,7 +239,9 @@ class Realizer {
     std::string reason = why_realize(node, result);
     if (reason.empty()) {
       // A copy: the table grows, and moves, as operands are entered.
-      propagate(node, Reach(reach(result)));
+      Reach through = reach(result);
+      through.joins += weigh(node).joins;
+      propagate(node, through);
       return;
     }
     Item& item = new_item(Item::Kind::map, node, std::move(reason));
@@ -253,6 +260,7 @@ class Realizer {
       return "";
     Weight weight = weigh(node);
     if (weight.operands > kMostOperands) return "it joins many values";
+    if (weight.joins && to.joins >= kMostJoins) return "what it is joined into is joined again";
     bool dear = weight.transcendental || (weight.divides && result->type.numel() != Expr(1));
     if (to.broadcast && dear) return "it is read at many places";
     bool costly = weight.transcendental || weight.full_operands > 1;
@@ -308,6 +316,8 @@ class Realizer {
     });
     ProbeSink sink(plan_.graph->pool());
     for (loop::Val part : own_scalars(node, sink)) {
+      weight.joins |= part->opcode == loop::Opcode::load && part->masked && weight.operands > 1 &&
+                      weight.full_operands == 0;
       bool divides = part->opcode == loop::Opcode::sqrt || part->opcode == loop::Opcode::div;
       weight.transcendental |= loop::is_transcendental(part->opcode);
       weight.divides |= divides && is_float(part->dtype);
