@@ -31,15 +31,17 @@ struct Reach {
   bool multiplied = false;  // a product does: each task computes what it reads
   bool broadcast = false;   // read at more places than it has elements
   int depth = 0;            // longest chain of inlined nodes below it
-  int joins = 0;            // most of them that join values
+  /// Where it is read, by the moving ops (slices, joins) that lead there: of one place it is one
+  /// scalar of the item, of several each has its own. Counted up to kMostPlaces.
+  std::set<uint64_t> places;
 };
 
 constexpr int kMaxInlineDepth = 48;
 /// Every element of a joined value asks each part whether it lies there: no reader should do so
 /// again.
 constexpr int kMostOperands = 8;
-/// The same where what is joined was joined before: each level doubles what is asked and computed.
-constexpr int kMostJoins = 2;
+/// A value made of one that is read at two places, and so on, doubles what is computed each time.
+constexpr size_t kMostPlaces = 2;
 
 /// What computing one element of the op itself takes, operands aside.
 struct Weight {
@@ -47,7 +49,6 @@ struct Weight {
   bool transcendental = false;
   bool divides = false;   // or takes a root: as dear where it is not the lanes' axis that it skips
   int full_operands = 0;  // operands with as many elements as the result
-  bool joins = false;     // each element is of one of several operands: cat, stack
 };
 
 class Realizer {
@@ -212,7 +213,8 @@ class Realizer {
     item.definition = def;
     for (const Value* result : node.results) add_slot(item, result);
     bool repeats = def.kind == Kind::reduce && def.full_sizes.empty();
-    propagate(node, {{item.id}, repeats, repeats && def.combiner == loop::Combiner::dot, false, 0});
+    propagate(node,
+              {{item.id}, repeats, repeats && def.combiner == loop::Combiner::dot, false, 0, {}});
   }
 
   Reach& reach(const Value* value) { return reach_[value]; }
@@ -230,8 +232,19 @@ class Realizer {
                       (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
                       ops::def_of(node).schema.find("aten::expand") == 0;
       to.depth = std::max(to.depth, from.depth + 1);
-      to.joins = std::max(to.joins, from.joins);
+      add_places(node, from, to);
     });
+  }
+
+  /// A number for the way: equal ways have equal ones, and of others few.
+  static void add_places(const Node& node, const Reach& from, Reach& to) {
+    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // spreads the bits of what it multiplies
+    const bool moves = !from.places.empty() && !ops::def_of(node).pointwise;
+    if (from.places.empty()) to.places.insert(0);  // the item itself reads it
+    for (uint64_t place : from.places) {
+      if (to.places.size() > kMostPlaces) return;
+      to.places.insert(moves ? place * kOdd + node.id + 1 : place);
+    }
   }
 
   void visit_map(const Node& node, const Value* result) {
@@ -239,16 +252,14 @@ class Realizer {
     std::string reason = why_realize(node, result);
     if (reason.empty()) {
       // A copy: the table grows, and moves, as operands are entered.
-      Reach through = reach(result);
-      through.joins += weigh(node).joins;
-      propagate(node, through);
+      propagate(node, Reach(reach(result)));
       return;
     }
     Item& item = new_item(Item::Kind::map, node, std::move(reason));
     item.result = result->index;
     item.definition = lowering_.definition(&node);
     add_slot(item, result);
-    propagate(node, {{item.id}, false, false, false, 0});
+    propagate(node, {{item.id}, false, false, false, 0, {}});
   }
 
   std::string why_realize(const Node& node, const Value* result) {
@@ -260,7 +271,8 @@ class Realizer {
       return "";
     Weight weight = weigh(node);
     if (weight.operands > kMostOperands) return "it joins many values";
-    if (weight.joins && to.joins >= kMostJoins) return "what it is joined into is joined again";
+    if (weight.operands > 0 && to.places.size() > kMostPlaces)
+      return "it would be computed for many places";
     bool dear = weight.transcendental || (weight.divides && result->type.numel() != Expr(1));
     if (to.broadcast && dear) return "it is read at many places";
     bool costly = weight.transcendental || weight.full_operands > 1;
@@ -316,8 +328,6 @@ class Realizer {
     });
     ProbeSink sink(plan_.graph->pool());
     for (loop::Val part : own_scalars(node, sink)) {
-      weight.joins |= part->opcode == loop::Opcode::load && part->masked && weight.operands > 1 &&
-                      weight.full_operands == 0;
       bool divides = part->opcode == loop::Opcode::sqrt || part->opcode == loop::Opcode::div;
       weight.transcendental |= loop::is_transcendental(part->opcode);
       weight.divides |= divides && is_float(part->dtype);
