@@ -41,6 +41,8 @@ class Emitter {
   void emit_vector_axis(const loop::Axis& axis, const std::function<void()>& body);
   void emit_unrolled_axis(const loop::Axis& axis, const loop::Stage& stage,
                           const std::function<void()>& body);
+  llvm::MDNode* never_unrolled();
+  bool keeps_loops_ = false;  // the loops are few steps of a register tile
   void emit_loop(llvm::Value* begin, llvm::Value* end, llvm::Value* step,
                  const std::function<void(llvm::Value*)>& body);
   void emit_stores(const std::vector<loop::Store>& stores);
@@ -88,8 +90,6 @@ class Emitter {
   // --- register tiles (emit_rows.cc) ---
   void emit_row_tiles(const loop::Stage& stage);
   void emit_rows(const loop::Stage& stage, llvm::Value* first, int count);
-  llvm::MDNode* never_unrolled();
-  bool keeps_loops_ = false;  // the loops are few steps of a register tile
   void emit_prefetches(const loop::Stage& stage, llvm::Value* first);
 
   // --- square and interleaved tiles (emit_tile.cc) ---

@@ -366,7 +366,8 @@ void map_axes(Kernel& kernel, const Target& target) {
   order_axes(kernel);
   merge_axes(kernel);
   if (accumulates(kernel)) return map_scatter(kernel, target);
-  if (map_window(kernel, target) || map_product(kernel, target)) return;
+  if (map_window(kernel, target) || sums_on_the_way(kernel)) return;
+  if (map_product(kernel, target)) return;
   if (!has_reduction(kernel) && kernel.stages.size() == 1 && kernel.stages[0].axes.empty())
     return map_points(kernel, target);
   bool one_reduction = kernel.stages.size() == 1 && !kernel.stages[0].reductions.empty() &&

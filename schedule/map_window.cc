@@ -239,8 +239,8 @@ class WindowMapper {
 
   void write() {
     std::vector<Stage> stages;
+    if (sum() != nullptr) sum_ = kernel_.stages[0];
     Stage sums = std::move(kernel_.stages.back());
-    if (sum() != nullptr) sum_ = std::move(kernel_.stages[0]);
     take_axes(sums);
     std::vector<Val>& inputs = sums.reductions[0].inputs;
     Val image = sum_ ? summed_in_scratch(inputs[windows_.image], sums, stages)
@@ -416,11 +416,14 @@ class WindowMapper {
 
 }  // namespace
 
+// No other stage can be addressed along the axes of a later one.
 bool sums_on_the_way(const Kernel& kernel) {
-  if (kernel.stages.size() != 2) return false;
-  const Stage& first = kernel.stages[0];
-  return first.axes.empty() && first.body.empty() && first.after.empty() &&
-         first.reductions.size() == 1 && first.reductions[0].combiner == loop::Combiner::dot;
+  if (kernel.stages.size() != 2 || kernel.stages[0].reductions.size() != 1) return false;
+  const std::vector<Val>& factors = kernel.stages[0].reductions[0].inputs;
+  const std::vector<Axis>& taps = kernel.stages[1].reduce_axes;
+  return std::ranges::any_of(taps, [&](const Axis& tap) {
+    return std::ranges::any_of(factors, [&](Val value) { return walks(value, tap.index); });
+  });
 }
 
 bool map_window(Kernel& kernel, const Target& target) { return WindowMapper(kernel, target).run(); }

@@ -59,7 +59,7 @@ bool map_product(loop::Kernel& kernel, const Target& target);
 /// windows see is computed once. Where a stage of its own comes first, that is a sum which what
 /// they see is made from. False when the kernel is none. map_window.cc
 bool map_window(loop::Kernel& kernel, const Target& target);
-/// Whether the kernel begins with such a sum.
+/// Whether the kernel begins with such a sum: one that no other mapping knows.
 bool sums_on_the_way(const loop::Kernel& kernel);
 /// The rows and columns of one task, which a stage that sums products runs over.
 struct ProductBlock {

@@ -40,3 +40,14 @@ def compile_with(function, **options):
         fullgraph=fullgraph,
         options={**ERROR, **options},
     )
+
+
+def reported(function):
+    """`function` through torch.compile; what was made of it is in `reported_kernels`."""
+    torch._dynamo.reset()
+    return torch.compile(function, backend=tandem.backend, options=ERROR | {"report": True})
+
+
+def reported_kernels():
+    """Steps, notes and kernels of the last graph."""
+    return tandem.report()["graphs"][-1]["kernels"]

@@ -4,6 +4,7 @@
 import pytest
 import tandem
 import torch
+from compiled import reported, reported_kernels
 
 F = torch.nn.functional
 CONVOLUTIONS = [F.conv1d, F.conv2d, F.conv3d]
@@ -65,23 +66,13 @@ WAYS = {
 }
 
 
-def compiled(function):
-    torch._dynamo.reset()
-    options = {"on_unsupported": "error", "report": True}
-    return torch.compile(function, backend=tandem.backend, options=options)
-
-
-def kernels():
-    return tandem.report()["graphs"][-1]["kernels"]
-
-
 @pytest.mark.parametrize("name", WAYS)
 def test_equals_eager(name):
     way = WAYS[name]
     given = way.arguments()
     results = []
     with torch.no_grad():
-        run = compiled(way.function)
+        run = reported(way.function)
         for threads in (1, 2, 5):
             tandem.set_threads(threads)
             try:
@@ -90,7 +81,7 @@ def test_equals_eager(name):
                 tandem.set_threads(2)
         expected = way.function(*(x.double() for x in given))
         eager_error = (way.function(*given) - expected).abs().max()
-    assert NOTE in kernels()
+    assert NOTE in reported_kernels()
     assert (results[0] - expected).abs().max() <= 4 * eager_error + 1e-6 * expected.abs().max()
     assert all(torch.equal(result, results[0]) for result in results)
 
@@ -104,8 +95,8 @@ def test_values_that_are_not_finite():
     given[1][9, 2] = float("inf")
     given[3][11, 0, 1, 1] = float("nan")
     with torch.no_grad():
-        found, expected = compiled(way.function)(*given), way.function(*given)
-    assert NOTE in kernels()
+        found, expected = reported(way.function)(*given), way.function(*given)
+    assert NOTE in reported_kernels()
     assert torch.equal(found.isnan(), expected.isnan())
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, equal_nan=True)
 
@@ -153,16 +144,16 @@ def test_where_it_stays_in_memory(way, make, is_summed):
     function = make(way)
     given, expected_given = way.arguments(), way.arguments()
     with torch.no_grad():
-        found, expected = compiled(function)(*given), function(*expected_given)
+        found, expected = reported(function)(*given), function(*expected_given)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(given[0], expected_given[0])
     if is_summed is not None:
-        assert (NOTE in kernels()) == is_summed
+        assert (NOTE in reported_kernels()) == is_summed
 
 
 def test_it_can_be_switched_off(monkeypatch):
     way = Way((70, 71))
     monkeypatch.setenv("TANDEM_DISABLE", "sum_on_the_way")
     with torch.no_grad():
-        compiled(way.function)(*way.arguments())
-    assert NOTE not in kernels()
+        reported(way.function)(*way.arguments())
+    assert NOTE not in reported_kernels()
