@@ -4,7 +4,7 @@ export TANDEM_VENV ?= $(CURDIR)/.venv
 CMAKE_BUILD := cmake --build -j $(JOBS) --preset
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test check bench opdb models format lint clean help deps dev
+.PHONY: build wheel demo test check fuzz bench opdb models format lint clean help deps dev
 
 help:    ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+: +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -15,6 +15,10 @@ deps:    ## packages of the distribution that the build needs
 build: deps ## the tandem command, build/bin/tandem (optimised)
 	@cmake --preset release --log-level=WARNING
 	@$(CMAKE_BUILD) release
+
+wheel: deps ## build/dist/tandem-*.whl for the Python of .venv, and what it links (seconds after make build)
+	@scripts/install-deps.sh --python
+	@scripts/wheel.sh
 
 demo: deps ## a network trained and run by the compiler, no Python needed
 	@scripts/demo.sh
@@ -29,14 +33,19 @@ dev: deps ## the build with assertions and sanitizers, build/dev
 	@cmake --preset dev --log-level=WARNING
 	@$(CMAKE_BUILD) dev
 
+fuzz: deps ## damaged inputs and random graphs under sanitizers, FUZZ_SECONDS=600 of them (docs/reliability.md)
+	@cmake --preset dev --log-level=WARNING
+	@$(CMAKE_BUILD) dev --target fuzz
+	@scripts/fuzz.sh
+
 bench: build ## beside PyTorch and XLA: build/bench.json, docs/performance.md (40 minutes)
 	@scripts/bench.sh
 
 opdb: build ## every operator of PyTorch's op_db against eager: build/opdb.json, docs/opdb.md (3 to 10 minutes)
 	@scripts/opdb.sh
 
-models: build ## real models through torch.compile against eager: build/models.json, docs/models.md (15 minutes; INDUCTOR=1: and beside Inductor)
-	@scripts/models.sh $(if $(INDUCTOR),--inductor)
+models: build ## real models through torch.compile against eager: build/models.json, docs/models.md (15 minutes; INDUCTOR=1: and beside Inductor; FULL=1: full size instead)
+	@scripts/models.sh $(if $(INDUCTOR),--inductor) $(if $(FULL),--full)
 
 format: ## rewrites the C++ sources in place
 	@scripts/format.sh

@@ -99,6 +99,12 @@ class ArchiveReader {
   void get(T& value) {
     if (!raw(&value, sizeof(value))) value = T{};
   }
+  void get(bool& value) {  // a byte that is neither may be no bool
+    uint8_t byte = 0;
+    get(byte);
+    good_ = good_ && byte <= 1;
+    value = good_ && byte != 0;
+  }
   void get(std::string& text) {
     text.resize(count());
     raw(text.data(), text.size());
@@ -128,8 +134,12 @@ class ArchiveReader {
   void get(std::shared_ptr<T>& pointer) {
     bool exists = false;
     get(exists);
+    good_ = good_ && (!exists || depth_ < kMostDepth);
     pointer = good_ && exists ? std::make_shared<T>() : nullptr;
-    if (pointer != nullptr) get(*pointer);
+    if (pointer == nullptr) return;
+    ++depth_;
+    get(*pointer);
+    --depth_;
   }
   template <class T>
     requires std::is_class_v<T>
@@ -137,8 +147,11 @@ class ArchiveReader {
     fields(*this, value);
   }
 
+  static constexpr int kMostDepth = 16;  // of pointers in pointers: no bytes overrun the stack
+
   std::string_view bytes_;
   bool good_ = true;
+  int depth_ = 0;
 };
 
 }  // namespace tandem

@@ -1,18 +1,15 @@
-// A failed check is a bug: say where, what, and how to see it again, then stop before a wrong
-// number escapes.
+// A failed check is a bug: say where and what, and leave before a wrong number escapes. Inside a
+// destructor or another noexcept function that ends the process.
 #include "base/check.h"
-
-#include <cstdio>
-#include <cstdlib>
 
 namespace tandem {
 namespace {
-CheckContext g_context = nullptr;
+thread_local CheckContext t_context = nullptr;
 }
 
 CheckContext set_check_context(CheckContext provider) {
-  CheckContext old = g_context;
-  g_context = provider;
+  CheckContext old = t_context;
+  t_context = provider;
   return old;
 }
 
@@ -22,11 +19,8 @@ CheckFailure::CheckFailure(const char* condition, const char* file, int line) {
   message_ << file << ":" << line << ": check failed: " << condition << " ";
 }
 
-CheckFailure::~CheckFailure() {
-  std::string text = message_.str();
-  if (g_context != nullptr) text += "\n" + g_context();
-  std::fprintf(stderr, "%s\n", text.c_str());
-  std::abort();
+CheckFailure::~CheckFailure() noexcept(false) {
+  throw InternalError(message_.str(), t_context == nullptr ? "" : t_context());
 }
 
 }  // namespace internal

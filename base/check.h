@@ -1,26 +1,39 @@
-// TD_CHECK: a condition whose failure is a bug of ours. It prints and aborts; user input never
-// reaches it.
+// TD_CHECK: a condition whose failure is a bug of ours; user input never reaches it. It throws: a
+// library must not take its host process, and the work in it, down.
 #pragma once
 
 #include <sstream>
+#include <stdexcept>
 #include <string>
 
 namespace tandem {
 
-/// Text that a failing check prints after its own line: the pass runner sets it to the IR around
-/// the current node and a command that reproduces the failure. Returns the previous provider.
+/// A failed check. What was being made is lost, nothing else: who catches it may go on.
+class InternalError : public std::logic_error {
+ public:
+  explicit InternalError(const std::string& text, std::string context = "")
+      : std::logic_error(text), context_(std::move(context)) {}
+  /// The IR around the place and a command that repeats it; may be empty.
+  const std::string& context() const { return context_; }
+
+ private:
+  std::string context_;
+};
+
+/// Context of the checks that fail on this thread: the pass runner sets it to the IR and a command
+/// that reproduces the failure. Returns the previous provider.
 using CheckContext = std::string (*)();
 CheckContext set_check_context(CheckContext provider);
 
 namespace internal {
 
-/// Collects the streamed message; its destructor prints condition, place and context, then aborts.
+/// Collects the streamed message; its destructor throws it with condition, place and context.
 class CheckFailure {
  public:
   CheckFailure(const char* condition, const char* file, int line);
   CheckFailure(const CheckFailure&) = delete;
   CheckFailure& operator=(const CheckFailure&) = delete;
-  [[noreturn]] ~CheckFailure();
+  [[noreturn]] ~CheckFailure() noexcept(false);
   std::ostream& stream() { return message_; }
 
  private:

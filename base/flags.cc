@@ -41,7 +41,10 @@ constexpr std::array<FlagInfo, kFlagCount> kFlags = {{
     {"TANDEM_THREADS", "<N>, 1 to 1024",
      "threads that run a program (default: as many as OpenMP gives)", false},
     {"TANDEM_ISA", "avx2 | avx512",
-     "the instruction set to generate code for (default: this machine's)", true},
+     "the instruction set of generated code, and of the library if set before its first call "
+     "(default: "
+     "this machine's)",
+     true},
     {"TANDEM_BLESS", "0 | 1", "golden tests rewrite their expectation", false},
     {"TANDEM_FUSION", "0 | 1", "0: one kernel per op, to tell a fusion bug from others", true},
     {"TANDEM_LIBRARY", "0 | 1", "0: no library calls, every op from its definition", true},

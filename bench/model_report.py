@@ -3,6 +3,8 @@
 import math
 import statistics
 
+import verdicts
+
 # Of issue 4.
 STEP_RATIO, GEOMEAN, SERVING, OWN_S, WHOLE_S, WARM_S = 1.0, 1.3, 1 / 1.1, 0.5, 3.5, 0.05
 CONTENDERS = ["eager", "inductor", "tandem", "tandem, frozen", "onnx runtime", "openvino"]
@@ -107,6 +109,7 @@ def models(page, results):
         "of contenders that take turns in one process. Training: forward, mean square, backward. "
         "Frozen: option freeze; the serving runtimes have constant weights too.",
     ]
+    verdicts.say(page, results)
     steps(page, results, "infer", "Inference", True)
     steps(page, results, "train", "Training step", False)
     if any("infer bf16" in result for result in results.values()):

@@ -10,6 +10,7 @@ import tempfile
 
 import measure
 import model_cases
+import verdicts
 
 WARM_RUNS = 5  # one differs from the next by as much as it takes: a step's noise is in it
 WORKER = "bench/model_worker.py"
@@ -88,7 +89,8 @@ def main():
     measure.pin()
     names = list(model_cases.CASES)
     if options.models:
-        names = [name for name in names if any(part in name for part in options.models)]
+        every = [*names, *model_cases.MORE_CASES]
+        names = [name for name in every if any(part in name for part in options.models)]
     elif options.quick:
         names = [name for name in names if name.startswith(("bert", "mobilenet"))]
     results = kept(options.out) if options.only else {}
@@ -96,7 +98,11 @@ def main():
         measured(name, options.quick, options.only, results.setdefault(name, {}))
         with open(options.out, "w") as file:
             json.dump(results, file, indent=1)
+    found = verdicts.wrong({name: results[name] for name in names})
+    for what, why in found:
+        measure.progress(f"WRONG: {what}: {why}")
+    return bool(found)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import measure
+import verdicts
 from model_report import models
 
 FOLDER = "build/bench"
@@ -268,7 +269,8 @@ def main():
     )
     for target in missed:
         measure.progress(f"  missed: {target['what']}: {target['value']}")
+    return bool(verdicts.wrong(results["models"] or {}))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

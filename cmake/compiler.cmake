@@ -19,9 +19,6 @@ add_link_options(LINKER:--as-needed LINKER:--gc-sections)
 # No fused multiply-add across operations: engines compare bit for bit.
 add_compile_options(-ffp-contract=off)
 
-if(TANDEM_STD_THREADS)
-  add_compile_definitions(TANDEM_STD_THREADS=1)
-endif()
 if(TANDEM_SANITIZE)
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
@@ -39,7 +36,10 @@ endif()
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # ccache accepts precompiled headers only with these; GCC must keep the #pragma in preprocessed text.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+  # Paths under the source folder are relative to it, so that another checkout, or the wheel's build folder, takes the
+  # same objects; -Werror, which a wheel is built without, changes none.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_IGNOREOPTIONS=-Werror
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${TANDEM_CCACHE})
   if(TANDEM_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-fpch-preprocess)

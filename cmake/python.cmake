@@ -29,6 +29,9 @@ find_package(nanobind CONFIG REQUIRED)
 nanobind_add_module(tandem_python NB_STATIC ${python_sources})
 set_target_properties(tandem_python PROPERTIES OUTPUT_NAME _tandem LIBRARY_OUTPUT_DIRECTORY ${TANDEM_PYTHON_DIR}/tandem)
 target_link_libraries(tandem_python PRIVATE tandem)
+# nanobind asks for small code (-Os); here are the loops of every call.
+set_source_files_properties(${PROJECT_SOURCE_DIR}/python/frozen.cc ${PROJECT_SOURCE_DIR}/python/tensors.cc
+                            PROPERTIES COMPILE_OPTIONS -O2)
 # Their headers and sources are not held to our warnings.
 target_include_directories(tandem_python SYSTEM PRIVATE ${NB_DIR}/include ${Python_INCLUDE_DIRS})
 if(TARGET nanobind-static)

@@ -5,7 +5,8 @@
 # Objects and flags that all rooms share: the precompiled standard headers.
 if(TANDEM_PCH)
   add_library(tandem_std_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/std_pch.cc)
-  target_precompile_headers(tandem_std_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/std_pch.h)
+  target_include_directories(tandem_std_pch PRIVATE ${PROJECT_SOURCE_DIR})
+  target_precompile_headers(tandem_std_pch PRIVATE [["cmake/std_pch.h"]])
 endif()
 
 # Rooms whose own flags differ cannot share that one and compile their own.
@@ -17,9 +18,9 @@ function(tandem_room_pch name)
     return()
   endif()
   if(EXISTS ${PROJECT_SOURCE_DIR}/${name}/llvm_headers.h)
-    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/${name}/llvm_headers.h)
+    target_precompile_headers(${target} PRIVATE "\"${name}/llvm_headers.h\"")
   elseif(name IN_LIST TANDEM_OWN_PCH)
-    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/std_pch.h)
+    target_precompile_headers(${target} PRIVATE [["cmake/std_pch.h"]])
   else()
     target_precompile_headers(${target} REUSE_FROM tandem_std_pch)
   endif()

@@ -5,12 +5,13 @@
 # Labels: `fast` (make check, the edit loop), `slow`, `tools`. CTest runs one entry per executable, slow ones cut in shards.
 find_package(GTest REQUIRED)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-set(TANDEM_SLOW_FOLDERS numerics conformance fuzz models replay)
+set(TANDEM_SLOW_FOLDERS numerics conformance models replay)
 set(TANDEM_SLOW_SHARDS 4)
 
 if(TANDEM_PCH)
   add_library(tandem_test_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/std_pch.cc)
-  target_precompile_headers(tandem_test_pch PRIVATE <gtest/gtest.h> ${PROJECT_SOURCE_DIR}/cmake/std_pch.h)
+  target_precompile_headers(tandem_test_pch PRIVATE <gtest/gtest.h> [["cmake/std_pch.h"]])
+  target_include_directories(tandem_test_pch PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(tandem_test_pch PRIVATE GTest::gtest)
 endif()
 
@@ -140,6 +141,20 @@ if(golden_sources)
       set_tests_properties(golden_${room} PROPERTIES LABELS fast TIMEOUT 600)
     endif()
   endforeach()
+endif()
+
+# The attack of test/fuzz as a command: `fuzz --engine tir --seconds 60`. Its files of other formats are
+# written by the code of the readers' tests.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/fuzz/*.cc)
+list(FILTER fuzz_sources EXCLUDE REGEX "_test\\.cc$")
+if(fuzz_sources)
+  add_executable(fuzz ${fuzz_sources} ${PROJECT_SOURCE_DIR}/test/fuzz/command/fuzz.cc
+                 ${PROJECT_SOURCE_DIR}/test/frontend/files.cc)
+  set_target_properties(fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
+  target_include_directories(fuzz PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(fuzz PRIVATE tandem_test_support tandem)
+  target_compile_definitions(fuzz PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_sources(test_fuzz PRIVATE ${PROJECT_SOURCE_DIR}/test/frontend/files.cc)
 endif()
 
 # Checks of the sources themselves.

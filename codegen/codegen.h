@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,9 @@
 
 namespace tandem::codegen {
 
-/// The machine this process runs on; TANDEM_ISA=avx2 lowers it. Throws Unsupported below AVX2 with
-/// FMA.
-Target host_target();
+/// The machine this process runs on; "avx2" (a value of TANDEM_ISA) lowers it. Throws Unsupported
+/// below AVX2 with FMA, UserError where "avx512" is asked of a processor without it.
+Target host_target(const std::optional<std::string>& isa);
 
 struct CompileOptions {
   int threads = 2;

@@ -18,7 +18,6 @@
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/file_cache.h"
-#include "base/flags.h"
 #include "base/interrupt.h"
 #include "codegen/codegen.h"
 #include "codegen/emit.h"
@@ -128,7 +127,7 @@ void expect_success(llvm::Error error) { TD_CHECK(!error) << llvm::toString(std:
 
 }  // namespace
 
-Target host_target() {
+Target host_target(const std::optional<std::string>& isa) {
   initialize_llvm();
   Target target;
   target.cpu = llvm::sys::getHostCPUName().str();
@@ -137,10 +136,9 @@ Target host_target() {
     throw Unsupported("[codegen] this processor has no AVX2 with FMA; Tandem needs both");
   bool wide = has_feature(features, "avx512f") && has_feature(features, "avx512vl") &&
               has_feature(features, "avx512bw") && has_feature(features, "avx512dq");
-  std::optional<std::string> asked = flag_isa();
-  if (asked == "avx512" && !wide)
+  if (isa == "avx512" && !wide)
     throw UserError("TANDEM_ISA=avx512: this processor has no AVX-512 (F, VL, BW, DQ)");
-  if (asked == "avx2") wide = false;
+  if (isa == "avx2") wide = false;
   target.isa = wide ? Isa::avx512 : Isa::avx2;
   target.vector_bytes = wide ? 64 : 32;
   target.features = feature_text(features, wide);

@@ -32,6 +32,7 @@ class Emitter {
   void emit_stage(const loop::Stage& stage);
   void emit_points(const loop::Stage& stage, size_t axis);
   void emit_at_point(const loop::Stage& stage);
+  void emit_nest(const std::vector<loop::Axis>& axes, const std::function<void()>& body);
   void emit_reduce(const loop::Stage& stage, size_t axis, const std::function<void()>& body);
   void emit_written_out(const loop::Axis& axis, const std::function<void()>& body);
   void emit_body(const loop::Stage& stage);
@@ -108,6 +109,9 @@ class Emitter {
   };
   Address address(sym::Expr index, bool may_stride);
   void ask_ahead(const loop::Scalar& load, llvm::Value* pointer, int stride);
+  llvm::Value* masked_load(llvm::Type* lanes_type, llvm::Value* first, llvm::Align align,
+                           llvm::Value* mask);
+  llvm::Value* hidden_mask(llvm::Value* mask, bool is_double);
   llvm::Value* strided_load(llvm::Type* type, llvm::Value* first, llvm::Align align, int stride,
                             llvm::Value* enabled);
   llvm::Value* index_value(sym::Expr e);    // i64, uniform or vector

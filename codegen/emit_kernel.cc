@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "codegen/emit.h"
+#include "loop/walk.h"
 
 namespace tandem::codegen {
 
@@ -145,7 +146,27 @@ void Emitter::emit_outer(size_t axis) {
 
 void Emitter::emit_stage(const Stage& stage) {
   hoist(stage);
-  emit_points(stage, 0);
+  emit_nest(stage.axes, [&] { emit_points(stage, 0); });
+}
+
+/// `body` writes the loops of the axes. Where an inner one is known to be empty they do not begin.
+void Emitter::emit_nest(const std::vector<Axis>& axes, const std::function<void()>& body) {
+  Value* has_points = nullptr;
+  for (const Expr& extent : loop::extents_ahead(axes)) {
+    if (extent.is_constant()) return;
+    Value* positive = ir_.CreateICmpSGT(index_value(extent), ir_.getInt64(0));
+    has_points = has_points == nullptr ? positive : ir_.CreateAnd(has_points, positive);
+  }
+  if (has_points == nullptr) return body();
+  BasicBlock* nest = BasicBlock::Create(context_, "nest", function_);
+  BasicBlock* done = BasicBlock::Create(context_, "empty", function_);
+  ir_.CreateCondBr(has_points, nest, done);
+  ir_.SetInsertPoint(nest);
+  levels_.emplace_back();
+  body();
+  levels_.pop_back();
+  ir_.CreateBr(done);
+  ir_.SetInsertPoint(done);
 }
 
 void Emitter::emit_points(const Stage& stage, size_t axis) {
@@ -163,7 +184,7 @@ void Emitter::emit_points(const Stage& stage, size_t axis) {
 
 void Emitter::emit_at_point(const Stage& stage) {
   begin_reductions(stage);
-  emit_reduce(stage, 0, [&] { emit_body(stage); });
+  emit_nest(stage.reduce_axes, [&] { emit_reduce(stage, 0, [&] { emit_body(stage); }); });
   finish_reductions();
   emit_after(stage);
   forget_locals(stage);

@@ -125,6 +125,43 @@ void Emitter::ask_ahead(const loop::Scalar& load, Value* pointer, int stride) {
   }
 }
 
+/// The mask of one AVX2 register in a form that LLVM cannot see through.
+Value* Emitter::hidden_mask(Value* mask, bool is_double) {
+  const unsigned lanes = llvm::cast<llvm::FixedVectorType>(mask->getType())->getNumElements();
+  llvm::Type* whole =
+      llvm::FixedVectorType::get(is_double ? ir_.getInt64Ty() : ir_.getInt32Ty(), lanes);
+  llvm::Type* fenced =
+      llvm::FixedVectorType::get(is_double ? ir_.getDoubleTy() : ir_.getFloatTy(), lanes);
+  Value* bits = ir_.CreateBitCast(ir_.CreateSExt(mask, whole), fenced);
+  Value* hidden = ir_.CreateBitCast(ir_.CreateArithmeticFence(bits, fenced), whole);
+  return ir_.CreateICmpSLT(hidden, llvm::Constant::getNullValue(whole));
+}
+
+/// Elements from `first` on; zeros where the mask is false. Without mask registers (AVX2) LLVM 19
+/// cuts what is wider than a register, and where a part of the mask then turns out to be all false,
+/// it may read that part without a mask: wrong numbers, and memory behind the end. So it gets such
+/// a load register by register, with masks whose parts it does not know.
+Value* Emitter::masked_load(llvm::Type* lanes_type, Value* first, llvm::Align align, Value* mask) {
+  llvm::FixedVectorType* type = llvm::cast<llvm::FixedVectorType>(lanes_type);
+  constexpr unsigned kRegisterBytes = 32;
+  const unsigned bytes = type->getScalarSizeInBits() / 8, count = type->getNumElements();
+  const bool has_masks = kernel_.target.find("+avx512f") != std::string::npos;
+  // Narrower elements are read one by one.
+  if (has_masks || bytes < 4 || count * bytes <= kRegisterBytes)
+    return ir_.CreateMaskedLoad(type, first, align, mask, llvm::Constant::getNullValue(type));
+  const unsigned lanes = kRegisterBytes / bytes;
+  llvm::FixedVectorType* part = llvm::FixedVectorType::get(type->getElementType(), lanes);
+  llvm::SmallVector<Value*, 16> parts;
+  for (unsigned at = 0; at < count; at += lanes) {
+    llvm::SmallVector<int, 16> own = llvm::createSequentialMask(at, lanes, 0);
+    Value* pointer = ir_.CreateConstGEP1_64(type->getElementType(), first, at);
+    Value* enabled = hidden_mask(ir_.CreateShuffleVector(mask, own), bytes == 8);
+    parts.push_back(
+        ir_.CreateMaskedLoad(part, pointer, align, enabled, llvm::Constant::getNullValue(part)));
+  }
+  return llvm::concatenateVectors(ir_, parts);
+}
+
 /// Lane i of the result is element i * stride from `first` on. What lies between is masked off, so
 /// nothing outside of what the lanes read is touched.
 Value* Emitter::strided_load(llvm::Type* type, Value* first, llvm::Align align, int stride,
@@ -139,9 +176,7 @@ Value* Emitter::strided_load(llvm::Type* type, Value* first, llvm::Align align, 
   }
   Value* none = llvm::Constant::getNullValue(enabled->getType());
   llvm::Type* lanes = llvm::FixedVectorType::get(type, static_cast<unsigned>(wide));
-  Value* raw =
-      ir_.CreateMaskedLoad(lanes, first, align, ir_.CreateShuffleVector(enabled, none, spread),
-                           llvm::Constant::getNullValue(lanes));
+  Value* raw = masked_load(lanes, first, align, ir_.CreateShuffleVector(enabled, none, spread));
   return ir_.CreateShuffleVector(raw, taken);
 }
 
@@ -200,7 +235,7 @@ Value* Emitter::load(Val val) {
     if (enabled == nullptr)
       return from_memory(ir_.CreateAlignedLoad(lanes, pointer, align), val->dtype);
     ask_ahead(*val, pointer, 1);
-    return from_memory(ir_.CreateMaskedLoad(lanes, pointer, align, enabled, none), val->dtype);
+    return from_memory(masked_load(lanes, pointer, align, enabled), val->dtype);
   }
   if (enabled == nullptr) enabled = llvm::Constant::getAllOnesValue(with_lanes(ir_.getInt1Ty()));
   if (at.shape == Address::Shape::strided) {
@@ -229,8 +264,7 @@ void Emitter::store(const loop::Store& store, Value* v) {
     if (at.shape == Address::Shape::scattered)
       return ir_.CreateMaskedGather(with_lanes(type), pointer, align, enabled ? enabled : all,
                                     none);
-    if (enabled != nullptr)
-      return ir_.CreateMaskedLoad(with_lanes(type), pointer, align, enabled, none);
+    if (enabled != nullptr) return masked_load(with_lanes(type), pointer, align, enabled);
     return ir_.CreateAlignedLoad(lanes ? with_lanes(type) : type, pointer, align);
   };
   if (store.accumulate) {

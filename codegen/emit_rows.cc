@@ -46,9 +46,11 @@ void Emitter::emit_rows(const Stage& stage, Value* first, int count) {
   };
   hoist(stage);
   bool is_whole = count == axis.lanes;
-  emit_reduce(stage, 0, [&] {
-    if (is_whole) emit_prefetches(stage, first);
-    at_each_row([&] { combine_reductions(); });
+  emit_nest(stage.reduce_axes, [&] {
+    emit_reduce(stage, 0, [&] {
+      if (is_whole) emit_prefetches(stage, first);
+      at_each_row([&] { combine_reductions(); });
+    });
   });
   at_each_row([&] {
     finish_reductions();

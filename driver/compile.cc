@@ -4,6 +4,8 @@
 #include "base/flags.h"
 #include "base/log.h"
 #include "driver/compiler.h"
+#include "driver/reproducer.h"
+#include "ir/text.h"
 #include "loop/text.h"
 #include "runtime/parallel_for.h"
 
@@ -80,9 +82,19 @@ Executable::Executable(schedule::Scheduled scheduled, InLoopInterpreter)
                                                      std::move(functions), std::move(setup));
 }
 
+// TANDEM_ISA is read at each use, as all flags; asking the processor is dear.
 const Target& host() {
-  static const Target kTarget = codegen::host_target();
-  return kTarget;
+  const std::optional<std::string> isa = flag_isa();
+  if (isa == "avx2") {
+    static const Target kLowered = codegen::host_target(isa);
+    return kLowered;
+  }
+  if (isa == "avx512") {
+    static const Target kAsked = codegen::host_target(isa);
+    return kAsked;
+  }
+  static const Target kOwn = codegen::host_target(isa);
+  return kOwn;
 }
 
 namespace {
@@ -103,7 +115,9 @@ schedule::Scheduled scheduled_for_host(const ir::Graph& graph, const Options& op
 
 }  // namespace
 
-Built build(const ir::Graph& graph, const Options& options) {
+namespace {
+
+Built build_unguarded(const ir::Graph& graph, const Options& options) {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   schedule::Scheduled scheduled = scheduled_for_host(graph, options);
   Built built;
@@ -121,6 +135,17 @@ Built build(const ir::Graph& graph, const Options& options) {
   built.output_strides = std::move(scheduled.output_strides);
   built.times.codegen = milliseconds_since(start);
   return built;
+}
+
+}  // namespace
+
+Built build(const ir::Graph& graph, const Options& options) {
+  try {
+    return build_unguarded(graph, options);
+  } catch (const InternalError& error) {  // the graph is whole: what failed read it only
+    throw InternalError(error.what(),
+                        "run again: tandem run <this graph>\n" + ir::to_string(graph));
+  }
 }
 
 std::unique_ptr<Executable> finish(const ir::Graph& graph, const Options& options) {
@@ -147,7 +172,9 @@ void take_saved_strides(ir::Graph& backward, const ir::Graph& forward,
   }
 }
 
-std::unique_ptr<Executable> compile(ir::Graph& graph, const Options& options) {
+namespace {
+
+std::unique_ptr<Executable> compile_unguarded(ir::Graph& graph, const Options& options) {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   PassCtx ctx;
   run_passes(graph, options, ctx);
@@ -155,6 +182,12 @@ std::unique_ptr<Executable> compile(ir::Graph& graph, const Options& options) {
   std::unique_ptr<Executable> executable = finish(graph, options);
   executable->times.passes = passes;
   return executable;
+}
+
+}  // namespace
+
+std::unique_ptr<Executable> compile(ir::Graph& graph, const Options& options) {
+  return with_reproducer("", [&] { return compile_unguarded(graph, options); });
 }
 
 }  // namespace tandem::driver

@@ -107,7 +107,7 @@ std::vector<std::string_view> pass_names();
 /// Runs one pass with facts checked, dumps and times as the flags ask.
 void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx);
 
-/// The machine that programs are compiled for: this one.
+/// The machine that programs are compiled for: this one, or what TANDEM_ISA says at the time.
 const Target& host();
 /// Schedule and code generation for a graph that the passes have seen.
 Built build(const ir::Graph& graph, const Options& options);

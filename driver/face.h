@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/interrupt.h"
 #include "driver/compiler.h"

@@ -3,6 +3,7 @@
 // gradients that exist. A saved value that is an input or a result is not kept here: the caller has
 // that tensor, and only the caller can notice that somebody wrote to it.
 #include "driver/graph_function.h"
+#include "driver/reproducer.h"
 
 #include <fmt/format.h>
 
@@ -16,6 +17,7 @@
 #include "driver/image.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
+#include "runtime/constants.h"
 #include "runtime/fork.h"
 
 namespace tandem::driver {
@@ -139,7 +141,7 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
     return;
   }
   std::vector<Times> times;
-  FunctionImage image = compiled(text, options, times);
+  FunctionImage image = with_reproducer(text, [&] { return compiled(text, options, times); });
   if (cache.is_on()) cache.store(text, bytes_of(image));
   load(std::move(image), times, options);
 }
@@ -238,13 +240,18 @@ void GraphFunction::find_saved(const abi::Program& forward) {
   }
 }
 
-GraphFunction::Forward GraphFunction::forward(std::span<const Argument> arguments) {
+int64_t GraphFunction::kept_bytes(const runtime::ConstantSet& constants) {
+  return constants.own_bytes() + constants.packed_bytes();
+}
+
+GraphFunction::Forward GraphFunction::forward(std::span<const Argument> arguments,
+                                              std::shared_ptr<runtime::ConstantSet> constants) {
   const size_t wanted = shape_.inputs + (shape_.takes_seed ? 1 : 0);
   if (arguments.size() != wanted)
     throw UserError(
         fmt::format("forward takes {} inputs, {} were given", wanted, arguments.size()));
   Forward made;
-  made.results = forward_->run(arguments);
+  made.results = forward_->loaded().run(arguments, std::move(constants));
   if (!shape_.has_backward) {
     made.results.resize(shape_.results);
     return made;

@@ -19,7 +19,7 @@ struct FunctionOptions {
   bool differentiate = false;         // inputs that require grad get gradients
   std::string partition = "default";  // "default" | "min_cut"
   /// Inputs of role parameter or buffer that the graph does not write are constants: they are not
-  /// among the arguments of forward, and bind_constants gives them. Not with differentiate.
+  /// among the arguments of forward, which takes a set of them. Not with differentiate.
   bool freeze = false;
   bool report = false;
   int threads = 0;  // of the team of each call; 0: the caller decides
@@ -78,7 +78,14 @@ class GraphFunction {
   size_t inputs() const { return shape_.inputs; }
   /// Names of the inputs that are constants.
   const std::vector<std::string>& constants() { return forward_->loaded().constant_names(); }
-  void bind_constants(const runtime::ConstantValues& values) { forward_->bind_constants(values); }
+  /// By name, all of them. A set never changes, so that a call sees what its caller compared.
+  std::shared_ptr<runtime::ConstantSet> make_constants(const runtime::ConstantValues& values) {
+    return forward_->loaded().make_constants(values);
+  }
+  /// Of what the set holds beside the given arrays: results of setup, copies, packed weights.
+  static int64_t kept_bytes(const runtime::ConstantSet& constants);
+  /// No forward will name the set again.
+  void retire(runtime::ConstantSet& constants) { forward_->loaded().retire(constants); }
   bool takes_seed() const { return shape_.takes_seed; }
   size_t results() const { return shape_.results; }
   const std::vector<Mutation>& mutations() const { return shape_.mutations; }
@@ -94,7 +101,9 @@ class GraphFunction {
     std::vector<runtime::Result> results;
     std::unique_ptr<Saved> saved;  // null without a backward
   };
-  Forward forward(std::span<const runtime::Argument> arguments);
+  /// `constants`: a set of make_constants, where there are constants.
+  Forward forward(std::span<const runtime::Argument> arguments,
+                  std::shared_ptr<runtime::ConstantSet> constants = nullptr);
   /// `borrowed`: the saved values that are inputs or results, in the order of saved_places.
   /// `tangents`: of the results that have one, then of the mutations that have one. Gives one
   /// gradient for each input that has one. What nobody but `saved` holds is freed on the way.

@@ -79,7 +79,7 @@ int schedule_command(std::vector<std::string> args) {
   for (ir::Graph* graph : graphs_of(*module)) {
     PassCtx ctx;
     run_passes(*graph, options, ctx);
-    schedule::Scheduled scheduled = schedule::schedule(*graph, codegen::host_target());
+    schedule::Scheduled scheduled = schedule::schedule(*graph, host());
     std::fputs(schedule::report(scheduled).c_str(), stdout);
   }
   return 0;
@@ -195,7 +195,7 @@ int objects(const std::vector<std::string>& args) {
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   std::string folder = args.size() > 1 ? args[1] : ".";
-  Target target = codegen::host_target();
+  const Target& target = host();
   for (ir::Graph* graph : graphs_of(*module)) {
     PassCtx ctx;
     run_passes(*graph, {}, ctx);
@@ -237,6 +237,9 @@ int run_command(const std::vector<std::string>& args) {
 int main(int argc, char** argv) {
   try {
     return tandem::driver::run_command({argv + 1, argv + argc});
+  } catch (const tandem::InternalError& error) {
+    std::fprintf(stderr, "tandem: %s\n", error.what());
+    return 70;  // EX_SOFTWARE
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tandem: %s\n", error.what());
     return 1;

@@ -18,28 +18,28 @@
 namespace tandem::driver {
 namespace {
 
-const ir::Graph* g_graph = nullptr;
-std::string_view g_pass;
+thread_local const ir::Graph* t_graph = nullptr;
+thread_local std::string_view t_pass;
 
-/// What a failed check prints: the pass, the graph before it, and the command that runs it again.
+/// What a failed check tells: the pass, the graph as it stands, and the command that runs it again.
 std::string reproducer() {
-  if (g_graph == nullptr) return "";
+  if (t_graph == nullptr) return "";
   return fmt::format("in pass {0} on\n{1}\nrun again: tandem opt --pass {0} <the graph above>",
-                     g_pass, ir::to_string(*g_graph));
+                     t_pass, ir::to_string(*t_graph));
 }
 
 /// What `reproducer` tells of, while a pass runs; gone when it throws, too.
 class CurrentPass {
  public:
   CurrentPass(const ir::Graph& graph, std::string_view pass) : old_(set_check_context(reproducer)) {
-    g_graph = &graph;
-    g_pass = pass;
+    t_graph = &graph;
+    t_pass = pass;
   }
   CurrentPass(const CurrentPass&) = delete;
   CurrentPass& operator=(const CurrentPass&) = delete;
   ~CurrentPass() {
     set_check_context(old_);
-    g_graph = nullptr;
+    t_graph = nullptr;
   }
 
  private:

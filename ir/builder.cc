@@ -123,14 +123,24 @@ Arg convert(const Op& op, const Param& param, Arg arg) {
   return arg;
 }
 
+/// "Scalar_mode" for "Tensor_mode"; the overload of most others is just "Scalar".
+const Op* scalar_overload(const Op& op, const OpTable& table) {
+  constexpr std::string_view kTensor = "Tensor";
+  const std::string& overload = op.schema.overload;
+  if (overload.starts_with(kTensor)) {
+    const std::string rest = overload.substr(kTensor.size());
+    if (const Op* found = table.find(op.schema.name + ".Scalar" + rest)) return found;
+  }
+  return table.find(op.schema.name + ".Scalar");
+}
+
 /// x + 2.0 spelled as add.Tensor(x, 2.0) means add.Scalar.
 const Op& overload_for_numbers(const Op& op, const std::vector<Arg>& positional,
                                const OpTable& table) {
   for (size_t i = 0; i < positional.size() && i < op.schema.params.size(); ++i) {
     bool wants_tensor = op.schema.params[i].type == ParamType::tensor;
     if (!wants_tensor || !(is_number(positional[i]) || is_scalar_value(positional[i]))) continue;
-    const Op* scalar = table.find(op.schema.name + ".Scalar");
-    if (scalar != nullptr) return *scalar;
+    if (const Op* scalar = scalar_overload(op, table)) return *scalar;
   }
   return op;
 }

@@ -384,10 +384,12 @@ class Parser {
     fail(fmt::format("%{} is not defined", name));
   }
 
+  /// No operator takes lists of lists: reading them would only nest as deep as the text does.
   Arg parse_list() {
     expect("[");
     std::vector<Arg> items;
     while (!accept("]")) {
+      if (at("[")) fail("a list holds no lists");
       items.push_back(parse_arg());
       if (!at("]")) expect(",");
     }

@@ -44,11 +44,15 @@ class Printer {
       taken.insert(value->name);
     }
     int next = 0;
+    const auto numbered = [&] {
+      std::string name = std::to_string(next++);
+      while (taken.contains(name)) name = std::to_string(next++);  // of an input
+      return name;
+    };
     for (const Node* node = graph_.first(); node != nullptr; node = node->next)
       for (const Value* value : node->results)
-        names_[value] = !value->name.empty() && taken.insert(value->name).second
-                            ? value->name
-                            : std::to_string(next++);
+        names_[value] =
+            !value->name.empty() && taken.insert(value->name).second ? value->name : numbered();
   }
 
   std::string input(const Value& value) const {
@@ -62,12 +66,26 @@ class Printer {
     return text + "}";
   }
 
+  /// A node may bring a size that no input has (expand).
+  static void collect_symbols(const Node& node, std::vector<sym::Expr>& all) {
+    for (const Arg& arg : node.args) {
+      if (const sym::Expr* number = std::get_if<sym::Expr>(&arg))
+        sym::collect_symbols(*number, all);
+      if (const Ints* numbers = std::get_if<Ints>(&arg))
+        for (sym::Expr number : *numbers) sym::collect_symbols(number, all);
+    }
+    for (const Value* result : node.results)
+      for (sym::Expr size : result->type.sizes) sym::collect_symbols(size, all);
+  }
+
   std::string symbols() const {
     std::vector<sym::Expr> all;
     for (const Value* value : graph_.inputs()) {
       for (sym::Expr size : value->type.sizes) sym::collect_symbols(size, all);
       for (sym::Expr stride : value->type.strides) sym::collect_symbols(stride, all);
     }
+    for (const Node* node = graph_.first(); node != nullptr; node = node->next)
+      collect_symbols(*node, all);
     std::string text;
     for (const sym::Expr& symbol : all) {
       sym::Range range = symbol.range();

@@ -11,6 +11,8 @@
 namespace tandem::ir {
 namespace {
 
+constexpr int64_t kMostElements = 64;  // that a list has by its type: one number is that many
+
 class SchemaParser {
  public:
   explicit SchemaParser(std::string_view text) : text_(text) {}
@@ -106,6 +108,7 @@ class SchemaParser {
       param.type = list_of(param.type);
       if (!accept("]")) {
         param.list_size = integer(name_with(""));
+        if (param.list_size < 0 || param.list_size > kMostElements) fail("a list of that size");
         expect("]");
       }
       optional = accept("?");
@@ -134,6 +137,7 @@ class SchemaParser {
     skip_space();
     size_t start = at_;
     while (at_ < text_.size() && text_[at_] != ',' && text_[at_] != ')' && text_[at_] != ']') ++at_;
+    if (at_ == start) fail("expected a value");
     return std::string(text_.substr(start, at_ - start));
   }
 

@@ -3,6 +3,8 @@
 // where its line stands, nothing hoisted, reductions in the documented tree. Approach: the lines of
 // each statement are listed once (walk.h); a point evaluates them in order into a table by scalar
 // id. Scratch starts as all ones (NaN) so that a read before a write shows.
+#include <algorithm>
+
 #include "base/check.h"
 #include "loop/evaluate.h"
 #include "loop/kernel.h"
@@ -19,6 +21,8 @@ struct StageLines {
   std::vector<Lines> reductions;
   std::vector<Lines> body;
   std::vector<Lines> after;
+  std::vector<sym::Expr> points_ahead;
+  std::vector<sym::Expr> steps_ahead;
 };
 
 class Interpreter {
@@ -47,6 +51,9 @@ class Interpreter {
   void evaluate_lines(const Lines& lines);
   Bits compute(Val value);
   Bits load(Val value);
+  bool has_points(const std::vector<sym::Expr>& extents) {
+    return std::ranges::all_of(extents, [&](const sym::Expr& extent) { return at(extent) > 0; });
+  }
   /// The value of an operand: inline ones are computed here.
   Bits value_of(Val value);
   int64_t at(sym::Expr e);
@@ -91,6 +98,8 @@ void Interpreter::plan(const Stage& stage) {
     order.visit(each.value, lines.body.emplace_back());
     order.visit_index(each.index, lines.body.back());
   }
+  lines.points_ahead = extents_ahead(stage.axes);
+  lines.steps_ahead = extents_ahead(stage.reduce_axes);
   // `after` is another point of execution: it computes what it needs again.
   order.clear();
   for (const Store& each : stage.after) {
@@ -147,6 +156,7 @@ void Interpreter::loop(std::span<const Axis> axes, Body&& body) {
 
 void Interpreter::run_stage(size_t number) {
   const Stage& stage = kernel_.stages[number];
+  if (!has_points(stages_[number].points_ahead)) return;
   loop(stage.axes, [&] { run_point(stage, stages_[number]); });
 }
 
@@ -161,7 +171,8 @@ void Interpreter::run_point(const Stage& stage, const StageLines& lines) {
   for (const Reduction& reduction : stage.reductions)
     lanes.emplace_back(static_cast<size_t>(lane_count(stage)),
                        identity_of(reduction.combiner, reduction.inputs[0]->dtype));
-  loop(stage.reduce_axes, [&] { run_reduce_point(stage, lines, lanes); });
+  if (has_points(lines.steps_ahead))
+    loop(stage.reduce_axes, [&] { run_reduce_point(stage, lines, lanes); });
   if (failed()) return;
   for (size_t i = 0; i < stage.reductions.size(); ++i) finish(stage.reductions[i], lanes[i]);
   for (size_t i = 0; i < stage.after.size() && !failed(); ++i) {

@@ -18,6 +18,18 @@ std::vector<Indirect> indirects_of(const ScalarPool& pool, sym::Expr index) {
   return found;
 }
 
+std::vector<sym::Expr> extents_ahead(std::span<const Axis> nest) {
+  std::vector<sym::Expr> own;
+  for (const Axis& axis : nest) own.push_back(axis.index);
+  std::vector<sym::Expr> found;
+  for (size_t i = 1; i < nest.size(); ++i) {
+    if (nest[i].extent.range().lo > 0) continue;
+    const std::vector<sym::Expr> symbols = sym::free_symbols(nest[i].extent);
+    if (std::ranges::find_first_of(symbols, own) == symbols.end()) found.push_back(nest[i].extent);
+  }
+  return found;
+}
+
 std::vector<Val> LineOrder::operands_of(Val value) const {
   bool indexed = value->opcode == Opcode::load || value->opcode == Opcode::index;
   size_t plain = indexed ? (value->masked ? 1 : 0) : value->args.size();

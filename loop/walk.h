@@ -2,6 +2,7 @@
 // interpreter, so that equal kernels meet their expressions in the same order everywhere.
 #pragma once
 
+#include <span>
 #include <unordered_set>
 #include <vector>
 
@@ -22,6 +23,11 @@ struct Indirect {
 
 /// Those of an expression, in order of their making.
 std::vector<Indirect> indirects_of(const ScalarPool& pool, sym::Expr index);
+
+/// Extents of the axes behind the nest's first that may be 0 and are known before the nest begins.
+/// Where one is not positive the nest has no points, and none of its loops need run: the outer ones
+/// of f32[2**62, 0] would never end.
+std::vector<sym::Expr> extents_ahead(std::span<const Axis> nest);
 
 /// Collects lines, each scalar once: operands before users, first operand first.
 class LineOrder {

@@ -205,8 +205,10 @@ const OpDef kGlu{
 const OpDef kGluBackward{
     .schema = "aten::glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor",
     .types = [](const Call& c) -> Types {
-      Types types = glu_types(c);
-      if (!same_sizes(types[0].sizes, c.type("grad_output").sizes))
+      Halves halves = halves_of(c);
+      Sizes half = c.type("self").sizes;
+      half[static_cast<size_t>(halves.dim)] = halves.size;
+      if (!same_sizes(half, c.type("grad_output").sizes))
         c.fail(c.describe("grad_output") + " is not half of " + c.describe("self"));
       return {c.type("self")};
     },

@@ -198,9 +198,6 @@ Definition fill_lower(Lowering& lowering, const Call& c) {
     return element(lowering, c, "value", index).value();
   });
 }
-/// Nothing of self is left: 0. Yet the result belongs to self's history, as in eager.
-Gradients zero_gradient(Builder&, const Call&, Grads) { return {}; }
-
 const OpDef kFillScalar{.schema = "aten::fill.Scalar(Tensor self, Scalar value) -> Tensor",
                         .types = value_types,
                         .lower = fill_lower,
@@ -217,7 +214,7 @@ const OpDef kFillTensor{
     .lower = fill_lower,
     // all of it to value
     .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
-      return {{"value", sum_to(g[0], c.type("value"))}};
+      return {{"value", sum_to(g[0], c.type("value"))}, {"self", Tensor{}}};
     },
     .samples = {"$[3, 4], $[]", "$[], $[]", "$[0], $[]", "$[4, 3]{1, 4}, $[]", "$[3], $[1]"},
     .sample_dtypes = DTypes::all,

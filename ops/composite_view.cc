@@ -287,6 +287,8 @@ Types strided_types(const Call& c) {
   Expr last = storage_offset(c);
   for (const Expr& number : stride)
     if (number.range().hi < 0) c.fail(c.describe("stride") + " must not be negative");
+  for (const Expr& number : size)
+    if (number.range().hi < 0) c.fail(c.describe("size") + " must not be negative");
   if (last.range().hi < 0) c.fail(c.describe("storage_offset") + " must not be negative");
   for (size_t i = 0; i < size.size(); ++i) last = last + (size[i] - 1) * stride[i];
   bool empty = std::find(size.begin(), size.end(), Expr(0)) != size.end();
@@ -368,7 +370,11 @@ const OpDef kStridedScatter{
     .schema =
         "tandem::strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt "
         "storage_offset, bool accumulate) -> Tensor",
-    .types = unary_same,
+    .types =
+        [](const Call& c) {
+          strided_types(c);
+          return unary_same(c);
+        },
     .lower =
         [](Lowering& lowering, const Call& c) {
           Definition definition;

@@ -337,29 +337,28 @@ bool is_for_convolution(const ir::Value* value) {
 
 constexpr int64_t kMostTaps = 64;  // of a window that is written out
 
-/// Whether windows of few taps slide by whole steps of the dilation over known sizes, without
-/// padding: that would have to mask weights at every point, because it counts as nothing even
-/// against an infinite weight (that of a pad before the convolution is a value).
+/// Whether windows of few taps slide by whole steps of the dilation over known sizes.
 bool has_plain_windows(const Call& c) {
   const Sizes& weight = c.type("weight").sizes;
   Shape shape = shape_of(c, c.type("input").sizes, weight);
   std::optional<int64_t> taps = sym::product(Sizes(weight.begin() + 2, weight.end())).constant();
   return taps && *taps <= kMostTaps &&
          std::all_of(shape.windows.begin(), shape.windows.end(), [](const Window& window) {
-           return window.padding == 0 && window.stride % window.dilation == 0 &&
-                  window.in.constant() && (window.kernel == Expr(1) || window.out != Expr(1));
+           return window.stride % window.dilation == 0 && window.in.constant() &&
+                  (window.kernel == Expr(1) || window.out != Expr(1));
          });
 }
 
 /// Each channel by itself, with channels-last neighbours (what stands between convolutions is, by
-/// schedule/layout.cc): then loops take along what stands around. In training what stands around is
-/// saved for backward anyway.
+/// schedule/layout.cc): then loops take along what stands around. In training most of that is saved
+/// for backward, and they are as fast as the library; a call without gradients may run the same
+/// graph.
 bool is_window_of_channels(const Call& c) {
   const Sizes& weight = c.type("weight").sizes;
-  return c.type("input").dtype == DType::f32 && !c.value("weight")->requires_grad &&
-         weight[0].constant() && weight[1] == Expr(1) && c.integer("groups") != Expr(1) &&
-         weight[0] == c.integer("groups") && has_plain_windows(c) &&
-         is_made_of_convolution(c.value("input")) && is_for_convolution(c.result());
+  return c.type("input").dtype == DType::f32 && weight[0].constant() && weight[1] == Expr(1) &&
+         c.integer("groups") != Expr(1) && weight[0] == c.integer("groups") &&
+         has_plain_windows(c) && is_made_of_convolution(c.value("input")) &&
+         is_for_convolution(c.result());
 }
 
 std::string forward_declines(const Call& c, const Target& target) {

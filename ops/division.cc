@@ -212,12 +212,12 @@ Tensors divided(Builder& b, const Call& c) {
   std::string_view plain = is_tensor(c, "other") ? "aten.div.Tensor" : "aten.div.Scalar";
   return {call(b, plain, {c.arg("self"), c.arg("other")})};
 }
-// Rounded: no gradient. Else d(a / b) = da / b - (a / b) / b db
+// Rounded: 0. Else d(a / b) = da / b - (a / b) / b db
 constexpr auto kQuotientGrads = [](Tensor g, Tensor a, Tensor b, Tensor) -> std::array<Tensor, 2> {
   return {g / b, -(g * ((a / b) / b))};
 };
 Gradients mode_vjp(Builder& b, const Call& c, Grads g) {
-  if (!mode_of(c).empty()) return {};
+  if (!mode_of(c).empty()) return zero_gradient(b, c, g);
   return pair_vjp<kQuotientGrads>(b, c, g);
 }
 const OpDef kDivTensorMode{

@@ -255,4 +255,13 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
   return problems;
 }
 
+Gradients zero_gradient(ir::Builder&, const ir::Call& c, Grads) {
+  Gradients gradients;
+  for (const ir::Param& param : c.op().schema.params)
+    if (param.type == ir::ParamType::tensor &&
+        std::holds_alternative<ir::Value*>(c.arg(param.name)))
+      gradients.push_back({param.name, Tensor{}});
+  return gradients;
+}
+
 }  // namespace tandem::ops

@@ -18,6 +18,10 @@ using loop::Opcode;
 using sym::Expr;
 using Grads = std::span<const Tensor>;
 
+/// Of an op that is constant piece by piece, or keeps nothing of its operands: the result has a
+/// history as in eager, and the gradient is 0.
+Gradients zero_gradient(ir::Builder& b, const ir::Call& c, Grads g);
+
 /// The ops of a table and others, as a family lists them.
 std::vector<const OpDef*> listed(std::span<const OpDef> table,
                                  std::initializer_list<const OpDef*> others = {});

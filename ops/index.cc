@@ -128,6 +128,7 @@ const OpDef kEmbeddingBackward{
     .types = [](const Call& c) -> Types {
       check_index(c, "indices");
       const ir::Type& grad = c.type("grad_output");
+      if (grad.rank() == 0) c.fail(c.describe("grad_output") + " needs a dimension");
       return {ir::Type::tensor(grad.dtype, {c.integer("num_weights"), grad.sizes.back()})};
     },
     .decompose = embedding_backward,
@@ -246,6 +247,19 @@ const OpDef kIndexSelect{
 // --- scatter
 // --------------------------------------------------------------------------------------
 
+/// One place for each element of src, or, where index is a list, for each slice of it.
+Types primitive_scatter_types(const Call& c) {
+  const int64_t rank = c.type("self").rank();
+  const ir::Type& index = c.type("index");
+  indexed_dim(c);
+  if (rank == 0 || index.rank() == 0 || index.numel() == Expr(0)) return unary_same(c);
+  if (index.rank() != 1)
+    need_rank(c, "index", rank, rank);
+  else if (rank != 1)
+    need_rank(c, "src", rank, rank);
+  return unary_same(c);
+}
+
 loop::Combiner scatter_combiner(const std::string& name) {
   if (name == "prod") return loop::Combiner::prod;
   if (name == "amax") return loop::Combiner::max;
@@ -257,7 +271,7 @@ const OpDef kScatter{
     .schema =
         "tandem::scatter(Tensor self, int dim, Tensor index, Tensor src, bool accumulate, str op, "
         "str combine=\"sum\") -> Tensor",
-    .types = unary_same,
+    .types = primitive_scatter_types,
     .lower =
         [](Lowering& lowering, const Call& c) {
           int64_t dim = indexed_dim(c);

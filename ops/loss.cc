@@ -95,7 +95,7 @@ const OpDef kMseBackward{
     .types = slope_types,
     .decompose = [](Builder& b, const Call& c) { return sloped(b, c, distance(b, c) * 2); },
     .samples = kSlopes};
-// d / beta within beta of 0, else its sign
+// d / beta within beta of 0, else its sign; NaN is neither and stays
 const OpDef kSmoothL1Backward{
     .schema =
         "aten::smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int "
@@ -105,7 +105,7 @@ const OpDef kSmoothL1Backward{
       Tensor d = distance(b, c);
       double beta = c.floating("beta");
       if (beta == 0) return sloped(b, c, sign(d));
-      return sloped(b, c, where(compare("lt", abs(d), beta), d / beta, sign(d)));
+      return sloped(b, c, where(compare("ge", abs(d), beta), sign(d), d / beta));
     },
     .samples = {"$[], $[3, 4], $[3, 4], 1, 1.0", "$[3, 4], $[3, 4], $[3, 4], 0, 0.5",
                 "$[], $[5], $[5], 2, 0.0"}};
@@ -117,7 +117,7 @@ const OpDef kHuberBackward{
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor d = distance(b, c);
       double delta = c.floating("delta");
-      return sloped(b, c, where(compare("lt", abs(d), delta), d, sign(d) * delta));
+      return sloped(b, c, where(compare("ge", abs(d), delta), sign(d) * delta, d));
     },
     .samples = {"$[], $[3, 4], $[3, 4], 1, 1.0", "$[3, 4], $[3, 4], $[3, 4], 0, 0.5"}};
 

@@ -55,6 +55,7 @@ void check_interface(const Call& c, std::string_view v, std::string_view g) {
   int64_t dim = c.constant("dim");
   need_float(c, v);
   need_same_dtype(c, {v, g});
+  if (weight.rank() == 0) c.fail(c.describe(v) + " needs a dimension");
   if (dim != 0 && dim != weight.rank() - 1)
     c.fail(fmt::format("{} must be the first or the last dimension of {}", c.describe("dim"),
                        c.describe(v)));

@@ -12,7 +12,6 @@ namespace tandem::ops {
 namespace {
 
 constexpr std::string_view kBool = "the result is not differentiable (bool)";
-constexpr std::string_view kStep = "piecewise constant: the gradient is zero";
 constexpr double kDegree = std::numbers::pi / 180;
 
 const Samples kSamples = {"$[3, 4]",       "$[]",           "$[0, 3]",
@@ -110,7 +109,7 @@ const OpDef kSgn{
     .schema = "aten::sgn(Tensor self) -> Tensor",
     .types = unary_same,
     .decompose = [](Builder& b, const Call& c) -> Tensors { return {sign(self_of(b, c))}; },
-    .no_grad = kStep,
+    .vjp = zero_gradient,
     .samples = kSamples,
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
@@ -242,7 +241,7 @@ const OpDef kAngle{.schema = "aten::angle(Tensor self) -> Tensor",
                      Element angle = choose(x < 0, x.number(std::numbers::pi), x.number(0));
                      return choose(not_equal(x, x), x, angle);
                    }>,
-                   .no_grad = kStep,
+                   .vjp = zero_gradient,
                    .samples = kSamples,
                    .sample_dtypes = DTypes::all,
                    .pointwise = true,
@@ -272,7 +271,7 @@ OpDef round_to(std::string_view schema, bool inplace, std::string_view out_as) {
                       return round_decimals(x, decimals).value();
                     });
               },
-          .no_grad = kStep,
+          .vjp = zero_gradient,
           .samples = {"$[3, 4], decimals=0", "$[5], decimals=2", "$[33]:special, decimals=-1",
                       "$[0], decimals=1", "$[4, 3]{1, 4}, decimals=3"},
           .sample_dtypes = DTypes::numbers,

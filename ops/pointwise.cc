@@ -8,7 +8,6 @@ namespace tandem::ops {
 namespace {
 
 constexpr std::string_view kBool = "the result is not differentiable (bool)";
-constexpr std::string_view kStep = "piecewise constant: the gradient is zero";
 
 template <Opcode op>
 constexpr auto kUnary = [](Element x) { return x.apply(op); };
@@ -265,7 +264,7 @@ const OpDef kSign{.schema = "aten::sign(Tensor self) -> Tensor",
                     // NaN: eager gives 0.
                     return (x > 0).cast(x.dtype()) - (x < 0).cast(x.dtype());
                   }>,
-                  .no_grad = kStep,
+                  .vjp = zero_gradient,
                   .samples = kUnarySamples,
                   .sample_dtypes = DTypes::numbers,
                   .pointwise = true,
@@ -393,7 +392,7 @@ const OpDef kErf{.schema = "aten::erf(Tensor self) -> Tensor",
 const OpDef kCeil{.schema = "aten::ceil(Tensor self) -> Tensor",
                   .types = unary_number,
                   .lower = unary<kUnary<Opcode::ceil>>,
-                  .no_grad = kStep,
+                  .vjp = zero_gradient,
                   .samples = kUnarySamples,
                   .pointwise = true,
                   .inplace = true,
@@ -401,7 +400,7 @@ const OpDef kCeil{.schema = "aten::ceil(Tensor self) -> Tensor",
 const OpDef kFloor{.schema = "aten::floor(Tensor self) -> Tensor",
                    .types = unary_number,
                    .lower = unary<kUnary<Opcode::floor>>,
-                   .no_grad = kStep,
+                   .vjp = zero_gradient,
                    .samples = kUnarySamples,
                    .pointwise = true,
                    .inplace = true,
@@ -409,7 +408,7 @@ const OpDef kFloor{.schema = "aten::floor(Tensor self) -> Tensor",
 const OpDef kRound{.schema = "aten::round(Tensor self) -> Tensor",
                    .types = unary_number,
                    .lower = unary<kUnary<Opcode::round>>,
-                   .no_grad = kStep,
+                   .vjp = zero_gradient,
                    .samples = kUnarySamples,
                    .pointwise = true,
                    .inplace = true,
@@ -417,7 +416,7 @@ const OpDef kRound{.schema = "aten::round(Tensor self) -> Tensor",
 const OpDef kTrunc{.schema = "aten::trunc(Tensor self) -> Tensor",
                    .types = unary_number,
                    .lower = unary<kUnary<Opcode::trunc>>,
-                   .no_grad = kStep,
+                   .vjp = zero_gradient,
                    .samples = kUnarySamples,
                    .pointwise = true,
                    .inplace = true,

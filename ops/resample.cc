@@ -218,6 +218,8 @@ Range filtered_readers(const Line& line, Expr i) {
 /// Inputs that output `o` reads through a filter.
 Range filtered_inputs(const Line& line, Expr o) {
   Ratio ratio = ratio_of(line);
+  if (ratio.outs == Expr(0))
+    throw Unsupported("[tandem.resample] a filter with align_corners to one element");
   int64_t support = support_of(line.mode);
   Expr wide = sym::max(ratio.outs, ratio.ins);
   Expr numerator = (2 * o + 1) * ratio.ins - 2 * support * wide - ratio.outs;
@@ -234,6 +236,9 @@ Line line_of(const Call& c, Expr in, Expr out) {
 }
 int64_t line_dim(const Call& c) { return c.dim("dim", c.type("self").rank()); }
 Types line_types(const Call& c) {
+  if (c.type("self").rank() == 0) c.fail("a 0-d tensor has no lines");
+  if (sym::known_lt(c.integer("size"), 1)) c.fail(c.describe("size") + " must be positive");
+  mode_of(c);
   Sizes sizes = c.type("self").sizes;
   sizes[line_dim(c)] = c.integer("size");
   return {ir::Type::tensor(c.type("self").dtype, sizes)};

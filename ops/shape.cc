@@ -25,6 +25,15 @@ struct Piece {
   Expr start, length;
 };
 
+/// Each piece is a result of the node: billions of them are a mistake.
+constexpr int64_t kMostPieces = 1 << 16;
+
+int64_t checked_count(const Call& c, int64_t count) {
+  if (count > kMostPieces)
+    c.fail(fmt::format("{} pieces of {} are more than {}", count, c.describe("self"), kMostPieces));
+  return count;
+}
+
 std::vector<Piece> equal_pieces(const Call& c, Expr total, Expr size, int64_t count) {
   std::vector<Piece> pieces;
   for (int64_t i = 0; i < count; ++i)
@@ -56,7 +65,7 @@ int64_t piece_count(const Call& c, Expr total, Expr size) {
   if (!count)
     c.fail(
         fmt::format("the number of pieces of {} must be known when compiling", c.describe("self")));
-  return *count;
+  return checked_count(c, *count);
 }
 
 std::vector<Piece> pieces_of(const Call& c) {
@@ -70,7 +79,8 @@ std::vector<Piece> pieces_of(const Call& c) {
   }
   int64_t chunks = c.constant("chunks");
   if (chunks < 1) c.fail("the number of chunks must be positive");
-  if (total == Expr(0)) return std::vector<Piece>(static_cast<size_t>(chunks), Piece{0, 0});
+  if (total == Expr(0))
+    return std::vector<Piece>(static_cast<size_t>(checked_count(c, chunks)), Piece{0, 0});
   Expr size = sym::ceil_div(total, chunks);
   return equal_pieces(c, total, size, piece_count(c, total, size));
 }
@@ -151,7 +161,8 @@ const OpDef kUnbind{.schema = "aten::unbind.int(Tensor(a -> *) self, int dim=0) 
                             c.fail(fmt::format("dimension {} of {} must be known when compiling",
                                                self_dim(c), c.describe("self")));
                           sizes.erase(sizes.begin() + self_dim(c));
-                          return Types(static_cast<size_t>(*count), self_with(c, sizes));
+                          return Types(static_cast<size_t>(checked_count(c, *count)),
+                                       self_with(c, sizes));
                         },
                     .lower = reindex<[](const Call& c, size_t result, const Index& index) {
                       Index at = index;

@@ -1,8 +1,11 @@
 // Trigonometric, hyperbolic, error, gamma and Bessel functions of one operand: a table of formula
 // and slope. The formulas are in elementary.h; integers and bool become f32.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <numbers>
 
+#include "base/diagnostic.h"
 #include "ops/elementary.h"
 #include "ops/families.h"
 #include "ops/formula.h"
@@ -159,9 +162,14 @@ const OpDef kTable[] = {
     special<log_ndtr, kLogNdtrSlope>("aten::special_log_ndtr(Tensor self) -> Tensor", kAnySamples),
 };
 
+constexpr int64_t kHighestOrder = 100;  // its gradient has the next one; 171! is no number
+
 int64_t order_of(const Call& c) {
   int64_t n = c.constant("n");
   if (n < 0) c.fail(c.describe("n") + " must not be negative");
+  if (n > kHighestOrder)
+    throw Unsupported(
+        fmt::format("[aten.polygamma] order {}: up to {} are supported", n, kHighestOrder));
   return n;
 }
 const OpDef kPolygamma{
@@ -193,6 +201,8 @@ const OpDef kPolygamma{
 const OpDef kMvlgamma{.schema = "aten::mvlgamma(Tensor self, int p) -> Tensor",
                       .types = [](const Call& c) -> Types {
                         if (c.constant("p") < 1) c.fail(c.describe("p") + " must be at least 1");
+                        if (c.constant("p") > 1000)  // each term is an operator
+                          throw Unsupported("[aten::mvlgamma] p of more than 1000");
                         return unary_float(c);
                       },
                       .decompose = [](Builder& b, const Call& c) -> Tensors {

@@ -9,10 +9,20 @@ namespace tandem::ops {
 using loop::Opcode;
 using sym::Expr;
 
+namespace {
+
+/// Sums and products of a few of them stay in 64 bits.
+constexpr int64_t kLargest = (int64_t{1} << 31) - 1;
+
+}  // namespace
+
 std::vector<int64_t> spatial_list(const ir::Call& call, std::string_view name, size_t dims,
                                   const std::vector<int64_t>& otherwise) {
   std::vector<int64_t> numbers = call.constants(name);
   if (numbers.empty() && !otherwise.empty()) return otherwise;
+  for (int64_t number : numbers)
+    if (number > kLargest || number < -kLargest)
+      call.fail(fmt::format("{} {} is beyond {}", name, number, kLargest));
   if (numbers.size() == 1) return std::vector<int64_t>(dims, numbers[0]);
   if (numbers.size() != dims)
     call.fail(fmt::format("{} needs 1 or {} numbers, {} are given", name, dims, numbers.size()));

@@ -205,6 +205,7 @@ class Functionalizer {
   /// a detached alias), what is above keeps its own.
   void carry_up(ir::Builder& builder, const Node& node, const Value* target, const Value* root,
                 Value* updated, bool has_history) {
+    check_places(node, root);
     std::vector<std::pair<const Value*, Value*>> made{{target, updated}};
     for (const Value* at = target; at != root;) {
       Alias alias = aliases_.at(at);
@@ -225,6 +226,19 @@ class Functionalizer {
     uint64_t version = ++versions_[root];
     for (const std::pair<const Value*, Value*>& entry : made)
       current_[entry.first] = {entry.second, version};
+  }
+
+  /// Of an expanded input several elements are one place in memory: which value stays there?
+  static void check_places(const Node& node, const Value* input) {
+    const std::vector<sym::Expr>& strides = input->type.strides;
+    for (size_t i = 0; i < strides.size(); ++i)
+      if (strides[i] == sym::Expr(0) && input->type.sizes[i] != sym::Expr(1))
+        throw Unsupported(
+            fmt::format("[{}] writing to the expanded input %{}: {} elements of dimension {} refer "
+                        "to one memory place; a clone of it is accepted",
+                        node.op->schema.full_name(), input->name,
+                        sym::to_string(input->type.sizes[i]), i),
+            node.origin.place);
   }
 
   static bool ends_history(const Node& view) {

@@ -89,11 +89,18 @@ class Joint {
     reverse_.accumulate(loss, ops::full(builder_, loss->type.sizes, 1, loss->type.dtype));
   }
 
+  /// Of an input: empty where no history leads to it, zeros where only zero came of it.
+  Tensor gradient_of(const Value* input) {
+    if (!input->requires_grad || !reverse_.is_reached(input)) return {};
+    if (const Tensor grad = reverse_.gradient(input)) return grad;
+    return ops::full(builder_, input->type.sizes, 0, input->type.dtype);
+  }
+
   /// A gradient lies in memory as its input does.
   void add_gradients() {
     for (const Value* input : graph_.inputs()) {
       if (input->role == ir::Role::tangent || input->role == ir::Role::seed) continue;
-      Tensor grad = input->requires_grad ? reverse_.gradient(input) : Tensor();
+      const Tensor grad = gradient_of(input);
       graph_.add_output({grad ? grad.value() : nullptr, ir::OutputKind::gradient, input->name,
                          memory_order(input->type)});
     }

@@ -36,6 +36,7 @@ void ReverseMode::accumulate(const Value* value, Tensor grad) {
       << "gradient " << to_string(grad.type()) << " of a value " << to_string(value->type);
   Tensor& sum = grads_[value];
   sum = sum ? sum + grad : grad;
+  reached_[value] = 1;
 }
 
 void ReverseMode::visit(const Node& node) {
@@ -43,17 +44,25 @@ void ReverseMode::visit(const Node& node) {
   if (def.vjp == nullptr) return;
   std::vector<Tensor> grads;
   bool any = false;
+  bool reached = false;
   for (const Value* result : node.results) {
     grads.push_back(grads_.at(result));
     any |= static_cast<bool>(grads.back());
+    reached |= is_reached(result);
   }
   bool wanted = false;
   ir::for_each_operand(node.args, [&](const Value* v) { wanted |= needs_.at(v); });
-  if (!any || !wanted) return;
+  if (!reached || !wanted) return;
+  if (any) return write_gradients(node, grads);
+  // Only zero came: zero is what all operands get.
+  ir::for_each_operand(node.args, [&](const Value* v) { reached_[v] |= needs_.at(v); });
+}
+
+void ReverseMode::write_gradients(const Node& node, const std::vector<Tensor>& grads) {
   builder_.stamp().origin = node.origin;
   builder_.stamp().origin.forward = node.id;
   builder_.stamp().region = node.region;
-  for (const ops::Gradient& gradient : def.vjp(builder_, node.call(), grads))
+  for (const ops::Gradient& gradient : ops::def_of(node).vjp(builder_, node.call(), grads))
     pass_on(node, gradient);
 }
 
@@ -65,7 +74,9 @@ void ReverseMode::pass_on(const Node& node, const ops::Gradient& gradient) {
   if (Value* const* one = std::get_if<Value*>(&arg)) operand = *one;
   if (const ir::Values* many = std::get_if<ir::Values>(&arg))
     operand = (*many)[static_cast<size_t>(gradient.element)];
-  if (operand == nullptr || !gradient.grad || !needs_.at(operand)) return;
+  if (operand == nullptr || !needs_.at(operand)) return;
+  reached_[operand] = 1;
+  if (!gradient.grad) return;
   TD_CHECK(gradient.grad.sizes() == operand->type.sizes)
       << node.op->name() << ": gradient of " << gradient.param << " is "
       << to_string(gradient.grad.type()) << ", the operand " << to_string(operand->type);

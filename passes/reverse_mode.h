@@ -8,8 +8,8 @@
 
 namespace tandem::passes {
 
-/// Gradient nodes go where the builder stands. A gradient that is absent is zero and is never
-/// materialised; two contributions add.
+/// Gradient nodes go where the builder stands. A gradient that is absent is zero and is not
+/// materialised on its way; two contributions add.
 class ReverseMode {
  public:
   explicit ReverseMode(ir::Builder& builder) : builder_(builder) {}
@@ -26,14 +26,18 @@ class ReverseMode {
   void visit(const std::vector<ir::Node*>& nodes);
   /// Empty where it is zero.
   ops::Tensor gradient(const ir::Value* value) const { return grads_.at(value); }
+  /// A history goes on from it to what gradients started from; its gradient may be zero.
+  bool is_reached(const ir::Value* value) const { return reached_.at(value); }
 
  private:
   void visit(const ir::Node& node);
+  void write_gradients(const ir::Node& node, const std::vector<ops::Tensor>& grads);
   void pass_on(const ir::Node& node, const ops::Gradient& gradient);
 
   ir::Builder& builder_;
   DenseMap<ir::Value, char> needs_;
   DenseMap<ir::Value, ops::Tensor> grads_;
+  DenseMap<ir::Value, char> reached_;
 };
 
 }  // namespace tandem::passes

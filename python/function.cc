@@ -8,6 +8,7 @@
 
 #include "driver/graph_function.h"
 #include "python/call_scope.h"
+#include "python/frozen.h"
 #include "python/overlap.h"
 #include "python/tensors.h"
 
@@ -41,9 +42,10 @@ std::vector<Argument> borrowed_arguments(const Sequence& objects) {
   return values;
 }
 
-GraphFunction::Forward run_forward(GraphFunction& function, const std::vector<Argument>& values) {
+GraphFunction::Forward run_forward(GraphFunction& function, const std::vector<Argument>& values,
+                                   std::shared_ptr<runtime::ConstantSet> constants = nullptr) {
   const CallScope scope(function.threads());
-  return function.forward(values);
+  return function.forward(values, std::move(constants));
 }
 
 /// (results, handle or None).
@@ -63,11 +65,13 @@ bool found(Overlap& overlap, nb::sequence arguments) {
 }
 
 /// Results alone, of a function without a backward; None, and nothing has run, where something that
-/// the function writes shares memory with another argument.
-nb::object run(GraphFunction& function, nb::sequence arguments, Overlap& overlap) {
+/// the function writes shares memory with another argument. `constants`: null where there are none.
+nb::object run(GraphFunction& function, nb::sequence arguments, Overlap& overlap,
+               const Constants* constants) {
   const std::vector<Argument> values = borrowed_arguments(arguments);
   if (overlap.found(values)) return nb::none();
-  return objects_of(run_forward(function, values).results);
+  std::shared_ptr<runtime::ConstantSet> set = constants == nullptr ? nullptr : constants->set;
+  return objects_of(run_forward(function, values, std::move(set)).results);
 }
 
 std::vector<Array> arrays_of(nb::sequence tensors, std::string_view what) {
@@ -110,13 +114,6 @@ nb::list mutations(const GraphFunction& function) {
 }
 
 std::vector<bool> flags(const std::vector<char>& values) { return {values.begin(), values.end()}; }
-
-/// By name; the arrays are kept.
-void bind_constants(GraphFunction& function, nb::dict tensors) {
-  const runtime::ConstantValues values = constants_of(tensors);
-  nb::gil_scoped_release release;
-  function.bind_constants(values);
-}
 
 nb::dict times(GraphFunction& function) {
   nb::dict times;
@@ -203,10 +200,18 @@ void bind_function(nb::module_& m) {
   nb::class_<Overlap>(m, "Overlap")
       .def(nb::init<const std::vector<size_t>&>(), nb::arg("written"))
       .def("found", &found, nb::arg("arguments"));
+  nb::class_<Constants>(m, "Constants");
+  nb::class_<FrozenSets>(m, "FrozenSets")
+      .def(nb::init<nb::object, std::vector<std::string>, nb::object, bool>(), nb::arg("function"),
+           nb::arg("names"), nb::arg("version"), nb::arg("is_checked"))
+      .def_prop_ro_static("most", [](nb::handle) { return FrozenSets::kMostSets; })
+      .def("find", &FrozenSets::find, nb::arg("tensors"))
+      .def_prop_ro("counts", &FrozenSets::counts);
   nb::class_<GraphFunction>(m, "GraphFunction", nb::is_weak_referenceable())
       .def("forward", &forward)
       .def("__call__", &call)
-      .def("run", &run, nb::arg("arguments"), nb::arg("overlap"))
+      .def("run", &run, nb::arg("arguments"), nb::arg("overlap"),
+           nb::arg("constants").none() = nb::none())
       .def("backward", &backward)
       .def_prop_ro("takes_seed", &GraphFunction::takes_seed)
       .def_prop_ro("has_backward", &GraphFunction::has_backward)
@@ -215,7 +220,6 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("mutations", &mutations)
       .def_prop_ro("borrowed_places", &borrowed_places)
       .def_prop_ro("constants", &GraphFunction::constants)
-      .def("bind_constants", &bind_constants, nb::arg("values"))
       .def_prop_ro("times", &times)
       .def_prop_ro("is_from_cache", &GraphFunction::is_from_cache)
       .def_prop_ro("forward_counts",

@@ -98,6 +98,7 @@ void bind_errors(nb::module_& m) {
   nb::exception<Unsupported>(m, "Unsupported", user_error);
   const nb::object of_data = nb::make_tuple(user_error, nb::handle(PyExc_IndexError));
   nb::exception<DataError>(m, "DataError", of_data);
+  nb::exception<InternalError>(m, "InternalError", nb::handle(PyExc_RuntimeError));
 }
 
 void bind_ops(nb::module_& m) {

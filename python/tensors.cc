@@ -7,6 +7,7 @@
 
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <array>
 
 #include "python/dlpack.h"
@@ -166,6 +167,26 @@ Array view_of(nb::handle tensor, size_t number) try {
   return view_of(tensor, std::string_view());
 } catch (const UserError& error) {
   throw UserError("argument " + std::to_string(number) + error.what());
+}
+
+bool is_view_of(const Array& array, nb::handle tensor) {
+  dlpack::Tensor view{};
+  if (!has_exchange(tensor)) {
+    const Array now = from_capsule(tensor.attr("detach")(), "a weight");
+    return now.raw() == array.raw() && now.dtype() == array.dtype() &&
+           std::ranges::equal(now.sizes(), array.sizes()) &&
+           std::ranges::equal(now.strides(), array.strides());
+  }
+  if (g_exchange->view_object(tensor.ptr(), &view) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  const size_t rank = static_cast<size_t>(view.ndim);
+  const dlpack::DataType type = dlpack_of(array.dtype());
+  return static_cast<std::byte*>(view.data) + view.byte_offset == array.raw() &&
+         view.dtype.code == type.code && view.dtype.bits == type.bits && rank == array.rank() &&
+         std::equal(view.shape, view.shape + rank, array.sizes().begin()) &&
+         std::equal(view.strides, view.strides + rank, array.strides().begin());
 }
 
 Array array_of(nb::handle tensor, std::string_view what) {

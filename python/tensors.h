@@ -17,6 +17,9 @@ void use_exchange(nb::object type, nb::object capsule);
 /// tensor on the CPU, or has an element type that we do not know; `what` names it.
 runtime::Array view_of(nb::handle tensor, std::string_view what);
 
+/// Whether view_of(tensor) is this window on the same memory.
+bool is_view_of(const runtime::Array& array, nb::handle tensor);
+
 /// The same of argument `number`.
 runtime::Array view_of(nb::handle tensor, size_t number);
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/check.h"
+
 namespace tandem::runtime {
 
 Array ConstantSet::packed(uint32_t constant, int64_t offset, LibraryPlan& plan) {
@@ -17,6 +19,7 @@ Array ConstantSet::packed(uint32_t constant, int64_t offset, LibraryPlan& plan) 
                each.layout == plan.packed_layout();
       });
   if (found != packed_.end()) {
+    TD_CHECK(found->block.nbytes() == plan.packed_bytes()) << "layout " << plan.packed_layout();
     packed_.splice(packed_.begin(), packed_, found);
     return found->block;
   }

@@ -14,7 +14,8 @@ namespace tandem::runtime {
 
 /// The constants of a program from one setup to the next. All executions share it, and one that
 /// runs while setup runs again keeps the old set alive. The arrays never change; packed copies are
-/// made when a library call first wants them.
+/// made when a library call first wants them. A program may have several sets: its own, and those
+/// that its caller holds and names at each call.
 class ConstantSet {
  public:
   /// Layouts of one weight that are kept; calls of many shapes may want more than one.
@@ -31,6 +32,11 @@ class ConstantSet {
   /// Of all packed copies that are kept.
   int64_t packed_bytes() const;
 
+  /// No call will name it again: executions that wait for one let go of it. Guarded by
+  /// ForkLock::executions, as their list is.
+  void retire() { is_retired_ = true; }
+  bool is_retired() const { return is_retired_; }
+
  private:
   struct Packed {
     uint32_t constant;
@@ -42,6 +48,7 @@ class ConstantSet {
 
   std::vector<Array> arrays_;
   int64_t own_bytes_;
+  bool is_retired_ = false;
   mutable std::mutex mutex_;
   std::list<Packed> packed_;  // used last comes first
 };

@@ -20,6 +20,8 @@ class Execution {
 
   /// Constants of the calls from here on. Gives those of before.
   std::shared_ptr<ConstantSet> use(const std::shared_ptr<ConstantSet>& constants);
+  const std::shared_ptr<ConstantSet>& constants() const { return constants_; }
+  bool is_retired() const { return constants_ != nullptr && constants_->is_retired(); }
   /// Compares the arguments with what the program takes.
   void bind(std::span<const Argument> arguments);
   /// `dropped`: the arguments again where their arrays may be let go after their last use, or none.

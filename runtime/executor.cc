@@ -74,12 +74,15 @@ void visit_codes(const abi::Program& program, const F& visit) {
   for (const abi::WriteBack& write_back : program.write_backs) visit_ref(write_back.src, visit);
 }
 
+constexpr uint32_t kMostSlots = 1 << 20;  // a damaged number must not take all memory
+
 // Verifies the numbers of a program from outside.
 class Verifier {
  public:
   Verifier(const abi::Program& program, size_t kernels) : program_(program), kernels_(kernels) {}
 
   void run() const {
+    expect(program_.slots <= kMostSlots, "it has too many slots");
     visit_codes(program_, [&](const SizeCode& code, Use) {
       expect(code.empty() || is_well_formed(code, program_.slots), "a size code is malformed");
     });
@@ -351,7 +354,7 @@ void LoadedProgram::check_constants(const ConstantValues& values) const {
   }
 }
 
-std::shared_ptr<ConstantSet> LoadedProgram::make_constants(const ConstantValues& values) {
+std::shared_ptr<ConstantSet> LoadedProgram::run_setup(const ConstantValues& values) {
   std::vector<Result> computed;
   if (setup_ != nullptr) {
     std::vector<Argument> arguments;
@@ -386,18 +389,36 @@ void LoadedProgram::bind_constants(const ConstantValues& values) {
   for (const std::string& name : given_names_)
     if (values.count(name) != 0) merged.insert_or_assign(name, values.at(name));
   check_constants(merged);
-  publish(make_constants(merged));
+  publish(run_setup(merged));
   given_ = std::move(merged);
+}
+
+std::shared_ptr<ConstantSet> LoadedProgram::make_constants(const ConstantValues& values) {
+  const std::lock_guard<std::mutex> lock(bind_mutex_);
+  check_constants(values);
+  std::shared_ptr<ConstantSet> constants = run_setup(values);
+  const std::lock_guard<std::mutex> counted(mutex_of(ForkLock::executions));
+  setup_runs_ += setup_ != nullptr ? 1 : 0;
+  return constants;
 }
 
 // Idle executions let the old set go; running ones do so when they are done.
 void LoadedProgram::publish(std::shared_ptr<ConstantSet> constants) {
   std::vector<std::shared_ptr<ConstantSet>> old;  // goes after the lock: that may call Python
   const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
+  if (constants_ != nullptr) constants_->retire();
   old.push_back(std::exchange(constants_, std::move(constants)));
   setup_runs_ += setup_ != nullptr ? 1 : 0;
   for (const std::unique_ptr<Execution>& execution : idle_)
-    old.push_back(execution->use(constants_));
+    if (execution->is_retired()) old.push_back(execution->use(constants_));
+}
+
+void LoadedProgram::retire(ConstantSet& constants) {
+  std::vector<std::shared_ptr<ConstantSet>> old;  // goes after the lock: that may call Python
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
+  constants.retire();
+  for (const std::unique_ptr<Execution>& execution : idle_)
+    if (execution->is_retired()) old.push_back(execution->use(constants_));
 }
 
 int64_t LoadedProgram::setup_runs() const {
@@ -417,27 +438,36 @@ int64_t LoadedProgram::packed_bytes() const {
 
 // --- Calls ---
 
-std::unique_ptr<Execution> LoadedProgram::take_execution() {
-  std::shared_ptr<ConstantSet> constants;
+// One that ran with these constants last has its weights packed.
+std::unique_ptr<Execution> LoadedProgram::take_idle(const std::shared_ptr<ConstantSet>& constants) {
+  if (idle_.empty()) return nullptr;
+  for (size_t i = idle_.size(); i-- > 0;)
+    if (idle_[i]->constants() == constants) {
+      std::swap(idle_[i], idle_.back());
+      break;
+    }
+  std::unique_ptr<Execution> execution = std::move(idle_.back());
+  idle_.pop_back();
+  return execution;
+}
+
+std::unique_ptr<Execution> LoadedProgram::take_execution(std::shared_ptr<ConstantSet> constants) {
+  std::unique_ptr<Execution> execution;
   {
     const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
-    if (!idle_.empty()) {
-      std::unique_ptr<Execution> execution = std::move(idle_.back());
-      idle_.pop_back();
-      return execution;
-    }
-    constants = constants_;
+    if (constants == nullptr) constants = constants_;
+    if (constants != nullptr) execution = take_idle(constants);
   }
   if (constants == nullptr) check_constants({});
-  std::unique_ptr<Execution> execution = std::make_unique<Execution>(*this);
-  execution->use(constants);
+  if (execution == nullptr) execution = std::make_unique<Execution>(*this);
+  execution->use(constants);  // the old set goes here, outside of the lock: that may call Python
   return execution;
 }
 
 void LoadedProgram::give_execution(std::unique_ptr<Execution> execution) {
   std::shared_ptr<ConstantSet> old;  // goes after the lock: that may call Python
   const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
-  old = execution->use(constants_);
+  if (execution->is_retired()) old = execution->use(constants_);
   idle_.push_back(std::move(execution));
 }
 
@@ -446,26 +476,32 @@ bool LoadedProgram::may_drop(abi::BufferKind kind, uint32_t input) const {
 }
 
 std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments) {
-  return run(arguments, {});
+  return run(arguments, {}, nullptr);
+}
+
+std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments,
+                                       std::shared_ptr<ConstantSet> constants) {
+  return run(arguments, {}, std::move(constants));
 }
 
 std::vector<Result> LoadedProgram::run_and_drop(std::vector<Argument> arguments) {
-  return run(arguments, arguments);
+  return run(arguments, arguments, nullptr);
 }
 
 void LoadedProgram::check(std::span<const Argument> arguments) {
-  std::unique_ptr<Execution> execution = take_execution();
+  std::unique_ptr<Execution> execution = take_execution(nullptr);
   execution->bind(arguments);
   give_execution(std::move(execution));
 }
 
 std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments,
-                                       std::span<Argument> dropped) {
+                                       std::span<Argument> dropped,
+                                       std::shared_ptr<ConstantSet> constants) {
   if (is_team_lost()) [[unlikely]]
     warn_of_fork();
   const TeamSize team(threads());
   // An execution that throws is dropped with whatever state it was in.
-  std::unique_ptr<Execution> execution = take_execution();
+  std::unique_ptr<Execution> execution = take_execution(std::move(constants));
   std::vector<Result> results = execution->run(arguments, dropped);
   give_execution(std::move(execution));
   return results;

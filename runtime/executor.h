@@ -71,6 +71,9 @@ class LoadedProgram {
   /// strides. A call may be interrupted (base/interrupt.h) as long as no input was written; the
   /// team keeps the size that it has at the start.
   std::vector<Result> run(std::span<const Argument> arguments);
+  /// The same with these constants, whatever bind_constants gave before or gives meanwhile.
+  std::vector<Result> run(std::span<const Argument> arguments,
+                          std::shared_ptr<ConstantSet> constants);
   /// The same. Lets each array go after its last use, so that later temporaries and results may be
   /// in the memory of arrays that nobody else holds.
   std::vector<Result> run_and_drop(std::vector<Argument> arguments);
@@ -92,6 +95,11 @@ class LoadedProgram {
   /// program assumes: it is kept alive, and must not change while a call runs. UserError names what
   /// is missing or does not fit, and then nothing has changed.
   void bind_constants(const ConstantValues& values);
+  /// Runs setup on these values, all of constant_names(), for calls that name the set; the
+  /// program's own constants stay as they are.
+  std::shared_ptr<ConstantSet> make_constants(const ConstantValues& values);
+  /// No call will name the set again: what waits for calls lets go of it.
+  void retire(ConstantSet& constants);
   /// After the given arrays were written: runs setup again and drops packed weights. Calls that run
   /// at that time may see old and new values.
   void refresh() { bind_constants({}); }
@@ -125,7 +133,8 @@ class LoadedProgram {
     uint32_t last_use = 0;
   };
 
-  std::vector<Result> run(std::span<const Argument> arguments, std::span<Argument> dropped);
+  std::vector<Result> run(std::span<const Argument> arguments, std::span<Argument> dropped,
+                          std::shared_ptr<ConstantSet> constants);
   /// Nothing after the last instruction that uses the buffer needs what it has.
   bool may_drop(abi::BufferKind kind, uint32_t input) const;
   void find_lifetimes();
@@ -135,9 +144,10 @@ class LoadedProgram {
   void load_constants(std::vector<abi::KernelFunction> setup_kernels);
   void find_given_names();
   void check_constants(const ConstantValues& values) const;
-  std::shared_ptr<ConstantSet> make_constants(const ConstantValues& values);
+  std::shared_ptr<ConstantSet> run_setup(const ConstantValues& values);
   void publish(std::shared_ptr<ConstantSet> constants);
-  std::unique_ptr<Execution> take_execution();
+  std::unique_ptr<Execution> take_execution(std::shared_ptr<ConstantSet> constants);
+  std::unique_ptr<Execution> take_idle(const std::shared_ptr<ConstantSet>& constants);
   void give_execution(std::unique_ptr<Execution> execution);
 
   mutable Profile profile_;  // counts what const executions do

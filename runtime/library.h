@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "abi/program.h"
+#include "base/diagnostic.h"
 #include "base/dtype.h"
 
 namespace tandem::runtime {
@@ -65,6 +67,18 @@ std::unique_ptr<LibraryPlan> plan_convolution(std::span<const Operand> operands,
 /// Places of elements in their sorted rows: ours, not oneDNN's.
 std::unique_ptr<LibraryPlan> plan_rank(std::span<const Operand> operands,
                                        const abi::RankParams& params);
+
+/// The library has no code on this machine for what is asked of it.
+class NoImplementation : public Unsupported {
+ public:
+  using Unsupported::Unsupported;
+};
+
+using PlanMaker = std::function<std::unique_ptr<LibraryPlan>(std::span<const Operand>, bool)>;
+/// What `make` makes; or, where the library has nothing for bf16 or reference code alone, a plan
+/// that computes in f32 and rounds the result: so every call in bf16 has a plan that f32 has.
+std::unique_ptr<LibraryPlan> plan_or_widen(std::span<const Operand> operands, const PlanMaker& make,
+                                           bool is_constant_weight);
 
 /// One library call of an Execution with the plans it used last.
 class LibrarySite {

@@ -528,7 +528,10 @@ void ConvolutionPlan::execute(std::span<void* const> operands) {
 std::unique_ptr<LibraryPlan> plan_convolution(std::span<const Operand> operands,
                                               const abi::LibraryCall& call,
                                               bool is_constant_weight) {
-  return std::make_unique<ConvolutionPlan>(call_of(operands, call), is_constant_weight);
+  const PlanMaker make = [&call](std::span<const Operand> given, bool is_constant) {
+    return std::make_unique<ConvolutionPlan>(call_of(given, call), is_constant);
+  };
+  return plan_or_widen(operands, make, is_constant_weight);
 }
 
 }  // namespace tandem::runtime

@@ -332,6 +332,8 @@ bool MatmulPlan::make_packed_primitives() {
     is_better = false;
   }
   if (is_better && !report_.is_slow) {
+    // The layouts name one block and the last: slices of one constant may agree in these.
+    packed_layout_ = std::to_string(n_blocks_) + " blocks;" + packed_layout_;
     report_.packed_bytes = n_blocks_ * packed_block_bytes_;
     return true;
   }
@@ -561,7 +563,10 @@ void MatmulPlan::execute(std::span<void* const> operands) {
 
 std::unique_ptr<LibraryPlan> plan_matmul(std::span<const Operand> operands, bool has_bias,
                                          bool is_constant_weight) {
-  return std::make_unique<MatmulPlan>(product_of(operands, has_bias), is_constant_weight);
+  const PlanMaker make = [has_bias](std::span<const Operand> given, bool is_constant) {
+    return std::make_unique<MatmulPlan>(product_of(given, has_bias), is_constant);
+  };
+  return plan_or_widen(operands, make, is_constant_weight);
 }
 
 }  // namespace tandem::runtime

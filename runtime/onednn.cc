@@ -2,7 +2,8 @@
 // emitted kernels does not map 40 MB. Results must not depend on the number of threads: oneDNN
 // decides blocking and reduction splits from the team it sees at creation, so every primitive is
 // created and executed under a team of one. Scratchpads belong to the caller, because the library's
-// own one is tied to the thread that created the primitive.
+// own one is tied to the thread that created the primitive. TANDEM_ISA holds the library too, to
+// what it says when the library is opened.
 #include "runtime/onednn.h"
 
 #include <dlfcn.h>
@@ -13,6 +14,8 @@
 
 #include "base/check.h"
 #include "base/diagnostic.h"
+#include "base/flags.h"
+#include "runtime/library.h"
 
 namespace tandem::runtime {
 namespace {
@@ -31,6 +34,7 @@ void bind(void* library, const char* name, F& entry) {
 }
 
 void bind_objects(void* library, OneDnn& table) {
+  bind(library, "dnnl_set_max_cpu_isa", table.set_max_cpu_isa);
   bind(library, "dnnl_engine_create", table.engine_create);
   bind(library, "dnnl_stream_create", table.stream_create);
   bind(library, "dnnl_stream_destroy", table.stream_destroy);
@@ -76,6 +80,8 @@ OneDnn open_library() {
   OneDnn table{};
   bind_objects(library, table);
   bind_primitives(library, table);
+  // Before anything else: the library asks the processor once.
+  if (flag_isa() == "avx2") check(table.set_max_cpu_isa(dnnl_cpu_isa_avx2), "instruction set");
   check(table.engine_create(&table.engine, dnnl_cpu, 0), "engine");
   g_open = true;
   return table;
@@ -184,7 +190,8 @@ Primitive::Primitive(const_dnnl_op_desc_t op_desc, std::span<const int> argument
       &desc_, op_desc, attributes, onednn().engine, hint == nullptr ? nullptr : hint->desc_);
   onednn().primitive_attr_destroy(attributes);
   if (status == dnnl_unimplemented)
-    throw Unsupported("[runtime] oneDNN on this machine has no implementation of a library call");
+    throw NoImplementation(
+        "[runtime] oneDNN on this machine has no implementation of a library call");
   check(status, "primitive descriptor");
   finish(argument_ids);
 }

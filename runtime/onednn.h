@@ -18,6 +18,7 @@ namespace tandem::runtime {
 
 /// Entries of libdnnl.so.2. The library has 40 MB; a program of emitted kernels never opens it.
 struct OneDnn {
+  decltype(&dnnl_set_max_cpu_isa) set_max_cpu_isa;
   decltype(&dnnl_engine_create) engine_create;
   decltype(&dnnl_stream_create) stream_create;
   decltype(&dnnl_stream_destroy) stream_destroy;

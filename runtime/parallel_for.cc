@@ -1,9 +1,7 @@
-// One team for everything: torch and oneDNN in the same process use libgomp, and a second pool that
-// spins beside it costs milliseconds. The team always has its full size, because libgomp ends
-// threads when a region asks for fewer. Two cases cannot use libgomp: ThreadSanitizer does not
-// understand its barriers and LeakSanitizer crashes at exit on workers that are just ending
-// (TANDEM_STD_THREADS selects plain std::thread for both), and a forked child waits for ever for
-// workers that were not forked (there everything runs serially, and one line says so).
+// Who may use several threads, and what a range may do: throw, and call parallel_for again (which
+// then runs serially). The threads are runtime/team.h. libgomp, whose team torch and oneDNN use, is
+// only asked how many there should be: its regions begin and end with all threads, so that one that
+// is off its core stops the others. A forked child has no team, and one line says so.
 #include "runtime/parallel_for.h"
 
 #include <omp.h>
@@ -15,9 +13,9 @@
 #include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "runtime/fork.h"
+#include "runtime/team.h"
 
 namespace tandem::runtime {
 namespace {
@@ -27,21 +25,12 @@ thread_local int t_team = 0;    // of the running call; 0: none
 thread_local bool t_inside = false;
 thread_local int t_index = 0;
 
-// Never destroyed, so that exit handlers may still compute.
-std::mutex& team_mutex() {
-  static std::mutex* const mutex = new std::mutex;
-  return *mutex;
-}
-
 // Runs ranges of one region and keeps the exception of the lowest one.
 class Region {
  public:
-  Region(int64_t tasks, RangeBody body) : tasks_(tasks), body_(body) {}
+  explicit Region(RangeBody body) : body_(body) {}
 
-  void run(int index, int count) {
-    const int64_t lo = border(index, count);
-    const int64_t hi = border(index + 1, count);
-    if (lo == hi) return;
+  void run(int64_t lo, int64_t hi, int index) {
     t_inside = true;
     t_index = index;
     try {
@@ -58,11 +47,6 @@ class Region {
   }
 
  private:
-  int64_t border(int index, int count) const {
-    const int64_t share = tasks_ / count;
-    const int64_t rest = tasks_ % count;
-    return share * index + std::min<int64_t>(index, rest);
-  }
   void keep(int64_t lo, std::exception_ptr error) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (error_ != nullptr && error_at_ < lo) return;
@@ -70,31 +54,15 @@ class Region {
     error_at_ = lo;
   }
 
-  int64_t tasks_;
   RangeBody body_;
   std::mutex mutex_;
   std::exception_ptr error_;
   int64_t error_at_ = 0;
 };
 
-#if defined(TANDEM_STD_THREADS)
-
-void run_team(Region& region, int count) {
-  std::vector<std::thread> others;
-  for (int i = 1; i < count; ++i)
-    others.emplace_back([&region, i, count] { region.run(i, count); });
-  region.run(0, count);
-  for (std::thread& other : others) other.join();
+void run_range(void* region, int64_t lo, int64_t hi, int index) {
+  static_cast<Region*>(region)->run(lo, hi, index);
 }
-
-#else
-
-void run_team(Region& region, int count) {
-#pragma omp parallel num_threads(count)
-  region.run(omp_get_thread_num(), omp_get_num_threads());
-}
-
-#endif
 
 }  // namespace
 
@@ -137,11 +105,10 @@ void parallel_for(int64_t tasks, RangeBody body) {
     body(0, tasks);
     return;
   }
-  Region region(tasks, body);
-  {
-    const std::lock_guard<std::mutex> lock(team_mutex());
-    run_team(region, count);
-  }
+  Region region(body);
+  const int64_t most = std::min<int64_t>(tasks, Team::kMostThreads);
+  Team::instance().run(
+      {&run_range, &region, tasks, static_cast<int>(std::min<int64_t>(count, most))});
   region.finish();
 }
 

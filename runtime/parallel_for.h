@@ -26,9 +26,11 @@ class RangeBody {
 };
 
 /// Calls `body` on contiguous ranges that cover [0, tasks) once, on up to `threads()` threads;
-/// returns when all are done. The result must not depend on where ranges end. When bodies throw,
-/// the exception of the lowest range is rethrown here. Inside a region, in a forked child and with
-/// one task: one call body(0, tasks) on the calling thread. Two callers take turns at the team.
+/// returns when all are done. A thread gets several ranges, and which ones differs from call to
+/// call: the result must not depend on that. Where ranges end follows from `tasks` and `threads()`.
+/// When bodies throw, the exception of the lowest range is rethrown here. Inside a region, in a
+/// forked child and with one task: one call body(0, tasks) on the calling thread. Several callers
+/// share the team.
 void parallel_for(int64_t tasks, RangeBody body);
 
 /// Size of the team: the running call's, else what set_threads says, else what OpenMP has for the

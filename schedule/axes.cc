@@ -238,8 +238,9 @@ int choose_lanes(const Stage& stage, const Target& target, Expr extent, bool red
   if (widest == 8) lanes /= 2;
   if (random) lanes = 64;  // the four words of a counter block serve 64 neighbours
   if (std::optional<int64_t> n = extent.constant())
-    lanes = std::min<int>(
-        lanes, static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(*n, 1)))));
+    lanes = std::min(
+        lanes,
+        static_cast<int>(std::bit_ceil(static_cast<unsigned>(std::clamp<int64_t>(*n, 1, lanes)))));
   return lanes;
 }
 

@@ -272,12 +272,31 @@ class Emitter {
                                                 : buffer_of(group.buffer_homes[i]));
     }
     launch.sizes = codes(kernel.sizes);
-    launch.tasks = code(kernel.tasks());
+    launch.tasks = code(tasks_of(group));
     launch.work = code(work_of(kernel));
     launch.scratch_bytes = code(scratch_bytes(kernel));
     launch.label = label_of(group);
     launch.errors = kernel.errors;
     program().instructions.push_back(std::move(launch));
+  }
+
+  /// None where no result has elements and nothing can fail: the loops could be long all the same.
+  static Expr tasks_of(const Group& group) {
+    const loop::Kernel& kernel = group.kernel;
+    Expr written = 0;
+    for (size_t i = 0; i < kernel.buffers.size(); ++i) {
+      const loop::Access access = kernel.buffers[i].access;
+      if (access != loop::Access::write && access != loop::Access::read_write) continue;
+      const Value* value = group.buffer_values[i];
+      written = written + (value != nullptr ? value->type.numel() : elements_of(group, i));
+    }
+    const bool has_work = written.range().lo > 0 || !kernel.errors.empty();
+    return has_work ? kernel.tasks() : kernel.tasks() * sym::min(written, 1);
+  }
+
+  static Expr elements_of(const Group& group, size_t buffer) {
+    const Home& home = group.buffer_homes[buffer];
+    return sym::product(home.item->slots[home.slot].sizes);
   }
 
   static Expr scratch_bytes(const loop::Kernel& kernel) {
@@ -541,13 +560,15 @@ class Emitter {
     }
   }
 
+  /// One value may be written to several inputs, and lie in place in one of them.
   void add_write_backs() {
     for (const ir::Node* node = plan_.graph->first(); node != nullptr; node = node->next) {
       if (!node->op->mutates()) continue;
       const Value* input = std::get<Value*>(node->args[0]);
       const Value* source = std::get<Value*>(node->args[1]);
-      Home home = plan_.homes.at(source);
-      if (home.item != nullptr && in_place_.count({home.item, home.slot})) continue;
+      const Home home = plan_.homes.at(source);
+      const auto placed = in_place_.find({home.item, home.slot});
+      if (placed != in_place_.end() && placed->second == input) continue;
       program().write_backs.push_back({input_number_.at(input), whole(source)});
     }
   }

@@ -5,6 +5,9 @@
 // It writes what its windows see to scratch, computed once, with the padding in place; its weights
 // beside it, channel by channel; then tiles of neighbouring points keep their sums in registers.
 // That sliding the window is moving the point is not taken from the op but read off the addresses.
+// Padding of the convolution itself counts as nothing, even against an infinite weight: it masks
+// weights. Above and below the image that is one choice for a tile; the points beside it, where it
+// would be one for each point, are stages of their own, and all between need no mask.
 #include <algorithm>
 #include <array>
 
@@ -57,6 +60,16 @@ bool loads_along(Val value, Expr axis) {
   }
   return true;
 }
+
+/// Whether a weight counts only at some places: those of its window that are inside of the image.
+bool is_masked(Val weight) {
+  if (weight->opcode != loop::Opcode::select) return false;
+  const std::vector<Val> mask = loop::reachable(std::array{weight->args[0]});
+  return weight->args[2]->opcode == loop::Opcode::constant &&
+         std::ranges::none_of(mask, [](Val v) { return v->opcode == loop::Opcode::load; });
+}
+
+Val without_mask(Val weight) { return is_masked(weight) ? weight->args[1] : weight; }
 
 class WindowMapper {
  public:
@@ -121,10 +134,11 @@ class WindowMapper {
            is_weight(factors[1], channel);
   }
 
-  bool is_weight(Val value, Expr channel) const {
+  bool is_weight(Val masked, Expr channel) const {
+    const Val value = without_mask(masked);
     for (size_t i = 0; i + 1 < kernel_.outer.size(); ++i)
       if (walks(value, kernel_.outer[i].index)) return false;
-    const bool is_of_sum = sum() != nullptr && value == sum()->reductions[0].inputs[1];
+    const bool is_of_sum = sum() != nullptr && masked == sum()->reductions[0].inputs[1];
     for (const Axis& tap : stage().reduce_axes)
       if (is_of_sum && tap.extent != Expr(1) && walks(value, tap.index)) return false;
     return walks(value, channel);
@@ -251,7 +265,7 @@ class WindowMapper {
     for (size_t i = 0; i + 1 < points_.size(); ++i) sums.axes.push_back(points_[i]);
     sums.axes.push_back(as_vector(channel_, lanes_));
     sums.axes.push_back(as_tile(points_.back()));
-    stages.push_back(std::move(sums));
+    add_in_parts(std::move(sums), weight, stages);
     kernel_.stages = std::move(stages);
     for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
   }
@@ -317,6 +331,12 @@ class WindowMapper {
     return pool_.load(number, value->dtype, copy.read * channels_ + channel_.index);
   }
 
+  /// The mask stays with the reader.
+  Val weight_copied(Copy copy, Val weight, std::vector<Stage>& stages) {
+    const Val read = copied(std::move(copy), without_mask(weight), stages);
+    return is_masked(weight) ? pool_.select(weight->args[0], read, weight->args[2]) : read;
+  }
+
   Val image_in_scratch(Val value, const Stage& sums, std::vector<Stage>& stages) {
     return copied(what_is_seen(sums), value, stages);
   }
@@ -330,6 +350,7 @@ class WindowMapper {
     const Axis channel = fresh(channel_.extent);
     copy.map.emplace_back(channel_.index, channel.index);
     for (Val& factor : sum.inputs) factor = rewritten(factor, copy.map);
+    const Val weight = sum.inputs[1];
     Stage& stage = copy.stage;
     stage.axes.insert(stage.axes.end() - 1, as_vector(channel, lanes_));
     stage.axes.back() = as_tile(stage.axes.back());
@@ -337,7 +358,7 @@ class WindowMapper {
     stage.reductions = {std::move(sum)};
     stage.after = {
         {number, copy.written * channels_ + channel.index, rewritten(value, copy.map), false}};
-    stages.push_back(std::move(stage));
+    add_in_parts(std::move(stage), weight, stages);
     return pool_.load(number, value->dtype, copy.read * channels_ + channel_.index);
   }
 
@@ -353,7 +374,56 @@ class WindowMapper {
       copy.read = copy.read * axis.extent + axis.index;
       copy.elements = copy.elements * axis.extent;
     }
-    return copied(std::move(copy), value, stages);
+    return weight_copied(std::move(copy), value, stages);
+  }
+
+  // --- parts
+  // -------------------------------------------------------------------------------------
+
+  /// Whether the mask is the same for all taps at a place of the tile's axis.
+  bool is_inside(Val weight, Expr axis, int64_t place) const {
+    for (Val part : loop::reachable(std::array{weight->args[0]})) {
+      if (part->dtype != DType::boolean || part->opcode == loop::Opcode::bit_and) continue;
+      if (!walks(part, axis)) continue;
+      const Val there = rewritten(part, {{axis, Expr(place)}});
+      if (there->opcode != loop::Opcode::constant || there->integer == 0) return false;
+    }
+    return true;
+  }
+
+  /// Where along a tile's axis of `count` places parts begin and end: what is before the first
+  /// place that is inside and what is behind the last. Between the two all are inside: what a mask
+  /// compares is affine.
+  std::vector<int64_t> bounds_of_parts(Val weight, const Axis& tile, int64_t count) const {
+    const int64_t most = std::min(count, kMostTaps);
+    int64_t first = 0;
+    while (first < most && !is_inside(weight, tile.index, first)) ++first;
+    if (first == most) return {0, count};
+    int64_t last = count;
+    while (last > first && !is_inside(weight, tile.index, last - 1)) --last;
+    return {0, first, last, count};
+  }
+
+  /// A stage of sums over tiles, the weights of which may be masked: the places beside the image,
+  /// and those between, where tiles share their weights.
+  void add_in_parts(Stage sums, Val weight, std::vector<Stage>& stages) {
+    const Axis& tile = sums.axes.back();
+    const std::optional<int64_t> count = tile.extent.constant();
+    if (!count || !is_masked(weight)) return stages.push_back(std::move(sums));
+    const std::vector<int64_t> bounds = bounds_of_parts(weight, tile, *count);
+    for (size_t i = 0; i + 1 < bounds.size(); ++i)
+      if (bounds[i] < bounds[i + 1]) stages.push_back(part_of(sums, bounds[i], bounds[i + 1]));
+  }
+
+  Stage part_of(const Stage& sums, int64_t from, int64_t to) {
+    Stage part = sums;
+    Axis& tile = part.axes.back();
+    const Expr whole = tile.index;
+    const Axis places = fresh(Expr(to - from));
+    tile.index = places.index;
+    tile.extent = places.extent;
+    substitute_axes(kernel_, part, {{whole, places.index + from}});
+    return part;
   }
 
   /// What the windows of the task see, in the order images, rows, .., channels.
@@ -395,7 +465,7 @@ class WindowMapper {
       read = read * tap.extent + tap.index;
       elements = elements * tap.extent;
     }
-    return copied(std::move(copy), value, stages);
+    return weight_copied(std::move(copy), value, stages);
   }
 
   Kernel& kernel_;

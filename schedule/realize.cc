@@ -316,7 +316,8 @@ class Realizer {
       if (operand->node != nullptr && operand->uses.size() == 1) wide = operand;
     });
     return wide != nullptr && size_of(node.results[0]->type.dtype) < size_of(wide->type.dtype) &&
-           lowering_.definition(wide->node).kind == Kind::map && has_transcendental(*wide->node);
+           !library_route(*wide->node) && lowering_.definition(wide->node).kind == Kind::map &&
+           has_transcendental(*wide->node);
   }
 
   Weight weigh(const Node& node) {

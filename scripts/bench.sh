@@ -30,7 +30,8 @@ say "kernels"
 say "training step"
 "$python" bench/train_gpt.py "${quick[@]}"
 say "full-size models"
-"$python" bench/models.py "${quick[@]}"
+"$python" bench/models.py "${quick[@]}" ||
+  say "wrong results, or none: the report ends with an error"
 say "report"
 mkdir -p docs
 "$python" bench/report.py "$page"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# `pip install .` into a folder of its own: torch finds the backend by its entry point.
+# The wheel, in a folder of its own: torch finds the backend by its entry point.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+scripts/wheel.sh
 site="$PWD/build/wheel-site"
 rm -rf "$site"
-"$TANDEM_VENV/bin/pip" install -q --disable-pip-version-check --no-deps --no-build-isolation \
-  --target "$site" .
+"$TANDEM_VENV/bin/pip" install -q --disable-pip-version-check --no-deps --no-index \
+  --target "$site" build/dist/tandem-*.whl
 cd /  # nothing of the source tree is on the path
 PYTHONPATH="$site" "$TANDEM_VENV/bin/python" - <<'PYTHON'
 import torch

@@ -37,6 +37,7 @@ step "python" python_tests
 step "wheel" scripts/check_wheel.sh
 step "sanitizer build" build dev
 step "sanitizer suites" suites dev -LE tools
+step "attack" env FUZZ_SECONDS=60 FUZZ_SEED=1 scripts/fuzz.sh
 step "thread sanitizer build" build tsan
 step "thread sanitizer suites" suites tsan
 step "lint" python3 scripts/lint.py --all --budget "$LINT_SECONDS"

@@ -77,6 +77,11 @@ int64_t floor_quotient(int64_t a, int64_t b) {
   return quotient - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+int64_t floor_remainder(int64_t a, int64_t b) {
+  const int64_t rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 Range range_sum(Range a, Range b) {
   Range result;
   if (a.lo != Range::kMin && b.lo != Range::kMin) result.lo = saturate(__int128{a.lo} + b.lo);

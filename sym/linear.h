@@ -16,6 +16,8 @@ namespace tandem::sym {
 Range range_sum(Range a, Range b);
 Range range_product(Range a, Range b);
 int64_t floor_quotient(int64_t a, int64_t b);
+/// a - b * floor_quotient(a, b), whose product may leave the range where this does not.
+int64_t floor_remainder(int64_t a, int64_t b);
 /// Bounds of an expression of that kind over these operands.
 Range range_of(Kind kind, std::span<const Expr> args);
 

@@ -53,7 +53,8 @@ Monomial monomial_of(const Linear& e) {
 }
 
 std::optional<Linear> divide_exactly(const Term& term, const Monomial& d) {
-  if (term.coefficient % d.coefficient != 0) return std::nullopt;
+  const bool leaves_range = term.coefficient == INT64_MIN && d.coefficient == -1;
+  if (leaves_range || term.coefficient % d.coefficient != 0) return std::nullopt;
   std::span<const Expr> factors = factors_of(term.base);
   std::vector<Expr> left(factors.begin(), factors.end());
   if (!remove_factors(left, d.factors)) return std::nullopt;
@@ -77,7 +78,8 @@ Split split_by_monomial(const Linear& e, const Monomial& d) {
   }
   const int64_t whole = d.factors.empty() ? floor_quotient(e.constant(), d.coefficient) : 0;
   split.quotient.add_constant(whole);
-  split.rest.add_constant(e.constant() - whole * d.coefficient);
+  split.rest.add_constant(d.factors.empty() ? floor_remainder(e.constant(), d.coefficient)
+                                            : e.constant());
   return split;
 }
 
@@ -142,8 +144,13 @@ struct Common {
   Linear divisor;
 };
 
+/// A common factor, the greatest but where the lowest number has no positive counterpart.
+int64_t common_divisor(int64_t a, int64_t b) {
+  return a == INT64_MIN || b == INT64_MIN ? 1 : std::gcd(a, b);
+}
+
 Monomial common_monomial(const Term& term, const Monomial& d) {
-  Monomial common{std::gcd(term.coefficient, d.coefficient), {}};
+  Monomial common{common_divisor(term.coefficient, d.coefficient), {}};
   std::vector<Expr> left = d.factors;
   for (const Expr& factor : factors_of(term.base)) {
     if (remove_factors(left, std::span<const Expr>(&factor, 1))) common.factors.push_back(factor);
@@ -401,7 +408,7 @@ Expr mod(Expr a, Expr b) {
   check_divisor(b);
   if (b == Expr(1) || a == Expr(0) || a == b) return 0;
   if (a.is_constant() && b.is_constant()) {
-    return *a.constant() - floor_quotient(*a.constant(), *b.constant()) * *b.constant();
+    return floor_remainder(*a.constant(), *b.constant());
   }
   Pool* pool = pool_of(a, b);
   if (std::optional<Expr> known = pool->recall(Kind::mod, a, b)) return *known;

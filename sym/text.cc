@@ -13,6 +13,9 @@ namespace tandem::sym {
 namespace {
 
 constexpr int kMaxDepth = 200;
+// Of things that are not known: a product or quotient with hundreds of factors is as deep as it is
+// long, and the time to simplify it grows with its square. Sums have no such limit.
+constexpr int kMaxProducts = 200;
 
 void print(Expr e, std::string& out);
 
@@ -49,13 +52,19 @@ void print_mul(Expr e, std::string& out) {
   std::span<const Expr> args = e.args();
   if (!args[0].is_constant()) return print_product(args, 1, false, out);
   const int64_t coefficient = *args[0].constant();
+  if (coefficient == INT64_MIN) {  // whose magnitude is no number to parse
+    print_product(args.subspan(1), 1, false, out);
+    out += "*" + std::to_string(coefficient);
+    return;
+  }
   if (coefficient < 0) out += '-';
   print_product(args.subspan(1), magnitude(coefficient), coefficient < 0, out);
 }
 
 void print_later_term(Expr e, std::string& out) {
-  const bool negative_product = e.kind() == Kind::mul && is_negative(e.args()[0]);
-  if (is_negative(e) && *e.constant() != INT64_MIN) {  // whose magnitude is no number to parse
+  const bool negative_product =
+      e.kind() == Kind::mul && is_negative(e.args()[0]) && *e.args()[0].constant() != INT64_MIN;
+  if (is_negative(e) && *e.constant() != INT64_MIN) {
     out += " - " + std::to_string(magnitude(*e.constant()));
   } else if (negative_product) {
     std::span<const Expr> factors = e.args().subspan(1);
@@ -123,6 +132,7 @@ class Parser {
   std::optional<Expr> parse_name();
   std::optional<Expr> parse_extremum(bool is_min);
   std::optional<Expr> divide(Expr a, Expr b, bool is_mod);
+  bool count_product(Expr a, Expr b);
   bool eat(std::string_view token);
   bool at_digit() const;
   void skip_spaces();
@@ -132,6 +142,7 @@ class Parser {
   std::string_view text_;
   size_t at_ = 0;
   int depth_ = 0;
+  int products_ = 0;
   std::string error_;
 };
 
@@ -175,9 +186,16 @@ std::optional<Expr> Parser::parse_product() {
     if (!times && !quotient && !eat("%")) break;
     const std::optional<Expr> right = parse_unary();
     if (!right.has_value()) return std::nullopt;
+    if (!count_product(*result, *right)) return std::nullopt;
     result = times ? std::optional<Expr>(*result * *right) : divide(*result, *right, !quotient);
   }
   return result;
+}
+
+bool Parser::count_product(Expr a, Expr b) {
+  if (a.is_constant() || b.is_constant() || ++products_ <= kMaxProducts) return true;
+  fail("too many products, quotients and extrema of symbols");
+  return false;
 }
 
 std::optional<Expr> Parser::divide(Expr a, Expr b, bool is_mod) {
@@ -242,7 +260,7 @@ std::optional<Expr> Parser::parse_extremum(bool is_min) {
   std::optional<Expr> result = parse_sum();
   while (result.has_value() && eat(",")) {
     const std::optional<Expr> right = parse_sum();
-    if (!right.has_value()) return std::nullopt;
+    if (!right.has_value() || !count_product(*result, *right)) return std::nullopt;
     result = is_min ? min(*result, *right) : max(*result, *right);
   }
   --depth_;

@@ -2,6 +2,7 @@
 
 from tandem._tandem import (
     DataError,
+    InternalError,
     Op,
     Unsupported,
     UserError,
@@ -18,6 +19,7 @@ from tandem._tandem import compile_text as _compile_text
 __all__ = [
     "DataError",
     "Executable",
+    "InternalError",
     "Op",
     "Unsupported",
     "UserError",

@@ -9,6 +9,9 @@ is refused.
 """
 
 import contextlib
+import os
+import tempfile
+import traceback
 
 import torch
 from torch import fx
@@ -25,10 +28,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from tandem._tandem import Unsupported
+from tandem._tandem import InternalError, Unsupported, UserError
 from tandem.autocast import ambient_autocast
+from tandem.fakes import gives_its_operand
 from tandem.gradients import autograd_grad
 from tandem.higher_order import HANDLERS, Bodies
+from tandem.hooks import hooks_where_tensors_are_made
 from tandem.modes import restore_modes
 
 
@@ -36,19 +41,27 @@ class Captured:
     """An ATen graph: `graph_module`, the fakes of its inputs, which of them require grad, and
     `lifted`, the tensors that the graph holds itself and that follow the inputs at every call.
     `no_grad` and `autocast` are the modes that it starts in, `users` the numbers of inputs that the
-    user holds (None: all), `weights` those that are parameters or buffers of a module."""
+    user holds (None: all), `weights` those that are parameters or buffers of a module, `unwatched`
+    those of them that were made in inference mode: nobody counts writes to these."""
 
     def __init__(self, graph_module, fakes, requires_grad, lifted, dialect, bodies=None):
         self.no_grad = not torch.is_grad_enabled()
         self.autocast = ambient_autocast()
         self.users = None
-        self.weights = frozenset()
+        self.weights = self.unwatched = frozenset()
         self.graph_module = graph_module
         self.fakes = fakes
         self.requires_grad = requires_grad
         self.lifted = lifted
         self.bodies = bodies or Bodies()
         self.dialect = dialect
+
+    def turns_grad_on(self):
+        """It starts without gradients, and has a region with them."""
+        nodes = self.graph_module.graph.find_nodes(
+            op="call_function", target=torch._C._set_grad_enabled
+        )
+        return self.no_grad and any(node.args[0] for node in nodes)
 
 
 class _Interpreter(fx.Interpreter):
@@ -86,6 +99,13 @@ class _Interpreter(fx.Interpreter):
         if target is torch.amp.autocast_mode._exit_autocast:
             args[0].__exit__(None, None, None)
             return None
+        if target is torch.autograd.grad_mode._enter_inference_mode:
+            before = torch.is_grad_enabled()  # to a trace it is a region without gradients
+            torch._C._set_grad_enabled(not args[0])
+            return before
+        if target is torch.autograd.grad_mode._exit_inference_mode:
+            torch._C._set_grad_enabled(args[0])
+            return None
         if target is torch.autograd.grad:
             return autograd_grad(*args, **kwargs)
         if getattr(target, "__name__", "") == "_get_data_attr":
@@ -111,6 +131,8 @@ def _tensor_attributes(module):
 
 def _check_kind(number, value):
     """Tensors that are more than elements in memory: fakes do not show it, or trace differently."""
+    if isinstance(value, torch.Generator):
+        raise Unsupported(f"input {number} is a torch.Generator: a trace would keep this one")
     if not isinstance(value, torch.Tensor):
         return
     kinds = {
@@ -156,6 +178,15 @@ def _leaks(graph_module):
     return found
 
 
+def _hand_on_operands(graph):
+    """Without the nodes where eager gives the operand itself (`x.float()` of a float): a trace goes
+    on with the node in its place, and a mode around it would then count for all later uses."""
+    for node in list(graph.nodes):
+        if gives_its_operand(node):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
 def _same(value):
     return value
 
@@ -163,7 +194,7 @@ def _same(value):
 @contextlib.contextmanager
 def _regions_closed():
     """The trace enters regions as the program does (no_grad, autocast, torch.func). Where it fails
-    inside one, nobody else leaves it."""
+    inside one, or the program leaves a mode set, nobody else restores what was there."""
     functorch, hooks = torch._C._functorch, torch._C._autograd
     depth = functorch.get_dynamic_layer_stack_depth()
     refusal = hooks._saved_tensors_hooks_get_disabled_error_message()
@@ -172,7 +203,7 @@ def _regions_closed():
     caches = torch.is_autocast_cache_enabled()
     try:
         yield
-    except BaseException:
+    finally:
         functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
         if refusal is None:
             hooks._saved_tensors_hooks_enable()
@@ -180,7 +211,6 @@ def _regions_closed():
         torch.set_autocast_enabled("cpu", autocast[0])
         torch.set_autocast_dtype("cpu", autocast[1])
         torch.set_autocast_cache_enabled(caches)
-        raise
 
 
 def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
@@ -188,7 +218,9 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
 
     def run(*values):
         held = dict(zip(names, values[count:], strict=True))
-        return _Interpreter(module, held, bodies).run(*values[:count])
+        results = _Interpreter(module, held, bodies).run(*values[:count])
+        bodies.leaves_grad = torch.is_grad_enabled()
+        return results
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(mode)
@@ -210,6 +242,7 @@ def capture(module, examples):
         allow_non_fake_inputs=True, shape_env=ShapeEnv()
     )
     context = TracingContext.try_get()
+    module = hooks_where_tensors_are_made(module)
     attributes = _tensor_attributes(module)
     inputs = list(examples) + list(attributes.values())
     for number, value in enumerate(inputs):
@@ -218,17 +251,24 @@ def capture(module, examples):
     # Read now: tracing an in-place op may set it.
     requires_grad = [isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes]
     weights = {i for i, value in enumerate(examples) if get_static_address_type(value) is not None}
+    unwatched = {i for i in weights if examples[i].is_inference()}
     for dialect, pre_dispatch in (("pre", True), ("post", False)):
         bodies = Bodies(behind_autograd=not pre_dispatch)
         try:
             traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch, bodies)
+        except UserError as error:
+            raise Unsupported(str(error)) from error
         except Exception as error:  # of torch: sizes that depend on data, operators without fakes
+            if _is_ours(error):
+                raise InternalError(_mistake(error, module)) from error
             raise Unsupported(_refusal(error)) from error
         leaks = [leak for graph in (traced, *bodies.graphs) for leak in _leaks(graph)]
         if not leaks:
+            for graph in (traced, *bodies.graphs):
+                _hand_on_operands(graph.graph)
             held = list(attributes.values())
             captured = Captured(traced, fakes, requires_grad, held, dialect, bodies)
-            captured.weights = weights
+            captured.weights, captured.unwatched = weights - unwatched, unwatched
             if bodies.behind_autograd:
                 restore_modes(traced, captured)
             return captured
@@ -239,9 +279,35 @@ def capture(module, examples):
     )
 
 
+def _is_ours(error):
+    """Whether code of this package raised it, and not what that called."""
+    frame = _first(error).__traceback__
+    while frame.tb_next is not None:
+        frame = frame.tb_next
+    return os.path.dirname(frame.tb_frame.f_code.co_filename) == os.path.dirname(__file__)
+
+
+def _first(error):
+    """fx makes another of a KeyError."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _mistake(error, module):
+    """What to report, with the graph in a file."""
+    error = _first(error)
+    handle, path = tempfile.mkstemp(prefix="tandem-graph-", suffix=".py")
+    with os.fdopen(handle, "w") as file:
+        file.write(module.print_readable(print_output=False))
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"tandem: internal error while tracing a graph, at {os.path.basename(place.filename)}:"
+        f"{place.lineno}: {type(error).__name__}: {error}. The graph is in {path}; please report it"
+    )
+
+
 def _refusal(error):
-    if isinstance(error, Unsupported):
-        return str(error)
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         return f"[{error.func}] its result's size, or a number it gives, depends on data"
     text = str(error).strip().split("\n")[0]

@@ -35,7 +35,7 @@ class Chain:
         self._readers = symbol_readers(captured.fakes)
         self._places = graph.find_nodes(op="placeholder")
         self.segments = []  # Compiled
-        self.data_dependent = collections.Counter()
+        self.between_segments = collections.Counter()  # operators that torch runs
         self.controls = []
         self.takes_seed = False
         self.writes_inputs = False
@@ -66,7 +66,7 @@ class Chain:
             name = str(part.node.target).removesuffix(".default")
             if isinstance(part.node.target, Control):
                 return self._control_step(part)
-            self.data_dependent[name] += 1
+            self.between_segments[name] += 1
             return _torch_step(part)
         return self._plain_step(part.node)
 

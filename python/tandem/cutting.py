@@ -80,9 +80,12 @@ def is_evaluated(node):
 
 
 def is_cut(node):
-    """Only data tell a size: of what it gives, or of what it writes."""
+    """Only data tell a size: of what it gives, or of what it writes. Or it draws from a generator
+    of the caller, whose state follows from the draws and their order."""
     if node.op != "call_function":
         return False
+    if has_generator(node):
+        return True
     if node.meta.get("unbacked_bindings"):
         return True
     if isinstance(node.target, Control):
@@ -92,6 +95,17 @@ def is_cut(node):
     if node.target in _PUTS:
         return _writes_chosen(*node.args[:3])
     return node.target in _ITEMS and node.args[0].op != "placeholder"
+
+
+def has_generator(node):
+    """Among its arguments is a torch.Generator, which a trace holds as an attribute."""
+    return any(_is_generator(each) for each in (*node.args, *node.kwargs.values()))
+
+
+def _is_generator(value):
+    if isinstance(value, fx.Node) and value.op == "get_attr":
+        value = getattr(value.graph.owning_module, value.target, None)
+    return isinstance(value, torch.Generator)
 
 
 def _writes_chosen(target, indices, values):

@@ -1,6 +1,7 @@
 """The backend of `torch.compile(model, backend="tandem")`: Dynamo's graph in, a callable
 out."""
 
+import dataclasses
 import functools
 import os
 import threading
@@ -12,11 +13,14 @@ import torch
 import torch._dynamo
 
 from tandem import _tandem
-from tandem._tandem import Unsupported, UserError
+from tandem._tandem import InternalError, Unsupported, UserError
 from tandem.capture import Captured, capture
 from tandem.chain import Chain
-from tandem.cutting import needs_chain
+from tandem.control_flow import Control
+from tandem.cutting import has_generator, is_cut, needs_chain
 from tandem.encode import encode
+from tandem.fakes import place_text
+from tandem.flat_inputs import FlatInputs, has_lists
 from tandem.function import Compiled
 from tandem.options import Options
 from tandem.reports import ChainReport, EagerReport, GraphReport, add
@@ -33,9 +37,12 @@ def backend(module, examples, *, options=None, mode=None, **_):
     del mode
     chosen = Options.of(options)
     _connect()
-    if len(examples) == 1 and isinstance(examples[0], list):
-        return module.forward  # compiled autograd's own graph: torch runs it
-    return compile_graph(module, examples, chosen)
+    if not has_lists(examples):
+        return compile_graph(module, examples, chosen)
+    # Compiled autograd's own graph. The weights that it reads change with every step.
+    flat = FlatInputs(module, examples)
+    chosen = dataclasses.replace(chosen, freeze=False)
+    return flat.callable(compile_graph(flat.module, flat.examples, chosen))
 
 
 def compile_graph(module, examples, options):
@@ -44,7 +51,11 @@ def compile_graph(module, examples, options):
     try:
         return _compile_graph(module, examples, options)
     except UserError as error:  # what torch refuses too, it refuses with its own words
-        if options.on_unsupported == "error":
+        if options.on_unsupported != "eager":
+            raise
+        reason = str(error)
+    except InternalError as error:  # of ours; the user's work goes on
+        if options.on_unsupported != "eager":
             raise
         reason = str(error)
     add(EagerReport(reason))
@@ -57,10 +68,14 @@ def _compile_graph(module, examples, options):
     captured = capture(module, examples)
     times = {"capture": 1e3 * (time.perf_counter() - started)}
     compiled, report = _compile(captured, options, times, module.forward)
-    if report.fallbacks:
-        names = ", ".join(report.fallbacks)
+    if report.missing:
+        names = ", ".join(report.missing)
         _warn(f"operators that run in torch, because Tandem does not have them: {names}")
     add(report)
+    return _leaving_mode(_callable(compiled, report, module, captured, options), captured)
+
+
+def _callable(compiled, report, module, captured, options):
     if not options.verify:
         return compiled.callable()
     if isinstance(compiled, Chain):
@@ -68,6 +83,21 @@ def _compile_graph(module, examples, options):
         _warn("a graph is not verified: its sizes depend on data")
         return compiled.callable()
     return Verified(compiled, module, captured, lambda other: _compile_forward(other, options))
+
+
+def _leaving_mode(call, captured):
+    """What the graph does to the grad mode (torch.set_grad_enabled, not ended inside) is left to
+    it."""
+    enabled = captured.bodies.leaves_grad
+    if enabled == (not captured.no_grad):
+        return call
+
+    def call_and_set(*args):
+        results = call(*args)
+        torch._C._set_grad_enabled(enabled)
+        return results
+
+    return call_and_set
 
 
 def _compile_forward(captured, options):
@@ -81,12 +111,13 @@ def _compile(captured, options, times, fallback):
     if needs_chain(captured):
         return _compile_chain(captured, options, times)
     encoded, native = _compile_as_general_as_possible(captured, options, times)
-    compiled = Compiled(native, encoded, fallback)
-    return compiled, GraphReport(compiled, times | native.times, captured.dialect)
+    compiled = Compiled(native, encoded, fallback, options, captured.turns_grad_on())
+    return compiled, GraphReport(compiled, times | native.times, captured, options.freeze)
 
 
 def _compile_chain(captured, options, times):
     reports = []
+    _check_cuts(captured, options)
 
     def compile_segment(segment, fallback):
         compiled, report = _compile(segment, options, {}, fallback)
@@ -95,6 +126,22 @@ def _compile_chain(captured, options, times):
 
     chain = Chain(captured, compile_segment, functools.partial(_compile_body, options))
     return chain, ChainReport(chain, reports, times, captured.dialect)
+
+
+def _check_cuts(captured, options):
+    """What runs in torch between segments is an error for "strict". A draw from the caller's own
+    generator is one for "error" too, because Tandem could have that."""
+    for node in captured.graph_module.graph.nodes:
+        if not is_cut(node) or isinstance(node.target, Control):
+            continue
+        name = str(node.target).removesuffix(".default")
+        draws = has_generator(node)
+        why = "draws from a torch.Generator" if draws else "has a size or number that data tell"
+        text = f"[{name}] {why}, and runs in torch between segments{place_text(node)}"
+        if options.on_unsupported == "strict" or (draws and options.on_unsupported == "error"):
+            raise Unsupported(text)
+        if draws:
+            _warn(text)
 
 
 def _compile_as_general_as_possible(captured, options, times):
@@ -130,7 +177,8 @@ def _attempts(captured):
 def _compile_program(captured, options, times, floats_known, sizes):
     started = time.perf_counter()
     use_host = options.on_unsupported == "eager"
-    differentiate = not captured.no_grad and any(captured.requires_grad)
+    has_history = not captured.no_grad or captured.turns_grad_on()
+    differentiate = has_history and any(captured.requires_grad)
     freeze = options.freeze and not differentiate
     compile_body = functools.partial(_compile_body, options)
     numbers = {symbol: sympy.Integer(size.node.hint) for symbol, size in sizes.items()}
@@ -139,7 +187,7 @@ def _compile_program(captured, options, times, floats_known, sizes):
     native = _tandem.compile_function(
         encoded.text,
         differentiate=differentiate,
-        freeze=freeze,
+        freeze=bool(freeze),
         partition=options.memory_budget,
         report=options.report,
         threads=options.threads or 0,

@@ -32,6 +32,7 @@ from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
 from tandem.host import HostControl, HostOp
+from tandem.memory import Memory
 from tandem.ranges import divided_symbols, ranges_text
 from tandem.scalars import READS_OF_NUMBERS, Scalars
 from tandem.sizes import Sizes, symbol_name, symbol_readers
@@ -55,6 +56,7 @@ class Encoder:
         freeze=False,
     ):
         self.name = "g"
+        self.is_backward_body = False  # hands out values in their order, and no tensors
         self._module = captured.graph_module
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
@@ -68,10 +70,7 @@ class Encoder:
         self._inputs = []
         self._arguments = []
         self._problems = []
-        self._storages = {}  # storage -> numbers of inputs
-        self._made = {}  # storage -> node that made it
-        self._parent = {}  # node -> node whose memory it shares
-        self._detached = set()
+        self._memory = Memory()
         self._lifted = list(captured.lifted)
         self._examples = len(captured.fakes) - len(captured.lifted)
         self._known = known  # names of operators
@@ -84,11 +83,12 @@ class Encoder:
         self._starts_no_grad = captured.no_grad
         self._compile_body = compile_body
         self._users = captured.users
-        self._history = None
+        self._with_history = None
         self._bodies = captured.bodies
         self._more_graphs = []
         self._ops = {}
         self._scalars = Scalars(self._places)
+        self._offsets = {}  # number of an input -> the place in its storage that the text assumes
 
     def encode(self):
         self._add_divided_symbols()
@@ -114,6 +114,7 @@ class Encoder:
             symbol_readers(self._fakes),
             self._host,
             self._scalars.readers,
+            self._offsets,
         )
 
     def _text(self):
@@ -152,11 +153,12 @@ class Encoder:
             if number in self._weights:
                 grad = f' {{param "{name}"}}'
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
-            self._storages.setdefault(storage_of(value), []).append(number)
+            self._memory.add_input(value)
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             name = symbol_name(value.node.expr)
             self._names[node] = name
-            if f"%{name}: i64" in self._inputs or value.node.expr in self._sizes.replacements:
+            given = f"%{name}: i64" in self._inputs or value.node.expr in self._sizes.replacements
+            if given or self.is_backward_body:
                 return  # two inputs that a guard makes equal; or others stand for it
             self._sizes.text(value)
             self._inputs.append(f"%{name}: i64")
@@ -200,7 +202,7 @@ class Encoder:
             if node.args[0] in self._broken:
                 raise _ReadsBroken
             self._names[node] = self._names[node.args[0]][node.args[1]]
-            self._note_memory(node)
+            self._memory.note(node, self._no_grad)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
         elif isinstance(target, Control):
@@ -223,6 +225,8 @@ class Encoder:
             raise Unsupported(f"[{name}] gives a number")
         if changes_shape(target):
             name = self._view_form(node, name)
+        if is_in_place(target):
+            self._memory.check_write(node, name)
         if target is CUSTOM_GRADIENT:
             self._custom_gradient(node)
         elif target is GRADIENT:
@@ -233,7 +237,7 @@ class Encoder:
             self._host_op(node, name, value)
         else:
             raise Unsupported(f"[{name}] is not an operator that Tandem has")
-        self._note_memory(node)
+        self._memory.note(node, self._no_grad)
 
     def _view_form(self, node, name):
         """Trace and text are in terms of values: the tensor's name goes over to the view."""
@@ -262,7 +266,7 @@ class Encoder:
     def _positional(self, node, name, value):
         """A number for a tensor is an operand without dimensions, unless the operator has a form
         for it (`mul.Scalar`), which the compiler finds."""
-        arguments = [self._argument(arg) for arg in node.args]
+        arguments = [self._argument(arg) for arg in self._from_base(node)]
         if ".".join([*name.split(".")[:2], "Scalar"]) in self._known:
             return arguments
         for i, (arg, parameter) in enumerate(zip(node.args, node.target._schema.arguments)):
@@ -271,6 +275,23 @@ class Encoder:
             call = f"aten.full([], {arguments[i]}, dtype={dtype_name(value.dtype)})"
             arguments[i] = f"%v{len(self._lines)}"
             self._add_line([arguments[i]], call, node)
+        return arguments
+
+    def _from_base(self, node):
+        """Arguments with an offset in a storage (as_strided) counted from where the input begins
+        that lies there; calls that bring one from another place run in torch."""
+        arguments = list(node.args)
+        for i, (arg, parameter) in enumerate(zip(arguments, node.target._schema.arguments)):
+            if parameter.name != "storage_offset" or arg is None:
+                continue
+            number = self._places.get(self._memory.input_below(arguments[0]))
+            if number is None:
+                continue
+            begin = self._fakes[number].storage_offset()
+            if isinstance(begin, torch.SymInt):
+                raise Unsupported(f"[{node.target}] of an input whose storage offset varies")
+            self._offsets[number] = begin
+            arguments[i] = (arg.meta["val"] if isinstance(arg, fx.Node) else arg) - begin
         return arguments
 
     def _add_line(self, results, call, node):
@@ -293,7 +314,9 @@ class Encoder:
         return [f"region {number}", region.word(node)]
 
     def _custom_gradient(self, node):
-        outputs, inputs, saved, number = node.args
+        outputs, inputs, saved, kept, number = node.args
+        if outputs == inputs:
+            self._memory.note_hook(*inputs, node)
         body, fakes = self._bodies.backward[number]
         name = f"{self.name}_body{number}"
         captured = Captured(body, fakes, [False] * len(fakes), [], "pre", self._bodies)
@@ -302,13 +325,11 @@ class Encoder:
             captured.autocast = None
         inner = Encoder(captured, self._known, False)
         inner.name = name
+        inner.is_backward_body = True
         self._more_graphs.append(inner.encode().text)
-        tensors = [value for value in inputs if is_tensor(value)]
-        lists = ", ".join(self._argument(values) for values in (outputs, tensors, saved))
-        # One gradient of the body for each operand; those of what is no tensor are left out.
-        kept = [i for i, value in enumerate(inputs) if is_tensor(value)]
+        lists = ", ".join(self._argument(values) for values in (outputs, inputs, saved))
         results = self._result_names(node, node.meta["val"])
-        self._add_line(results, f'tandem.custom_gradient({lists}, {kept}, "{name}")', node)
+        self._add_line(results, f'tandem.custom_gradient({lists}, {list(kept)}, "{name}")', node)
 
     def _gradient(self, node):
         lists = ", ".join(self._argument(values) for values in node.args)
@@ -318,10 +339,10 @@ class Encoder:
     # --- nodes that Python runs
 
     def _nodes_with_history(self):
-        if self._history is None:
+        if self._with_history is None:
             flags = self._requires_grad[: len(self._module.graph.find_nodes(op="placeholder"))]
-            self._history = nodes_with_history(self._module.graph, flags, self._starts_no_grad)
-        return self._history
+            self._with_history = nodes_with_history(self._module.graph, flags, self._starts_no_grad)
+        return self._with_history
 
     def _control(self, node):
         self._ops[node.target.kind] = self._ops.get(node.target.kind, 0) + 1
@@ -403,9 +424,7 @@ class Encoder:
             if value.type != "cpu":
                 raise Unsupported(f"the device {value}: Tandem compiles for the CPU")
             return '"cpu"'
-        if value is None or isinstance(
-            value, (torch.layout, torch.memory_format, torch.Generator)
-        ):
+        if value is None or isinstance(value, (torch.layout, torch.memory_format)):
             return "none"
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -432,36 +451,6 @@ class Encoder:
             self._arguments.append(-1 - number)
         return "%" + name
 
-    # --- memory
-
-    def _note_memory(self, node):
-        value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor):
-            return
-        storage = storage_of(value)
-        if storage not in self._storages:
-            self._made.setdefault(storage, node)
-        maker = node.args[0] if node.target is operator.getitem else node
-        for source in maker.all_input_nodes:
-            if is_tensor(source) and storage_of(source.meta["val"]) == storage:
-                self._parent[node] = source
-                break
-        made_outside = self._no_grad and not is_in_place(node.target)
-        if node.target in _DETACHES or made_outside:
-            self._detached.add(node)
-
-    def _is_detached(self, node):
-        """Of a result that is a view: without the history of what it is a view of."""
-        written = False
-        while node is not None:
-            if node in self._detached:
-                if written and any(self._requires_grad):
-                    raise Unsupported("a result is a detached alias with a history of its own")
-                return True
-            written = written or is_in_place(node.target)
-            node = self._parent.get(node)
-        return False
-
     # --- results
 
     def _output(self, node):
@@ -474,6 +463,10 @@ class Encoder:
                 readers.setdefault(storage_of(out.meta["val"]), set()).add(out)
         self._fresh = []
         self._numbers = {}
+        if self.is_backward_body:
+            self._results = []
+            self._fresh = [self._argument(out) for out in outputs]
+            return
         self._results = [self._result(out, readers) for out in outputs]
 
     def _result(self, out, readers):
@@ -482,19 +475,19 @@ class Encoder:
         value = out.meta["val"]
         if not isinstance(value, torch.Tensor):
             return self._size_result(value)
-        storage = storage_of(value)
-        if storage in self._storages:
-            return self._input_result(out, value, self._storages[storage])
+        self._memory.check_result(value)
+        if self._memory.is_of_input(value):
+            return self._input_result(out, value)
         order = memory_order(value)
-        alone = len(readers[storage]) == 1 and order is not None
+        alone = len(readers[storage_of(value)]) == 1 and order is not None
         if alone and value.storage_offset() == 0:
             return Result("fresh", self._number(out, order))
-        base = self._made[storage]
+        base = self._memory.made[storage_of(value)]
         order = memory_order(base.meta["val"])
         if order is None or base.meta["val"].dtype != value.dtype:
             raise Unsupported("a result shares memory with another one in a way that is not known")
-        result = self._view(value, "fresh view", self._number(base, order))
-        result.detached = self._is_detached(out)
+        result = self._view(value, "fresh view", self._number(base, order), base.meta["val"])
+        result.history = self._memory.history(out, any(self._requires_grad))
         return result
 
     def _number(self, node, order):
@@ -507,17 +500,18 @@ class Encoder:
             self._fresh.append(text)
         return self._numbers[node]
 
-    def _input_result(self, out, value, inputs):
-        base = self._root_input(out)
-        if base is not None:
-            return Result("input", base)
-        fakes = self._fakes
-        for number in inputs:
-            if number < len(fakes) and fakes[number].dtype == value.dtype:
-                result = self._view(value, "input view", number)
-                result.detached = self._is_detached(out)
-                return result
-        raise Unsupported("a result shares an input's memory as another dtype")
+    def _input_result(self, out, value):
+        number = self._root_input(out)
+        if number is not None:
+            return Result("input", number)
+        number = self._places.get(self._memory.input_below(out))
+        if number is None or number >= len(self._fakes):
+            raise Unsupported("a result shares memory with an input in a way that is not known")
+        if self._fakes[number].dtype != value.dtype:
+            raise Unsupported("a result shares an input's memory as another dtype")
+        result = self._view(value, "input view", number, self._fakes[number])
+        result.history = self._memory.history(out, any(self._requires_grad))
+        return result
 
     def _root_input(self, node):
         """Number of the input that an in-place op handed on."""
@@ -527,13 +521,15 @@ class Encoder:
             return None
         return int(self._names[node][1:])
 
-    def _view(self, value, kind, number):
+    def _view(self, value, kind, number, base):
+        """Its offset counts from where `base` begins: nobody guards at what place of its storage an
+        input lies."""
         return Result(
             kind,
             number,
             tuple(self._run_time(size) for size in value.shape),
             tuple(self._run_time(stride) for stride in value.stride()),
-            self._run_time(value.storage_offset()),
+            self._run_time(value.storage_offset() - base.storage_offset()),
         )
 
     def _size_result(self, value):
@@ -552,7 +548,6 @@ def is_number_in_tensor(node, value):
     return is_scalar and value.dtype == torch.float64 and bool(node.users) and reads
 
 
-_DETACHES = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
 # What these assert, Dynamo guards.
 _CHECKS_OF_SIZES = {
     "aten._assert_scalar",

@@ -6,15 +6,15 @@ import dataclasses
 @dataclasses.dataclass
 class Result:
     """One result of the user's graph. `kind`: "fresh" (result `number` of the program), "input"
-    (the very tensor), "input view", "fresh view" (of result `number`), "size" (an int: `value` of
-    the arguments), "constant"."""
+    (the very tensor), "input view", "fresh view" (of result `number`; `offset` counts elements from
+    its first one), "size" (an int: `value` of the arguments), "constant"."""
 
     kind: str
     number: int = 0
     sizes: tuple = ()
     strides: tuple = ()
     offset: object = 0
-    detached: bool = False
+    history: str = "base"  # its history: that of what it is a view of; "none": of detach; "no_grad"
     value: object = None
 
 
@@ -30,3 +30,4 @@ class Encoded:
     symbols: dict  # sympy symbol -> function of the inputs that gives its value
     host: list  # HostOp, HostControl: nodes that Python runs
     readers: list  # functions of the inputs: floats that come after inputs and `lifted`
+    offsets: dict  # number of an input -> the only offset in its storage that the text holds for

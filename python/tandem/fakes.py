@@ -43,6 +43,19 @@ def is_in_place(target):
     return bool(returns) and returns[0].alias_info is not None and returns[0].alias_info.is_write
 
 
+def gives_its_operand(node):
+    """Its result is the very tensor that it was given, as far as the operator decides that by what
+    the tensor is: asked by calling it again."""
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.args:
+        return False
+    if not is_tensor(node) or not is_tensor(node.args[0]) or node.target._schema.is_mutable:
+        return False
+    if storage_of(node.meta["val"]) != storage_of(node.args[0].meta["val"]):
+        return False
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
+    return node.target(*args, **kwargs) is args[0]
+
+
 def dtype_text(value):
     if value.layout is not torch.strided:
         raise Unsupported(f"a tensor of layout {value.layout}")
@@ -70,12 +83,12 @@ def is_row_major(value):
 
 def memory_order(value):
     """Dimensions from the outermost in memory to the innermost: [] for row-major, None where there
-    are gaps or overlaps."""
+    are gaps or overlaps. One of size 1 comes behind those of its stride, which then is kept."""
     if is_row_major(value):
         return []
     hints = [hint_of(stride) for stride in value.stride()]
     sizes = [hint_of(size) for size in value.shape]
-    order = sorted(range(value.dim()), key=lambda dim: (-hints[dim], dim))
+    order = sorted(range(value.dim()), key=lambda dim: (-hints[dim], sizes[dim] == 1, dim))
     expected = 1
     for dim in reversed(order):
         if sizes[dim] != 1 and hints[dim] != expected:

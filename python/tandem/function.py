@@ -3,10 +3,13 @@ and backward. Results that share memory are taken as views of the tensors that o
 call."""
 
 import operator
+import warnings
 
 import torch
 
 from tandem import _tandem
+from tandem._tandem import Unsupported
+from tandem.reports import ODD_CALL, count_call_in_torch
 from tandem.seeds import draw_seed
 
 
@@ -17,54 +20,46 @@ def _taker(numbers):
     return operator.itemgetter(*numbers) if numbers else lambda values: ()
 
 
-_version = operator.attrgetter("_version")
-
-
 class Frozen:
     """The constants of a program among the inputs of its graph. `others`: numbers of the inputs
-    that are arguments."""
+    that are arguments; `take(inputs)`: the weights. A call asks `find(weights)` for the set of
+    constants that belongs to them as they are now, and runs with that one."""
 
-    def __init__(self, native, encoded):
+    def __init__(self, native, encoded, is_checked):
         constants = set(native.constants)
         named = list(zip(encoded.names, encoded.arguments, strict=True))
-        self._native = native
-        self._names = [name for name, _ in named if name in constants]
-        self._take = _taker([number for name, number in named if name in constants])
+        names = [name for name, _ in named if name in constants]
+        self.take = _taker([number for name, number in named if name in constants])
         self.others = [number for name, number in named if name not in constants]
-        self._bound = None  # versions; those of inference tensors are not counted
-        self._counted = ()
-        self.tensors = ()  # held, so that no other tensor gets their identity
+        self._sets = _tandem.FrozenSets(native, names, torch.Tensor._version, is_checked)
+        self.find = self._sets.find
 
-    def update(self, inputs):
-        """Binds the constants when one was written to or is another tensor than in the last call.
-        Runs at each call, over hundreds of tensors: loops in C only."""
-        tensors = self._take(inputs)
-        is_same = self._bound is not None and all(map(operator.is_, tensors, self.tensors))
-        if is_same and self._bound == list(map(_version, self._counted)):
-            return
-        counted = [tensor for tensor in tensors if not tensor.is_inference()]
-        bound = list(map(_version, counted))
-        self._native.bind_constants(dict(zip(self._names, map(torch.Tensor.detach, tensors))))
-        self.tensors, self._counted, self._bound = tensors, counted, bound
+    @property
+    def counts(self):
+        return self._sets.counts
 
 
 class Compiled:
     """`native` with its border. `fallback(*args)` runs the graph in torch: for calls whose tensors
-    overlap in a way that the program does not expect."""
+    overlap in a way that the program does not expect. `turns_grad_on`: the graph records history
+    even where its caller does not."""
 
-    def __init__(self, native, encoded, fallback):
+    def __init__(self, native, encoded, fallback, options, turns_grad_on=False):
         self.native = native
         self.encoded = encoded
         self._fallback = fallback
+        self._turns_grad_on = turns_grad_on
         self._written = [number for number, _ in native.mutations]
         self._dirty = [number for number, tangent in native.mutations if tangent]
         self._lifted = tuple(encoded.lifted)
         self._readers = encoded.readers
+        self._offsets = list(encoded.offsets.items())
         self._sizes = encoded.symbols
         self._function = _autograd_function(self) if native.has_backward else None
-        self._frozen = Frozen(native, encoded) if native.constants else None
+        is_checked = options.freeze == "checked"
+        self._frozen = Frozen(native, encoded, is_checked) if native.constants else None
         numbers = self._frozen.others if self._frozen else encoded.arguments
-        own = not encoded.lifted and not encoded.readers
+        own = not encoded.lifted and not encoded.readers and not encoded.offsets
         self._takes_all = own and numbers == list(range(encoded.inputs))
         self._take = _taker(numbers)
         self._overlap = _tandem.Overlap(self._written)
@@ -72,8 +67,14 @@ class Compiled:
         self.takes_seed = native.takes_seed
         self.written = [numbers[number] for number in self._written]  # of the graph's inputs
         self.writes_inputs = bool(self._written)
+        self._is_strict = options.on_unsupported == "strict"
         self.eager_calls = 0
         self.verified = ""  # "yes", or why not
+
+    @property
+    def frozen(self):
+        """Counts of the sets of frozen weights; empty where nothing is frozen."""
+        return self._frozen.counts if self._frozen else {}
 
     def callable(self):
         """What is called with Dynamo's arguments."""
@@ -90,28 +91,43 @@ class Compiled:
         everything = args + self._lifted
         if self._readers:
             everything += tuple([read(args) for read in self._readers])
-        if self._frozen:
-            self._frozen.update(everything)
+        if any(everything[i].storage_offset() != offset for i, offset in self._offsets):
+            return self._in_torch(args)
         values = args if self._takes_all else self._take(everything)
-        if self._writes_a_constant(values):
-            fresh = None
-        elif self._function is not None and torch.is_grad_enabled():  # bodies run without it, too
-            fresh = None if self._is_odd(values) else self._function.apply(*values)
-        else:
-            seed = (draw_seed(),) if self.native.takes_seed else ()
-            fresh = self.native.run(values + seed, self._overlap)
-            if fresh is not None and self._written:
-                torch.autograd.graph.increment_version(self._take_written(values))
+        fresh = self._run(values, everything)
         if fresh is None:
-            self.eager_calls += 1
-            return self._fallback(*args)
+            return self._in_torch(args)
         return [self._result(result, fresh, everything) for result in self.encoded.results]
 
-    def _writes_a_constant(self, values):
-        """A written argument shares memory with a frozen weight, which is no argument."""
-        if not self._frozen or not self._written:
-            return False
-        return self._overlap.found(values + tuple(self._frozen.tensors))
+    def _run(self, values, everything):
+        """Results of the program. None, and nothing has run, where it must not."""
+        if self._frozen:
+            weights = self._frozen.take(everything)
+            if self._written and self._overlap.found(values + weights):
+                return None
+            return self._run_native(values, self._frozen.find(weights))
+        if self._function is not None and self._turns_grad_on:
+            with torch.enable_grad():
+                return None if self._is_odd(values) else self._function.apply(*values)
+        if self._function is not None and torch.is_grad_enabled():  # bodies run without it, too
+            return None if self._is_odd(values) else self._function.apply(*values)
+        return self._run_native(values, None)
+
+    def _run_native(self, values, constants):
+        seed = (draw_seed(),) if self.native.takes_seed else ()
+        fresh = self.native.run(values + seed, self._overlap, constants)
+        if fresh is not None and self._written:
+            torch.autograd.graph.increment_version(self._take_written(values))
+        return fresh
+
+    def _in_torch(self, args):
+        if self._is_strict:
+            raise Unsupported(f"a call cannot run as compiled: {ODD_CALL}")
+        if self.eager_calls == 0:
+            warnings.warn(f"tandem: a call runs in torch: {ODD_CALL}", UserWarning, stacklevel=3)
+        self.eager_calls += 1
+        count_call_in_torch()
+        return self._fallback(*args)
 
     def _is_odd(self, values):
         """Nobody guards these: an input that is written shares memory with another one (of a call
@@ -132,11 +148,14 @@ class Compiled:
         if kind == "size":
             return self._number(result.value, inputs)
         base = inputs[result.number] if kind == "input view" else fresh[result.number]
-        if result.detached:
+        if result.history == "none":
             base = base.detach()
         sizes = [self._number(size, inputs) for size in result.sizes]
         strides = [self._number(stride, inputs) for stride in result.strides]
-        return base.as_strided(sizes, strides, self._number(result.offset, inputs))
+        offset = base.storage_offset() + self._number(result.offset, inputs)
+        enabled = torch.is_grad_enabled() or self._turns_grad_on
+        with torch.set_grad_enabled(enabled and result.history != "no_grad"):
+            return base.as_strided(sizes, strides, offset)
 
     def _number(self, value, inputs):
         if isinstance(value, int):

@@ -4,7 +4,7 @@ compiler writes the gradients; torch's engine does not run."""
 
 import torch
 
-from tandem._tandem import Unsupported
+from tandem._tandem import Unsupported, UserError
 
 _library = torch.library.Library("tandem_capture", "FRAGMENT")
 _library.define("gradient(Tensor[] outputs, Tensor[] tangents, Tensor[] inputs) -> Tensor[]")
@@ -62,7 +62,7 @@ def autograd_grad(
     used = [id(each) in leaves or (each.grad_fn is not None and each.grad_fn in nodes)
             for each in inputs]
     if not all(used) and not allow_unused and not materialize_grads:
-        raise RuntimeError(
+        raise UserError(
             "One of the differentiated Tensors appears to not have been used in the graph. Set "
             "allow_unused=True if this is the desired behavior."
         )

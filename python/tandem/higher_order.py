@@ -10,17 +10,19 @@ traced backward, which takes gradients of the outputs and then what forward save
 import torch
 import torch.utils.checkpoint as checkpoint_module
 from torch._higher_order_ops.utils import reenter_make_fx
+from torch.utils import _pytree as pytree
 
 from tandem import control_flow
-from tandem._tandem import Unsupported
+from tandem._tandem import Unsupported, UserError
 
 _library = torch.library.Library("tandem_capture", "FRAGMENT")
 _library.define(
-    "custom_gradient(Tensor[] outputs, Tensor[] inputs, Tensor[] saved, int body) -> Tensor[]"
+    "custom_gradient(Tensor[] outputs, Tensor[] inputs, Tensor[] saved, int[] kept, int body)"
+    " -> Tensor[]"
 )
 _library.impl(
     "custom_gradient",
-    lambda outputs, inputs, saved, body: [output.clone() for output in outputs],
+    lambda outputs, inputs, saved, kept, body: [output.clone() for output in outputs],
     "CompositeExplicitAutograd",  # one node for traces from behind autograd too
 )
 CUSTOM_GRADIENT = torch.ops.tandem_capture.custom_gradient.default
@@ -76,6 +78,7 @@ class Bodies:
 
     def __init__(self, behind_autograd=False):
         self.behind_autograd = behind_autograd
+        self.leaves_grad = None  # the mode after the graph
         self.graphs = []  # every GraphModule that was traced for itself
         self.backward = []  # (GraphModule, fakes of its inputs)
         self.regions = []
@@ -96,19 +99,56 @@ def inline(interpreter, body, *rest, **_):
     return interpreter.inner(body).run(*operands)
 
 
+def _with_backward(interpreter, outputs, inputs, saved, backward):
+    """`outputs`, differentiated by the function `backward`: it gets their gradients, then `saved`.
+    Sizes among those are symbols of the program, which its backward knows as well."""
+    saved, structure = pytree.tree_flatten([_plain(value) for value in saved])
+    if any(not isinstance(value, (torch.Tensor, torch.SymInt, int)) for value in saved):
+        kinds = ", ".join(sorted({type(value).__name__ for value in saved}))
+        raise Unsupported(f"a custom autograd.Function saves what is no tensor or size: {kinds}")
+    gradients = [torch.empty_like(output) for output in outputs]
+
+    def run(*values):
+        rest = pytree.tree_unflatten(values[len(gradients) :], structure)
+        return backward(*values[: len(gradients)], *rest)
+
+    traced = reenter_make_fx(run)(*gradients, *saved)
+    bodies = interpreter.bodies
+    bodies.graphs.append(traced)
+    bodies.backward.append((traced, [*gradients, *saved]))
+    # The backward has a result for each of `inputs`; those of what is no tensor are left out.
+    kept = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+    tensors = [value for value in saved if isinstance(value, torch.Tensor)]
+    number = len(bodies.backward) - 1
+    return CUSTOM_GRADIENT(outputs, [inputs[i] for i in kept], tensors, kept, number)
+
+
+def _plain(value):
+    return tuple(value) if isinstance(value, torch.Size) else value
+
+
+def register_hook(interpreter, tensor, hook, *operands):
+    """`tensor`, whose gradient goes through the graph `hook`."""
+    if not tensor.requires_grad:
+        raise UserError("cannot register a hook on a tensor that doesn't require gradient")
+    inner = interpreter.inner(hook)
+
+    def backward(gradient, *saved):
+        results = inner.run(gradient, *saved)
+        result = results[0] if isinstance(results, (tuple, list)) else results
+        return gradient if result is None else result
+
+    return _with_backward(interpreter, [tensor], [tensor], list(operands), backward)[0]
+
+
 def custom_function(interpreter, forward, backward, *operands, non_differentiable_idx=(), **_):
     outputs, saved = interpreter.inner(forward).run(*operands)
     is_tuple = isinstance(outputs, (tuple, list))
     outputs = list(outputs) if is_tuple else [outputs]
-    if any(not isinstance(value, torch.Tensor) for value in (*outputs, *saved)):
-        raise Unsupported("a custom autograd.Function gives or saves what is no tensor")
-    gradients = [torch.empty_like(output) for output in outputs]
-    inner = interpreter.inner(backward)
-    traced = reenter_make_fx(lambda *values: inner.run(*values))(*gradients, *saved)
-    bodies = interpreter.bodies
-    bodies.graphs.append(traced)
-    bodies.backward.append((traced, [*gradients, *saved]))
-    handed = CUSTOM_GRADIENT(outputs, list(operands), list(saved), len(bodies.backward) - 1)
+    if any(not isinstance(value, torch.Tensor) for value in outputs):
+        raise Unsupported("a custom autograd.Function gives what is no tensor")
+    run_backward = interpreter.inner(backward).run
+    handed = _with_backward(interpreter, outputs, list(operands), list(saved), run_backward)
     handed = [
         output.detach() if i in non_differentiable_idx else output
         for i, output in enumerate(handed)
@@ -119,6 +159,7 @@ def custom_function(interpreter, forward, backward, *operands, non_differentiabl
 HANDLERS = {
     "tag_activation_checkpoint": checkpoint,
     "autograd_function_apply": custom_function,
+    "register_hook": register_hook,
     "invoke_subgraph": inline,
     "wrap": inline,
     "cond": control_flow.cond,

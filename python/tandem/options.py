@@ -8,14 +8,17 @@ from tandem._tandem import UserError
 @dataclasses.dataclass(frozen=True)
 class Options:
     """on_unsupported: "eager" runs an operator that Tandem does not have in torch, with one warning
-        that names it; "error" raises `tandem.Unsupported` at compile time, naming all of them.
+        that names it; "error" raises `tandem.Unsupported` at compile time, naming all of them;
+        "strict" does so for whatever would run in torch, also by design: operators between segments
+        (`nonzero`, `item`), and calls whose inputs overlap.
     memory_budget: "default" saves what is cheap to keep for backward; "min_cut" saves as few bytes
         as possible and computes chains of pointwise operators again.
     freeze: in graphs without gradients, parameters and buffers that nothing writes are constants:
         what depends on them alone is computed once, batch norms are folded into convolutions, and
-        library calls read weights packed. A weight that was replaced or written is noticed at the
-        next call (by identity and version counter, so not through `.data` or NumPy), and costs that
-        work again.
+        library calls read weights packed. A weight that was replaced, written or given other memory
+        (`p.data = x`) is noticed at the next call, by identity, version counter and address, and
+        costs that work again. Writes through `p.data` or NumPy are not: "checked" reads all weights
+        at each call and compares a checksum.
     report: keep every kernel and decision for `tandem.report()`.
     threads: size of the team; None takes what `tandem.set_threads` said, else
         `torch.get_num_threads()` at each call.
@@ -24,7 +27,7 @@ class Options:
 
     on_unsupported: str = "eager"
     memory_budget: str = "default"
-    freeze: bool = False
+    freeze: bool | str = False
     report: bool = False
     threads: int | None = None
     verify: bool = False
@@ -40,12 +43,17 @@ class Options:
         return cls(**(given or {}))
 
 
-_CHOICES = {"on_unsupported": ("eager", "error"), "memory_budget": ("default", "min_cut")}
+_CHOICES = {
+    "on_unsupported": ("eager", "error", "strict"),
+    "memory_budget": ("default", "min_cut"),
+    "freeze": (True, False, "checked"),
+}
 
 
 def _check(name, value):
     if name in _CHOICES:
-        if value not in _CHOICES[name]:
+        choices = [choice for choice in _CHOICES[name] if type(choice) is type(value)]
+        if value not in choices:
             raise UserError(f"option '{name}' is one of {_CHOICES[name]}, not {value!r}")
     elif name == "threads":
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0

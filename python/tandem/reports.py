@@ -2,31 +2,40 @@
 
 import collections
 import dataclasses
+import os
+import threading
 import weakref
 
 from tandem._tandem import memory_use
 from tandem.host import HostControl, HostOp
 
 _count = collections.Counter
-_reports = []
+# Why a call of a compiled graph runs in torch.
+ODD_CALL = (
+    "an input that is written overlaps another one, or is a view with a history; or an input "
+    "begins at another place of its memory than results that are views of it were compiled for"
+)
 
 
 class GraphReport:
     """One compiled graph. It keeps no tensor and no program alive: what grows with calls is read
     while the callable lives, and stays as it was read last."""
 
-    def __init__(self, compiled, times, dialect):
+    def __init__(self, compiled, times, captured, freeze):
         encoded, native = compiled.encoded, compiled.native
         controls = [host.node.target for host in encoded.host if isinstance(host, HostControl)]
         self._bodies = [body.report for control in controls for body in control.bodies]
         self.fallbacks = _count(host.name for host in encoded.host if isinstance(host, HostOp))
+        self.missing = _count(self.fallbacks)  # what Tandem does not have
         for body in self._bodies:
             self.fallbacks.update(body.fallbacks)
+            self.missing.update(body.missing)
         self._compiled = weakref.ref(compiled)
         self._native = weakref.ref(native)
         self._facts = {
             "training": native.has_backward,
-            "dialect": dialect,
+            "dialect": captured.dialect,
+            "weights of inference mode": len(captured.unwatched) if freeze else 0,
             "ops": dict(sorted(encoded.ops.items())),
             "fallbacks": dict(self.fallbacks),
             "control flow": dict(_count(control.kind for control in controls)),
@@ -45,6 +54,7 @@ class GraphReport:
         if compiled is not None:
             self._facts["calls in torch"] = compiled.eager_calls
             self._facts["verified"] = compiled.verified
+            self._facts["frozen"] = compiled.frozen
 
     def as_dict(self):
         self._read()
@@ -57,12 +67,14 @@ class ChainReport:
     def __init__(self, chain, segments, times, dialect):
         self._segments = segments
         self._bodies = [body.report for control in chain.controls for body in control.bodies]
-        self.fallbacks = _count()
+        self.fallbacks = _count(chain.between_segments)
+        self.missing = _count()  # what Tandem does not have
         for report in (*segments, *self._bodies):
             self.fallbacks.update(report.fallbacks)
+            self.missing.update(report.missing)
         self._facts = {
             "dialect": dialect,
-            "data dependent": dict(chain.data_dependent),
+            "between segments": dict(chain.between_segments),
             "fallbacks": dict(self.fallbacks),
         }
         self._controls = _count(control.kind for control in chain.controls)
@@ -110,8 +122,10 @@ class Report(dict):
     """A dict that prints as a page."""
 
     def __str__(self):
-        lines = []
-        for number, graph in enumerate(self["graphs"]):
+        older = self["older"]
+        lines = [f"{older['graphs']} older graphs"] if older["graphs"] else []
+        lines += [f"  runs in torch: {name}" for name in older["fallbacks"]]
+        for number, graph in enumerate(self["graphs"], older["graphs"]):
             if "eager" in graph:
                 lines.append(f"graph {number}: runs in torch: {graph['eager']}")
                 continue
@@ -130,15 +144,26 @@ class Report(dict):
                 lines.append(f"  verified: {graph['verified']}")
             if graph["calls in torch"]:
                 lines.append(
-                    f"  {graph['calls in torch']} calls ran in torch: an input that is written "
-                    "overlaps another one, or is a view with a history"
+                    f"  {graph['calls in torch']} calls ran in torch: {ODD_CALL}"
                 )
-            for name, count in graph.get("data dependent", {}).items():
-                lines.append(f"  depends on data, runs between segments: {name} ({count} times)")
+            between = graph.get("between segments", {})
+            for name, count in between.items():
+                lines.append(f"  runs in torch between segments: {name} ({count} times)")
             for name, count in graph["control flow"].items():
                 lines.append(f"  control flow: {name} ({count} times)")
-            for name, count in graph["fallbacks"].items():
+            for name, count in _without(graph["fallbacks"], between).items():
                 lines.append(f"  runs in torch: {name} ({count} times)")
+            if graph.get("frozen"):
+                counts = graph["frozen"]
+                lines.append(
+                    f"  frozen: {counts['sets']} sets of weights, {counts['bytes'] / 2**20:.1f} "
+                    f"MiB beside them, bound {counts['bindings']} times"
+                )
+            if graph.get("weights of inference mode"):
+                lines.append(
+                    f"  not frozen: {graph['weights of inference mode']} weights made in inference "
+                    "mode, which do not count writes"
+                )
             times = graph["milliseconds"].items()
             times = ", ".join(f"{name} {value:.1f}" for name, value in times)
             source = " (from the cache of an earlier process)" if graph.get("from cache") else ""
@@ -150,14 +175,57 @@ class Report(dict):
         return "\n".join(lines)
 
 
-def add(report):
-    _reports.append(report)
+def _without(counts, others):
+    return dict(_count(counts) - _count(others))
 
 
-def reset():
-    _reports.clear()
+class _Register:
+    """The graphs compiled last. Of older ones only sums are kept: a process that compiles for ever
+    does not grow."""
+
+    def __init__(self):
+        self._lock = lock = threading.Lock()
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        )
+        self.clear()
+
+    def clear(self):
+        with self._lock:
+            self._latest = collections.deque()
+            self._older = 0
+            self._fallbacks = _count()
+            self._calls = 0
+
+    def add(self, report):
+        with self._lock:
+            self._latest.append(report)
+            if len(self._latest) > GRAPHS:
+                self._fallbacks.update(self._latest.popleft().as_dict()["fallbacks"])
+                self._older += 1
+
+    def count_call(self):
+        with self._lock:
+            self._calls += 1
+
+    def report(self):
+        """Every graph compiled in this process since the start or `tandem.reset_report()`, in
+        order."""
+        with self._lock:
+            latest = list(self._latest)
+            older = {"graphs": self._older, "fallbacks": dict(self._fallbacks)}
+            calls = self._calls
+        return Report(
+            graphs=[each.as_dict() for each in latest],
+            older=older,
+            memory=memory_use(),
+            **{"calls in torch": calls},
+        )
 
 
-def report():
-    """Every graph compiled in this process since the start or `tandem.reset_report()`, in order."""
-    return Report(graphs=[each.as_dict() for each in _reports], memory=memory_use())
+GRAPHS = 512  # that the report has in full
+_register = _Register()
+add = _register.add
+reset = _register.clear
+report = _register.report
+count_call_in_torch = _register.count_call

@@ -23,11 +23,12 @@ struct Tree {
   std::vector<double> numbers;
   std::vector<std::variant<Leaf, int64_t>> choices;
   std::shared_ptr<Tree> inner;
+  bool flag = false;
 };
 template <class A>
 void fields(A& archive, Tree& tree) {
-  auto& [leaves, numbers, choices, inner] = tree;
-  archive(leaves, numbers, choices, inner);
+  auto& [leaves, numbers, choices, inner, flag] = tree;
+  archive(leaves, numbers, choices, inner, flag);
 }
 
 Tree example() {
@@ -76,6 +77,23 @@ TEST(Archive, TakesNoBytesThatEndEarlyOrLate) {
 TEST(Archive, TakesNoCountThatTheBytesCannotHold) {
   std::string bytes = bytes_of(example());
   bytes[7] = '\x7f';  // the first list has 2^62 elements
+  Tree read;
+  EXPECT_FALSE(reads(bytes, read));
+}
+
+TEST(Archive, TakesNoFlagThatIsNeither) {
+  std::string bytes = bytes_of(example());
+  bytes.back() = '\1';
+  Tree read;
+  EXPECT_TRUE(reads(bytes, read));
+  EXPECT_TRUE(read.flag);
+  bytes.back() = '\x7f';
+  EXPECT_FALSE(reads(bytes, read));
+}
+
+TEST(Archive, OverrunsNoStackByPointersInPointers) {
+  std::string bytes;
+  for (int i = 0; i < 200'000; ++i) bytes += std::string(24, '\0') + '\1';
   Tree read;
   EXPECT_FALSE(reads(bytes, read));
 }

@@ -11,6 +11,7 @@
 #include "driver/face.h"
 #include "ops/tensor.h"
 #include "runtime/constants.h"
+#include "runtime/library.h"
 #include "test/driver/models.h"
 
 namespace tandem::driver {
@@ -160,17 +161,27 @@ std::unique_ptr<Executable> compiled(const char* text, bool freeze, bool interpr
   return compile_text(text, options);
 }
 
+/// Whether the library of this machine has a layout of its own for f32[k, n], read by f32[m, k]:
+/// without AVX-512 oneDNN has none.
+bool packs(int64_t m, int64_t k, int64_t n) {
+  const std::vector<runtime::Operand> operands = {
+      {DType::f32, {m, k}, {k, 1}}, {DType::f32, {k, n}, {1, k}}, {DType::f32, {m, n}, {n, 1}}};
+  return runtime::plan_matmul(operands, false, true)->packed_bytes() > 0;
+}
+
 TEST(Freeze, PacksAWeightForAFewShapesAtATime) {
   const std::unique_ptr<Executable> live = compiled(kLinear, false);
   const std::unique_ptr<Executable> frozen = compiled(kLinear, true);
   const Array w = wave({200, 1100}, 0.3), b = wave({200}, 0.7);
   frozen->bind_constants({{"w", w}, {"b", b}, {"unknown", b}});
   EXPECT_EQ(frozen->loaded().packed_bytes(), 0);
+  bool is_packed = false;
   for (const int64_t rows : {2, 3, 17, 40, 64, 65, 129, 300, 700, 2, 3, 64}) {
     const Array x = wave({rows, 1100}, 0.11);
     expect_near(frozen->run(std::vector<runtime::Argument>{x})[0],
                 live->run(std::vector<runtime::Argument>{x, w, b})[0], 1e-5);
-    EXPECT_GT(frozen->loaded().packed_bytes(), 0);
+    is_packed |= packs(rows, 1100, 200);
+    EXPECT_EQ(frozen->loaded().packed_bytes() > 0, is_packed);
     // Blocks are padded, at most to twice a weight of this size.
     EXPECT_LE(frozen->loaded().packed_bytes(),
               2 * w.nbytes() * static_cast<int64_t>(runtime::ConstantSet::kMaxLayouts));
@@ -192,7 +203,8 @@ graph @both(%x: f32[8, 64], %w: f32[64, 64] {param "w"}) {
   const std::vector<runtime::Result> got = frozen->run(std::vector<runtime::Argument>{x});
   const std::vector<runtime::Result> wanted = live->run(std::vector<runtime::Argument>{x, w});
   for (size_t i = 0; i < 2; ++i) expect_near(got[i], wanted[i], 1e-5);
-  EXPECT_GE(frozen->loaded().packed_bytes(), 2 * w.nbytes());
+  EXPECT_GE(frozen->loaded().packed_bytes(), packs(8, 64, 64) ? 2 * w.nbytes() : 0);
+  EXPECT_EQ(frozen->loaded().packed_bytes() > 0, packs(8, 64, 64));
 }
 
 TEST(Freeze, TheInterpreterRunsSetupToo) {

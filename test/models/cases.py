@@ -3,11 +3,12 @@
 Every case compiles fresh copies with the same weights and gives a Row.
 """
 
+import itertools
 import time
 
 import torch
-from entry import fresh, loss_of, shaken, tensors_of, widened
-from judge import EXACT, KINK, Verdict, Wide, judge
+from entry import fresh, loss_of, shaken, shaken_arguments, tensors_of, widened
+from judge import Verdict, Wide, judge_by_runs
 
 import tandem
 
@@ -83,29 +84,26 @@ def optimizing(entry, model, arguments, function):
 # --- equality
 
 
-def expected(run, entry, base, arguments):
-    """Of eager in f32, three times (see judge), and of the truth."""
-    models = [fresh(base), shaken(base, 1), shaken(base, 2)]
-    eager = [run(entry, model, arguments, model) for model in models]
+def truth_of(run, entry, base, arguments):
     model = fresh(base, wide=True)
     with Wide():
-        truth = run(entry, model, widened(arguments), model)
-    return eager, truth
+        return detached(run(entry, model, widened(arguments), model))
+
+
+def runs_of(run, entry, base, arguments, way=lambda function: function):
+    """Of eager: as it is, then with weights and inputs moved by up to one rounding."""
+    model = fresh(base)
+    yield detached(run(entry, model, arguments, way(model)))
+    for seed in itertools.count(1):
+        model = shaken(base, seed)
+        yield detached(run(entry, model, shaken_arguments(arguments, seed), way(model)))
 
 
 def verdict_of(entry, run, base, number, actual):
-    """Of what Tandem gave for arguments of that number; see judge about f64."""
-    eager, truth = expected(run, entry, base, entry.arguments(number))
-    verdict = judge(actual, eager, truth)
-    if verdict.is_equal or not judge(actual, eager, truth, KINK).is_equal:
-        return verdict
-    model = fresh(base, wide=True)
-    exact = run(entry, model, widened(entry.arguments(number)), compile_model(model))
-    plain = fresh(base, wide=True)
-    wide = run(entry, plain, widened(entry.arguments(number)), plain)
-    if judge(exact, [wide], wide, EXACT).is_equal:
-        verdict = Verdict(verdict.ratio, verdict.where, by_f64=True)
-    return verdict
+    """Of what Tandem gave for arguments of that number."""
+    arguments = entry.arguments(number)
+    truth = truth_of(run, entry, base, arguments)
+    return judge_by_runs(actual, runs_of(run, entry, base, arguments), truth)
 
 
 def worst_of(verdicts):
@@ -264,14 +262,14 @@ def refusal_of(error):
     return str(inner) if isinstance(inner, tandem.UserError) else None
 
 
-def run_case(entry, name):
+def run_case(entry, name, cases=CASES):
     """A row of the table."""
     started = time.perf_counter()
     facts, verdict = {}, Verdict()
     try:
-        verdict, facts = CASES[name](entry)
+        verdict, facts = cases[name](entry)
         status, reason = ("equal", "") if verdict.is_equal else ("unequal", verdict.reason)
-        facts["by_f64"] = verdict.by_f64
+        facts["eager_runs"] = verdict.runs
     except Unlike as error:
         status, reason = "unequal", str(error)
     except Exception as error:  # noqa: BLE001: this is what is looked for

@@ -66,9 +66,24 @@ def shaken(model, seed):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            moves = torch.randint(-1, 2, parameter.shape, generator=generator)
-            parameter *= 1 + moves * torch.finfo(parameter.dtype).eps
+            parameter.copy_(moved(parameter, generator))
     return model
+
+
+def shaken_arguments(arguments, seed):
+    generator = torch.Generator().manual_seed(seed)
+
+    def shake(x):
+        is_float = isinstance(x, torch.Tensor) and x.is_floating_point()
+        return moved(x, generator) if is_float else x
+
+    return {name: shake(value) for name, value in arguments.items()}
+
+
+def moved(tensor, generator):
+    """By up to one rounding each element."""
+    moves = torch.randint(-1, 2, tensor.shape, generator=generator)
+    return tensor * (1 + moves * torch.finfo(tensor.dtype).eps).to(tensor.dtype)
 
 
 def widened(arguments):

@@ -2,6 +2,7 @@
 
     python test/models/sweep.py [name ...]              prints, a line a case
     python test/models/sweep.py --json F --page F       all of them, and writes the table
+    python test/models/sweep.py --full [name ...]       the benchmark's, at its sizes (full.py)
 
 A model runs in a process of its own, which answers a case a line. When it dies or takes too long,
 that is the result of the case it was at; another process runs the rest.
@@ -18,13 +19,18 @@ import sys
 import tempfile
 import time
 
+from judge import RUNS
+
 HERE = pathlib.Path(__file__).resolve().parent
 SECONDS = 240  # of a case; twice of one that runs Inductor too
 MARK = "@row "
 
 
-def all_entries():
-    sys.path.insert(0, str(HERE))
+def all_entries(is_full=False):
+    if is_full:
+        import full
+
+        return {entry.name: entry for entry in full.ENTRIES}
     import own
     import text
     import vision
@@ -35,15 +41,23 @@ def all_entries():
 # --- the process of a model
 
 
-def serve(name, cases):
+def serve(name, cases, is_full):
     """Prints a row for each case."""
     import warnings
 
     warnings.filterwarnings("ignore")
     import torch
 
-    entry = all_entries()[name]
+    entry = all_entries(is_full)[name]
     from cases import run_case
+
+    if is_full:
+        import functools
+
+        import full
+
+        torch.set_num_threads(2)
+        run_case = functools.partial(run_case, cases=full.CASES)
 
     torch.compile(torch.neg, backend="eager")(torch.ones(3))  # Dynamo's own start is not measured
     for case in cases:
@@ -60,11 +74,11 @@ def serve(name, cases):
 class Process:
     """One that serves cases of a model."""
 
-    def __init__(self, name, cases, threads, cache):
+    def __init__(self, name, cases, threads, cache, is_full):
         self._errors = tempfile.TemporaryFile("w+")
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads), TORCHINDUCTOR_CACHE_DIR=cache)
         environment["TOKENIZERS_PARALLELISM"] = "false"
-        command = [sys.executable, __file__, "--serve", name, *cases]
+        command = [sys.executable, __file__, *["--full"] * is_full, "--serve", name, *cases]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment
         )
@@ -96,14 +110,16 @@ class Process:
         self._errors.close()
 
 
-def rows_of(name, cases, threads, seen):
+def rows_of(name, cases, threads, seen, is_full=False):
     """Of one model, whatever happens to its processes."""
     rows, left = [], list(cases)
     while left:
         with tempfile.TemporaryDirectory() as cache:
-            process = Process(name, left, threads, cache)
+            process = Process(name, left, threads, cache, is_full)
             while left:
-                limit = SECONDS * (2 if left[0].endswith("times") else 1)
+                limit = SECONDS * (2 if left[0].endswith("times") else 8 if is_full else 1)
+                if is_full:
+                    print(f"{name}: {left[0]} ...", flush=True)
                 row, why = process.row(limit)
                 rows.append(row or crash(name, left[0], why))
                 seen(rows[-1])
@@ -118,10 +134,10 @@ def crash(name, case, reason):
     return dict(model=name, case=case, status="crash", reason=" ".join(reason.split())[-500:])
 
 
-def sweep(todo, jobs, threads, seen):
+def sweep(todo, jobs, threads, seen, is_full=False):
     """`todo`: pairs of a model and its cases. Rows in that order."""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(rows_of, name, cases, threads, seen) for name, cases in todo]
+        futures = [pool.submit(rows_of, *each, threads, seen, is_full) for each in todo]
         return [row for future in futures for row in future.result()]
 
 
@@ -129,8 +145,8 @@ def line_of(row):
     words = [f"{row['model']:15} {row['case']:14} {row['status']:12}"]
     if "ratio" in row:
         words.append(f"{row['ratio']:8.2g} of what is allowed, {row['graphs']} graphs")
-    if row.get("by_f64"):
-        words.append("by f64")
+    if row.get("eager_runs", 0) > RUNS:
+        words.append(f"{row['eager_runs']} runs of eager")
     if "seconds" in row:
         words.append(f"{row['seconds']:.1f} s")
     words += [f"{key} {row[key]}" for key in row if key.endswith(("compile_s", "step_ms"))]
@@ -144,6 +160,7 @@ def parsed(arguments):
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", help="models; all of them")
     parser.add_argument("--case", action="append", help="these cases only")
+    parser.add_argument("--full", action="store_true", help="full-size models, one at a time")
     parser.add_argument("--inductor", action="store_true", help="and times beside Inductor's")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--json", help="where the rows are written")
@@ -155,22 +172,27 @@ def parsed(arguments):
 def chosen_cases(entry, chosen):
     from cases import cases_of
 
+    if chosen.full:
+        from full import CASES
+
+        return [case for case in CASES if not chosen.case or case in chosen.case]
     return [case for case in cases_of(entry) if not chosen.case or case in chosen.case]
 
 
 def main(arguments):
     chosen = parsed(arguments)
     if chosen.serve:
-        serve(chosen.serve[0], chosen.serve[1:])
+        serve(chosen.serve[0], chosen.serve[1:], chosen.full)
         return 0
-    entries = all_entries()
+    entries = all_entries(chosen.full)
     names = chosen.names or list(entries)
 
     def seen(row):
         print(line_of(row), flush=True)
 
     todo = [(name, chosen_cases(entries[name], chosen)) for name in names]
-    rows = sweep(todo, chosen.jobs, 1, seen)
+    jobs, threads = (1, 2) if chosen.full else (chosen.jobs, 1)
+    rows = sweep(todo, jobs, threads, seen, chosen.full)
     if chosen.inductor:
         todo = [(name, [case]) for name in names for case in ("infer times", "train times")]
         rows += sweep(todo, 1, 2, seen)

@@ -4,7 +4,7 @@ import datetime
 
 import torch
 from cases import CASES
-from judge import EXACT, FACTOR, FLOOR
+from judge import FACTOR, FLOOR, MOST_RUNS, NOISE, RUNS
 
 CASE_COLUMNS = list(CASES)
 TIMES = ("tandem_compile_s", "inductor_compile_s", "eager_step_ms", "tandem_step_ms",
@@ -39,11 +39,12 @@ transformers with random weights, and own definitions (test/models/own.py), thro
 
 **Equal** is judged against the truth: eager in f64 with the same weights (f32 by name in a
 model's code is f64 there). For every tensor, Tandem's largest error in f32 is at most {factor}
-times eager's error in f32, or {floor:.1e} of the scale: the largest element of the tensor, or of
-all gradients (buffers, movements) together, because a gradient that is zero in exact arithmetic
-is rounding noise. Eager's error is the largest of three runs: with the weights as they are, and
-twice with weights moved by up to one rounding. **by f64**: rounding took another side of a kink
-(ReLU6, max) than eager; in f64 the error is at most {exact:.0e} of the scale.
+times eager's error in f32, or {floor} roundings of the tensor's largest element (of the largest of
+all buffers or movements for these, and of all gradients for one below {noise:.0e} of it: zero but
+for rounding). Eager's
+error is the largest of {runs} runs: with weights and inputs as they are, and moved by up to one
+rounding; where that does not explain a difference (rounding took another side of a kink: ReLU6,
+max), of up to {most}, and the number stands behind the verdict.
 
 Sizes that are not dynamic: lengths of LSTM, GRU (their steps are unrolled) and Mamba (torch's
 associative_scan guards each parity of the length), image sides of models with a fixed number of
@@ -62,7 +63,9 @@ def head(rows):
         fallbacks=sum(row.get("fallbacks", 0) for row in judged),
         factor=FACTOR,
         floor=FLOOR,
-        exact=EXACT,
+        noise=NOISE,
+        runs=RUNS,
+        most=MOST_RUNS,
     )
 
 
@@ -89,7 +92,8 @@ def verdicts(rows):
 
 
 def word_of(row):
-    return row["status"] + (" by f64" if row.get("by_f64") else "")
+    runs = row.get("eager_runs", 0)
+    return row["status"] + (f", {runs} runs" if runs > RUNS else "")
 
 
 def failures(rows):

@@ -5,19 +5,20 @@ forms, both engines, and the same bits at any number of threads.
 
 import collections
 import dataclasses
+import functools
 import re
 import sys
 import zlib
 
 import torch
 
+import derived
 import samples as sample_language
 import tandem
 from samples import DTYPES, FLOATS, NAMES, Spec
+from tolerance import TOLERANCE, Rooms, difference, same_bits
 
 THREADS = [2, 3, 8]
-# Relative, and absolute in units of the largest expected magnitude.
-TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 2.0**-9, "bf16": 2.0**-6}
 # Operands whose gradient eager takes otherwise, and why.
 OTHER_GRADIENTS = {
     "aten.nll_loss_backward": "eager recomputes total_weight, we take the one that is given",
@@ -36,10 +37,17 @@ UNSPECIFIED = re.compile(r"aten\.(new_)?empty(_like|_strided|_permuted)?(\.memor
 # Gradients that eager gives with fewer digits: factor of the tolerance, and why.
 ROUGH_GRADIENTS = {
     "aten.binary_cross_entropy_backward": (1000, "eager adds 1e-12 to keep away from 0"),
+    "aten.grid_sampler_2d": (64, "bicubic weights of one border pixel cancel to rounding noise"),
+    "aten.grid_sampler": (64, "bicubic weights of one border pixel cancel to rounding noise"),
 }
 
 
 @dataclasses.dataclass
+
+# What eager raises for a call that it does not take; NotImplementedError is a RuntimeError.
+EAGER_REFUSES = (RuntimeError, IndexError, ValueError, TypeError)
+
+
 class Report:
     op: str
     counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
@@ -54,62 +62,15 @@ class Report:
         self.skips.append(f"{self.op}({where}): {reason}")
 
 
-def difference(actual, expected, scale=1.0):
-    """None when equal within the tolerance of the dtype, else what differs."""
-    if not isinstance(actual, torch.Tensor):
-        actual = torch.as_tensor(actual, dtype=expected.dtype)
-    if actual.dtype != expected.dtype:
-        return f"dtype {NAMES[actual.dtype]} instead of {NAMES.get(expected.dtype, expected.dtype)}"
-    if actual.shape != expected.shape:
-        return f"shape {list(actual.shape)} instead of {list(expected.shape)}"
-    if expected.numel() == 0:
-        return None
-    if not expected.dtype.is_floating_point:
-        return different_integers(actual, expected)
-    rtol = TOLERANCE[NAMES[expected.dtype]] * scale
-    a, e = actual.double(), expected.double()
-    finite = e[e.isfinite()]
-    magnitude = max(1.0, finite.abs().max().item()) if finite.numel() else 1.0
-    atol = min(rtol * magnitude, rtol * 50)
-    if torch.allclose(a, e, rtol=rtol, atol=atol, equal_nan=True):
-        return None
-    error = (a - e).abs()
-    wrong = ~torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
-    error = error.where(wrong, 0).nan_to_num(torch.inf, torch.inf, torch.inf)
-    at = error.argmax().item()
-    return (
-        f"{wrong.sum().item()} of {a.numel()} differ, max error {error.max().item():.3g}: "
-        f"{a.flatten()[at].item()!r} instead of {e.flatten()[at].item()!r} at {at}"
-    )
-
-
-def different_integers(actual, expected):
-    if torch.equal(actual, expected):
-        return None
-    wrong = (actual != expected).flatten()
-    at = wrong.nonzero()[0].item()
-    return (
-        f"{wrong.sum().item()} of {wrong.numel()} differ: {actual.flatten()[at].item()} instead of "
-        f"{expected.flatten()[at].item()} at {at}"
-    )
-
-
-def bits(value):
-    if not isinstance(value, torch.Tensor):
-        return value
-    return list(value.shape), value.contiguous().reshape(-1).view(torch.uint8)
-
-
-def same_bits(a, b):
-    a, b = bits(a), bits(b)
-    return a == b if not isinstance(a, tuple) else a[0] == b[0] and torch.equal(a[1], b[1])
-
-
 def flatten(result):
     """Tensors of an eager result; list results are as many results."""
     if isinstance(result, (list, tuple)):
         return [tensor for item in result for tensor in flatten(item)]
     return [result]
+
+
+def is_wide(tensor):
+    return tensor.dtype == torch.float64
 
 
 def short(error):
@@ -120,17 +81,22 @@ def short(error):
 class Case:
     """One sample at one dtype."""
 
-    def __init__(self, report, op, name, text, dtype):
+    def __init__(self, report, op, name, text, dtype, derive=None):
         self.report = report
         self.op = op
         self.name = name  # of the op or of a variant
         self.where = f"{text}; {dtype}" + ("" if name == op.name else f"; {name}")
         self.sample = sample_language.parse_sample(text, dtype)
+        if derive:
+            self.where += f"; {derive.__name__}"
+            self.sample = derived.with_specs(self.sample, derive)
+        self.is_derived = derive is not None
         self.dtype = dtype
         self.generator = torch.Generator().manual_seed(zlib.crc32(f"{op.name} {text}".encode()))
         self.specs = self.sample.specs()
         self.tensors = [spec.make(self.generator) for spec in self.specs]
         self.names = [f"a{i}" for i in range(len(self.specs))]
+        self.rooms = Rooms(self.eager, self.tensors, self.generator)
         overload = sample_language.eager_op(op.name)
         self.random = op.random or (
             overload is not None and torch.Tag.nondeterministic_seeded in overload.tags
@@ -144,14 +110,6 @@ class Case:
         positional, named = sample_language.eager_arguments(self.sample, tensors)
         result = overload(*positional, **named)
         return [] if result is None else flatten(result)
-
-    def widened(self):
-        """The same call in f64, rounded to the result's dtype: eager may round on the way."""
-        tensors = [t.double() if t.is_floating_point() else t for t in self.tensors]
-        try:
-            return self.eager(tensors)
-        except RuntimeError:
-            return None
 
     # --- graphs ---------------------------------------------------------------------------------
 
@@ -182,11 +140,11 @@ class Case:
             return self.check_ours()
         try:
             expected = self.eager()
-        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as error:
+        except EAGER_REFUSES as error:
             return self.check_refused(error)
         if self.check_forward(expected) and not self.random:
             self.check_gradients(expected)
-            for variant in self.op.variants:
+            for variant in () if self.is_derived else self.op.variants:
                 self.check_variant(variant)
 
     def check_refused(self, error):
@@ -212,33 +170,29 @@ class Case:
         except tandem.UserError as error:
             self.report.fail(self.where, f"eager accepts, we raise {short(error)}")
             return False
-        good = self.compare("result", actual, expected)
+        good = self.compare(actual, expected)
         return self.same_on_all(executable, text, arguments, actual) and good
 
-    def compare(self, what, actual, expected):
+    def compare(self, actual, expected):
         if len(actual) != len(expected):
-            self.report.fail(self.where, f"{len(actual)} {what}s instead of {len(expected)}")
+            self.report.fail(self.where, f"{len(actual)} results instead of {len(expected)}")
             return False
         good = True
-        wide = None
         for i, (a, e) in enumerate(zip(actual, expected)):
             if e is None:
                 continue
             if self.has_other_values(i):
                 e = a.new_zeros(a.shape) if a.shape == e.shape and a.dtype == e.dtype else e
                 a = a if a.shape != e.shape or a.dtype != e.dtype else e
-            problem = difference(a, e)
-            if (
-                problem
-                and e.dtype in (torch.bfloat16, torch.float16, torch.float32)
-                and what == "result"
-            ):
-                wide = wide or self.widened()
-                if wide and difference(a, wide[i].to(e.dtype)) is None:
+            room = self.rooms.of(i, e.dtype)
+            problem = difference(a, e, room=room)
+            if problem and e.dtype in (torch.bfloat16, torch.float16, torch.float32):
+                wide = self.rooms.truth()
+                if wide and difference(a, wide[i].to(e.dtype), room=room) is None:
                     self.report.counts["closer to f64 than eager"] += 1
                     problem = None
             if problem:
-                self.report.fail(self.where, f"{what} {i}: {problem}")
+                self.report.fail(self.where, f"result {i}: {problem}")
                 good = False
         return good
 
@@ -273,21 +227,20 @@ class Case:
                 if self.random and a.dtype == torch.float64
                 else 0.1 if a.dtype == torch.float32 else 1
             )
-            problem = difference(a, b, scale) if isinstance(b, torch.Tensor) else None
+            problem = None
+            if isinstance(b, torch.Tensor):
+                problem = difference(a, b, scale, self.rooms.of(i, b.dtype))
             if problem:
                 self.report.fail(self.where, f"result {i} differs from the interpreter: {problem}")
                 good = False
         return good
 
     def check_gradients(self, expected):
-        floats = [i for i, spec in enumerate(self.specs) if spec.dtype in ("f32", "f64")]
+        floats = [i for i, spec in enumerate(self.specs) if spec.dtype in FLOATS]
         outputs = [i for i, e in enumerate(expected) if e is not None and e.is_floating_point()]
-        if (
-            not self.op.differentiable
-            or self.dtype not in ("f32", "f64")
-            or not floats
-            or not outputs
-        ):
+        if not (self.op.differentiable and floats and outputs):
+            return
+        if self.dtype == "u8":  # eager negates it on the way, which wraps around
             return
         tangents = {
             i: torch.randn(expected[i].shape, dtype=expected[i].dtype, generator=self.generator)
@@ -295,20 +248,34 @@ class Case:
         }
         if self.op.name in OTHER_GRADIENTS:
             return self.check_differences(floats, tangents, len(expected))
-        floats, leaves, results = self.differentiated(floats)
-        used = [i for i in outputs if results[i].requires_grad]
+        floats, results = self.differentiated(floats)
+        used = {i: tangents[i] for i in outputs if results[i].requires_grad}
         if not used:
             return self.check_differences(floats, tangents, len(expected))
+        gradients = functools.partial(self.eager_gradients, floats, list(used))
+        operands = [*self.tensors, *used.values()]
         try:
-            wanted = torch.autograd.grad(
-                [results[i] for i in used],
-                [leaves[i] for i in floats],
-                [tangents[i] for i in used],
-                allow_unused=True,
-            )
+            wanted = gradients(operands)
         except (RuntimeError, NotImplementedError):
             return self.check_differences(floats, tangents, len(expected))
-        self.compare_gradients(floats, wanted, tangents, self.graph(len(expected), True))
+        text = self.graph(len(expected), True)
+        found = Rooms(gradients, operands, self.generator)
+        self.compare_gradients(floats, wanted, tangents, text, found)
+
+    def eager_gradients(self, floats, used, operands, call=None):
+        """Of the operands in `floats`; after the operands come the tangents of the results in
+        `used`. Zeros where no result depends on an operand."""
+        tensors, tangents = operands[: -len(used)], operands[-len(used) :]
+        leaves = [t.detach().clone().requires_grad_(i in floats) for i, t in enumerate(tensors)]
+        results = (call or self.eager)(leaves)
+        wanted = torch.autograd.grad(
+            [results[i] for i in used],
+            [leaves[i] for i in floats],
+            [tangent.to(results[i].dtype) for i, tangent in zip(used, tangents, strict=True)],
+            allow_unused=True,
+        )
+        pairs = zip(wanted, floats, strict=True)
+        return [torch.zeros_like(leaves[i]) if grad is None else grad for grad, i in pairs]
 
     def differentiated(self, floats):
         """Eager's call on leaves, but for operands it does not differentiate."""
@@ -317,7 +284,7 @@ class Case:
         while True:
             leaves = [t.clone().requires_grad_(i in floats) for i, t in enumerate(self.tensors)]
             try:
-                return floats, leaves, self.eager(leaves)
+                return floats, self.eager(leaves)
             except RuntimeError as error:
                 refused = re.search(
                     r"not differentiable with respect to argument '(\w+)'", str(error)
@@ -373,24 +340,27 @@ class Case:
                 f"slope {slope.item()} along a direction, differences say {wanted.item()}",
             )
 
-    def compare_gradients(self, floats, wanted, tangents, text):
+    def compare_gradients(self, floats, wanted, tangents, text, found):
+        """`found`: Rooms of the gradients."""
         self.report.counts["gradients"] += 1
         try:
             got = self.gradients(text, tangents)
         except tandem.UserError as error:
             return self.report.fail(self.where, f"gradient raises {short(error)}")
-        for number, gradient in zip(floats, wanted):
+        for place, (number, expected) in enumerate(zip(floats, wanted)):
             leaf = self.tensors[number]
-            expected = torch.zeros_like(leaf) if gradient is None else gradient
             actual = got.get(self.names[number], torch.zeros_like(leaf))
-            # An f64 operand of an f32 result has a gradient of f32's precision.
-            coarse = leaf.dtype == torch.float64 and any(
-                t.dtype != torch.float64 for t in tangents.values()
-            )
-            scale = (
-                ROUGH_GRADIENTS.get(self.op.name, (4, ""))[0] if leaf.dtype == torch.float64 else 4
-            )
-            problem = difference(actual, expected, 1e7 if coarse else scale)
+            scale = ROUGH_GRADIENTS.get(self.op.name, (4, ""))[0] if is_wide(leaf) else 4
+            if is_wide(leaf):  # of a result that has fewer digits
+                coarsest = max(TOLERANCE[NAMES[t.dtype]] for t in tangents.values())
+                scale = max(scale, coarsest / TOLERANCE["f64"] / 2)
+            room = found.of(place, leaf.dtype)
+            problem = difference(actual, expected, scale, room)
+            if problem and not is_wide(leaf):
+                wide = found.truth()
+                if wide and difference(actual, wide[place].to(leaf.dtype), scale, room) is None:
+                    self.report.counts["gradients closer to f64 than eager"] += 1
+                    problem = None
             if problem:
                 self.report.fail(self.where, f"gradient of operand {number}: {problem}")
 
@@ -400,7 +370,7 @@ class Case:
         is_out = overload._schema.arguments[-1].name == "out"
         try:
             expected = self.eager_out(overload) if is_out else self.eager_inplace(overload)
-        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        except EAGER_REFUSES as error:
             return self.check_variant_refused(variant, is_out, error)
         self.report.counts["variants"] += 1
         try:
@@ -412,10 +382,11 @@ class Case:
             )
         lists = isinstance(expected, list)
         for a, wanted in zip(actual, expected if lists else [expected] * len(actual)):
-            problem = difference(a, wanted)
+            room = None if lists else self.rooms.of(0, wanted.dtype)
+            problem = difference(a, wanted, room=room)
             if problem and not lists and NAMES[expected.dtype] in ("f16", "bf16", "f32"):
-                wide = self.widened()
-                problem = wide and difference(a, wide[0].to(expected.dtype))
+                wide = self.rooms.truth()
+                problem = wide and difference(a, wide[0].to(expected.dtype), room=room)
             if problem:
                 self.report.fail(self.where, f"{variant}: {problem}")
         if not is_out and not lists:
@@ -428,16 +399,20 @@ class Case:
         if self.op.name in OTHER_GRADIENTS:
             return
         tangent = torch.randn(expected.shape, dtype=expected.dtype, generator=self.generator)
-        leaves = [t.clone().requires_grad_(i in floats) for i, t in enumerate(self.tensors)]
+
+        def written(leaves):
+            return [self.eager([leaves[0].clone(), *leaves[1:]], overload)[0]]
+
+        gradients = functools.partial(self.eager_gradients, floats, [0], call=written)
+        operands = [*self.tensors, tangent]
         try:
-            result = self.eager([leaves[0].clone(), *leaves[1:]], overload)[0]
-            wanted = torch.autograd.grad(
-                result, [leaves[i] for i in floats], tangent, allow_unused=True
-            )
+            wanted = gradients(operands)
         except NotImplementedError:  # eager has the gradient of the functional form only
             return
         text = self.variant_graph(variant, False, expected, True)
-        self.compare_gradients(floats, wanted, {0: tangent, 1: torch.zeros_like(tangent)}, text)
+        tangents = {0: tangent, 1: torch.zeros_like(tangent)}
+        found = Rooms(gradients, operands, self.generator)
+        self.compare_gradients(floats, wanted, tangents, text, found)
 
     def check_variant_refused(self, variant, is_out, error):
         expected = torch.zeros(()) if is_out else None
@@ -514,11 +489,19 @@ def check_op(op):
         report.counts["samples"] += 1
         dtypes = sample_language.SETS[op.sample_dtypes] if "$" in text else ["f32"]
         for dtype in dtypes:
-            try:
-                Case(report, op, op.name, text, dtype).run()
-            except Exception as error:  # noqa: BLE001: one case must not hide the others
-                report.fail(f"{text}; {dtype}", f"{short(error)} (in the test itself?)")
+            check_case(report, op, text, dtype)
+    for text, dtype, derive in derived.of(op):
+        report.counts["derived samples"] += 1
+        check_case(report, op, text, dtype, derive)
     return report
+
+
+def check_case(report, op, text, dtype, derive=None):
+    try:
+        Case(report, op, op.name, text, dtype, derive).run()
+    except Exception as error:  # noqa: BLE001: one case must not hide the others
+        kind = f"; {derive.__name__}" if derive else ""
+        report.fail(f"{text}; {dtype}{kind}", f"{short(error)} (in the test itself?)")
 
 
 def operators():

@@ -31,7 +31,8 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 import tandem
-from op_check import difference, short
+from op_check import short
+from tolerance import difference
 from tandem import dynamo, reports
 from tandem.options import Options
 

@@ -1,7 +1,11 @@
 """Random straight-line programs of views, in-place ops, reductions and aliased inputs: functions of
 tensors that torch runs in eager and Tandem compiles. What must agree: values, gradients, what
 inputs hold afterwards, strides of results, and which results share memory with which inputs and
-results."""
+results.
+
+Two sorts: `Program` is short, of f32; `LongProgram` has up to 30 steps, up to four inputs that are
+often written, values of integers and bools, equal values in several places, and regions with and
+without gradients. Its floats are f64, so that 30 steps do not blow a rounding up."""
 
 import random
 
@@ -10,17 +14,28 @@ import torch
 
 class Program:
     """A recipe: `steps` are (name, operand numbers, parameters); results are numbers of values.
-    Values 0..n-1 are the inputs."""
+    Values 0..n-1 are the inputs. It starts with gradients if `starts_grad`."""
+
+    floats = torch.float32
+    steps_at_most = 9
 
     def __init__(self, seed, more=()):
         """`more`: names of steps that are not among the usual ones."""
-        self.possible = _STEPS | {name: _MORE[name] for name in more}
+        self.possible = self._possible() | {name: _MORE[name] for name in more}
         self.seed = seed
+        self.starts_grad = True
         rng = random.Random(seed)
         self._choose_inputs(rng)
+        with torch.set_grad_enabled(self.starts_grad):
+            self._choose_steps(rng)
+
+    def _possible(self):
+        return _STEPS
+
+    def _choose_steps(self, rng):
         values = list(self.example())
         self.steps = []
-        for _ in range(rng.randint(2, 9)):
+        for _ in range(rng.randint(2, self.steps_at_most)):
             step = self._random_step(rng, values)
             if step is not None:
                 self.steps.append(step)
@@ -29,6 +44,7 @@ class Program:
         self.results = [rng.choice(candidates) for _ in range(rng.randint(1, 3))]
 
     def _choose_inputs(self, rng):
+        self.dtypes = [self.floats] * 2
         self.shapes = [rng.choice([(2, 3), (3, 2), (4,), (2, 3, 2), (1, 3)]) for _ in range(2)]
         self.layouts = [rng.choice(["plain", "plain", "transposed", "slice"]) for _ in range(2)]
         self.grads = [rng.random() < 0.5 for _ in range(2)]
@@ -40,8 +56,8 @@ class Program:
         in-place ops are allowed. The leaves come with them as `.leaf`."""
         generator = torch.Generator().manual_seed(self.seed)
         inputs = []
-        for shape, layout, grad in zip(self.shapes, self.layouts, self.grads, strict=True):
-            inputs.append(_input(shape, layout, grad, generator))
+        for facts in zip(self.shapes, self.layouts, self.grads, self.dtypes, strict=True):
+            inputs.append(_input(*facts, generator))
         if self.alias == "same":
             inputs.append(inputs[0].view(inputs[0].shape))
         elif self.alias == "part":
@@ -52,7 +68,7 @@ class Program:
         at = rng.randrange(len(values))
         x = values[at]
         names = [name for name, applies in self.possible.items() if applies(x)]
-        if any(x is value for value in values[: len(self.shapes) + (self.alias is not None)]):
+        if any(x is value for value in values[: self.count()]):
             names = [name for name in names if name not in _SHAPE_IN_PLACE]
         name = rng.choice(names)
         if name in _BINARY:
@@ -62,6 +78,10 @@ class Program:
             return name, (at, rng.choice(fits)), ()
         return name, (at,), _parameters(rng, name, x)
 
+    def count(self):
+        """Of inputs."""
+        return len(self.shapes) + (self.alias is not None)
+
     def __call__(self, *inputs):
         values = list(inputs)
         for step in self.steps:
@@ -69,21 +89,91 @@ class Program:
         return tuple(values[i] for i in self.results)
 
     def __str__(self):
-        lines = [f"inputs {self.shapes} {self.layouts} grads {self.grads} alias {self.alias}"]
-        count = 2 + (self.alias is not None)
+        lines = [
+            f"inputs {self.shapes} {self.layouts} {self.dtypes} grads {self.grads} alias "
+            f"{self.alias} {'' if self.starts_grad else 'in no_grad'}"
+        ]
         for i, step in enumerate(self.steps):
-            lines.append(f"  v{count + i} = {step[0]}{step[1]} {step[2]}")
+            lines.append(f"  v{self.count() + i} = {step[0]}{step[1]} {step[2]}")
         return "\n".join([*lines, f"  return {self.results}"])
 
 
-def _input(shape, layout, grad, generator):
+class LongProgram(Program):
+    """See the head of the file."""
+
+    floats = torch.float64
+    steps_at_most = 30
+
+    def _possible(self):
+        return _STEPS | _LONG
+
+    def _choose_inputs(self, rng):
+        count = rng.randint(2, 4)
+        shape = rng.choice([(2, 3), (4,), (2, 3, 2)])
+        self.shapes = [rng.choice([shape, shape, (3, 2), (1, 3)]) for _ in range(count)]
+        self.layouts = [rng.choice(["plain", "plain", "transposed", "slice"]) for _ in range(count)]
+        kinds = [self.floats, self.floats, self.floats, torch.int64, torch.bool, torch.int32]
+        self.dtypes = [rng.choice(kinds) for _ in range(count)]
+        self.grads = [
+            dtype.is_floating_point and rng.random() < 0.3 for dtype in self.dtypes
+        ]
+        self.alias = rng.choice([None] * 7 + ["same", "part"])
+        self.starts_grad = rng.random() < 0.8
+
+    def _choose_steps(self, rng):
+        """Without those that autograd refuses."""
+        values = list(self.example())
+        self.steps = []
+        for _ in range(rng.randint(5, self.steps_at_most)):
+            step = self._random_step(rng, values)
+            if step is None:
+                continue
+            try:
+                values.append(run_step(step, values))
+            except RuntimeError:
+                continue
+            self.steps.append(step)
+        self.results = [rng.randrange(len(values)) for _ in range(rng.randint(1, 5))]
+
+    def _random_step(self, rng, values):
+        """Half of the writes go to an input; what eager refuses is no step."""
+        step = super()._random_step(rng, values)
+        if step is None:
+            return None
+        name, operands, parameters = step
+        if name.endswith("_") and rng.random() < 0.5:
+            operands = (rng.randrange(self.count()), *operands[1:])
+            if not self._may_be(name, operands, values):
+                return None
+        step = (name, operands, parameters)
+        try:
+            run_step(step, [each.detach().clone() for each in values])
+        except (RuntimeError, IndexError):
+            return None
+        return step
+
+    def _may_be(self, name, operands, values):
+        if name in _SHAPE_IN_PLACE or not self.possible[name](values[operands[0]]):
+            return False
+        return name not in _BINARY or _fits(name, *[values[i] for i in operands])
+
+
+def _numbers(shape, dtype, generator):
+    if dtype == torch.bool:
+        return torch.rand(shape, generator=generator) > 0.5
+    if not dtype.is_floating_point:
+        return torch.randint(-5, 6, shape, dtype=dtype, generator=generator)
+    return torch.randn(shape, generator=generator, dtype=dtype)
+
+
+def _input(shape, layout, grad, dtype, generator):
     if layout == "transposed" and len(shape) > 1:
         flipped = (*shape[:-2], shape[-1], shape[-2])
-        leaf = torch.randn(flipped, generator=generator)
+        leaf = _numbers(flipped, dtype, generator)
     elif layout == "slice":
-        leaf = torch.randn((*shape[:-1], shape[-1] + 2), generator=generator)
+        leaf = _numbers((*shape[:-1], shape[-1] + 2), dtype, generator)
     else:
-        leaf = torch.randn(shape, generator=generator)
+        leaf = _numbers(shape, dtype, generator)
     leaf.requires_grad_(grad)
     x = leaf.clone() if grad else leaf
     if layout == "transposed" and len(shape) > 1:
@@ -94,7 +184,10 @@ def _input(shape, layout, grad, generator):
     return x
 
 
-_BINARY = {"add", "mul", "sub", "maximum", "add_", "mul_", "copy_", "cat", "where"}
+_BINARY = {
+    *("add", "mul", "sub", "maximum", "add_", "mul_", "copy_", "cat", "where"),
+    *("swap_", "set_part_", "masked_fill_", "less", "foreach_zero_", "foreach_add_", "sub_"),
+}
 _STEPS = {
     "add": lambda x: True,
     "mul": lambda x: True,
@@ -138,6 +231,33 @@ _STEPS = {
     "squeeze_": lambda x: x.dim() > 0,
     "unsqueeze_": lambda x: x.dim() < 3,
 }
+# Of long programs. What ends in "_" writes to its first operand.
+_LONG = {
+    "zero_": lambda x: True,
+    "one_": lambda x: True,
+    "reset_": lambda x: True,
+    "swap_": lambda x: True,
+    "set_part_": lambda x: x.dim() > 0 and x.shape[-1] > 1,
+    "masked_fill_": lambda x: True,
+    "add_one_": lambda x: True,
+    "clamp_": lambda x: x.dtype != torch.bool,
+    "sub_": lambda x: x.dtype != torch.bool,
+    "foreach_zero_": lambda x: True,
+    "foreach_add_": lambda x: x.dtype != torch.bool,
+    # Of a float eager forgets that it was written: the gradient goes through it as if it were not.
+    "logical_not_": lambda x: not x.dtype.is_floating_point,
+    "data_zero_": lambda x: True,
+    "less": lambda x: True,
+    "to_int": lambda x: True,
+    "to_bool": lambda x: True,
+    "to_float": lambda x: True,
+    "no_grad_sin": lambda x: True,
+    "no_grad_view": lambda x: x.dim() > 0 and x.shape[0] > 0,
+    "enable_grad_sin": lambda x: True,
+    "grad_off": lambda x: True,
+    "grad_on": lambda x: True,
+    "full": lambda x: True,
+}
 # Only of what the program made.
 _SHAPE_IN_PLACE = {"transpose_", "squeeze_", "unsqueeze_"}
 # Only data tell their sizes.
@@ -148,16 +268,19 @@ _MORE = {
     "item": lambda x: True,
     "rows": lambda x: x.dim() == 2,
 }
-_IN_PLACE = {"add_", "mul_", "copy_"}
+_IN_PLACE = {"add_", "mul_", "copy_", "sub_", "set_part_", "foreach_add_", "masked_fill_"}
+_ANY_SHAPE = {"foreach_zero_"}  # of the other operand
 
 
 def _fits(name, x, y):
     """What a write reads is the very tensor or shares no memory: else eager's result depends on the
     order of its loop."""
     shares = x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
-    if name in _IN_PLACE and shares and x is not y:
+    if shares and (name == "swap_" or name in _IN_PLACE and x is not y):
         return False
-    return _broadcasts(name, x, y)
+    if name == "swap_" and (x.shape != y.shape or x.dtype != y.dtype):
+        return False
+    return name in _ANY_SHAPE or _broadcasts(name, x, y)
 
 
 def _broadcasts(name, x, y):
@@ -189,6 +312,48 @@ def _parameters(rng, name, x):
 def run_step(step, values):
     name, operands, parameters = step
     return _RUN[name](*[values[i] for i in operands], *parameters)
+
+
+def _swap(x, y):
+    kept = x.clone()
+    x.copy_(y)
+    y.copy_(kept)
+    return x
+
+
+def _set_part(x, y):
+    x[..., :1] = y[..., :1]
+    return x
+
+
+def _reset(x):
+    """As a module resets a buffer: a value of its own, written to it."""
+    return x.copy_(torch.zeros_like(x))
+
+
+def _foreach_zero(x, y):
+    torch._foreach_zero_([x, y])
+    return x
+
+
+def _foreach_add(x, y):
+    torch._foreach_add_([x], [y])
+    return x
+
+
+def _data_zero(x):
+    x.detach().zero_()
+    return x
+
+
+def _with_grad(enabled, function, x):
+    with torch.set_grad_enabled(enabled):
+        return function(x)
+
+
+def _grad_from_here(enabled, x):
+    torch.set_grad_enabled(enabled)
+    return x * 1
 
 
 def _no_grad_mul_(x):
@@ -238,6 +403,29 @@ _RUN = {
     "transpose_": lambda x, a, b: x.transpose_(a, b),
     "squeeze_": lambda x, dim: x.squeeze_(min(dim, x.dim() - 1)),
     "unsqueeze_": lambda x, dim: x.unsqueeze_(dim),
+    "zero_": lambda x: x.zero_(),
+    "one_": lambda x: x.fill_(1),
+    "reset_": _reset,
+    "swap_": _swap,
+    "set_part_": _set_part,
+    "masked_fill_": lambda x, y: x.masked_fill_(y > 0, 2),
+    "add_one_": lambda x: x.add_(1),
+    "clamp_": lambda x: x.clamp_(-2, 2),
+    "sub_": lambda x, y: x.sub_(y),
+    "foreach_zero_": _foreach_zero,
+    "foreach_add_": _foreach_add,
+    "logical_not_": lambda x: x.logical_not_(),
+    "data_zero_": _data_zero,
+    "less": lambda x, y: x < y,
+    "to_int": lambda x: x.clamp(-1000, 1000).nan_to_num().to(torch.int64),
+    "to_bool": lambda x: x > 0,
+    "to_float": lambda x: x.to(torch.float64) * 0.5,
+    "no_grad_sin": lambda x: _with_grad(False, torch.sin, x),
+    "no_grad_view": lambda x: _with_grad(False, lambda y: y[0], x),
+    "enable_grad_sin": lambda x: _with_grad(True, torch.sin, x),
+    "grad_off": lambda x: _grad_from_here(False, x),
+    "grad_on": lambda x: _grad_from_here(True, x),
+    "full": lambda x: torch.full_like(x, 2),
     "chosen": lambda x: x[x > 0].sum(),
     "chosen_put": lambda x: _chosen_put(x),
     "nonzero": lambda x: x.detach().nonzero().sum() * 1.0,
@@ -264,25 +452,36 @@ def outcome(function, program):
     """Everything that must agree, as (name, value) pairs; or the error's type name."""
     inputs = program.example()
     try:
-        results = function(*inputs)
+        with torch.set_grad_enabled(program.starts_grad):
+            results = function(*inputs)
     except RuntimeError as error:
         return error
+    try:
+        facts = _facts(results, inputs)
+        return facts + _gradients(results, inputs)
+    except RuntimeError as error:
+        return error
+
+
+def _facts(results, inputs):
     facts = []
     for i, result in enumerate(results):
         facts.append((f"result {i}", result.detach().clone()))
         facts.append((f"strides of result {i}", _meaningful_strides(result)))
-        facts.append((f"result {i} requires grad", result.requires_grad))
+        facts.append((f"result {i} has a history", _has_history(result)))
     for i, x in enumerate(inputs):
         facts.append((f"input {i} afterwards", x.detach().clone()))
         facts.append((f"input {i} requires grad afterwards", x.requires_grad))
     facts.append(("sharing", _sharing(results, inputs)))
-    try:
-        loss = sum((r * _weights(r)).sum() for r in results if r.requires_grad)
-        loss = loss + sum((x * _weights(x)).sum() for x in inputs if x.requires_grad)
-        if isinstance(loss, torch.Tensor) and loss.requires_grad:
-            loss.backward()
-    except RuntimeError as error:
-        return error
+    return facts
+
+
+def _gradients(results, inputs):
+    loss = sum((r * _weights(r)).sum() for r in results if r.requires_grad)
+    loss = loss + sum((x * _weights(x)).sum() for x in inputs if x.requires_grad)
+    if isinstance(loss, torch.Tensor) and loss.requires_grad:
+        loss.backward()
+    facts = []
     for i, x in enumerate(inputs):
         leaf = getattr(x, "leaf", None)
         if leaf is not None and leaf.requires_grad:
@@ -290,8 +489,27 @@ def outcome(function, program):
     return facts
 
 
+def _has_history(result):
+    """A gradient of it reaches a tensor of the caller's. To eager a view that was made under
+    no_grad requires a gradient too, which ends in that view."""
+    if not result.requires_grad or (result.grad_fn is None and result._is_view()):
+        return False
+    if result.grad_fn is None:
+        return True
+    pending, seen = [result.grad_fn], set()
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable") and not node.variable._is_view():
+            return True
+        pending += [each for each, _ in node.next_functions if each is not None]
+    return False
+
+
 def _weights(x):
-    return torch.arange(1.0, x.numel() + 1).reshape(x.shape)
+    return torch.arange(1.0, x.numel() + 1, dtype=x.dtype).reshape(x.shape)
 
 
 def _meaningful_strides(x):

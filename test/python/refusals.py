@@ -461,4 +461,7 @@ REFUSED = {
     ],
     "aten._adaptive_avg_pool2d_backward": ["f32[2, 3, 0, 3], f32[2, 3, 8, 9]"],
     "aten.leaky_relu_backward": ["f32[5], f32[5], -1.0, true"],
+    "aten.embedding_dense_backward": ["f32[], i64[]:index(5), 5, -1, false"],
+    "aten._weight_norm_differentiable_backward": ["f32[], f32[], f32[], f32[], 0"],
+    "aten._weight_norm_interface": ["f32[], f32[]", "f32[], f32[], -1"],
 }

@@ -110,7 +110,7 @@ def test_options_that_change_the_program_are_no_hit(folder, model):
 
 def test_damaged_entries_are_compiled_again(folder, model):
     expected = step(model, compiled(model))
-    files = list(folder.glob("*.function"))
+    files = list((folder / "tandem-cache").glob("*.function"))
     assert len(files) == 1
     whole = files[0].read_bytes()
     for damaged in (whole[:-9], whole[: len(whole) // 2], whole[:-5] + b"12345", b""):

@@ -96,3 +96,26 @@ def test_sizes_that_are_multiples():
     assert graph_count() == 1
     with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
         compiled(torch.randn(2, 3, 18, 18))
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        lambda x: F.avg_pool2d(x, 1280, ceil_mode=True),
+        lambda x: F.avg_pool2d(x, 100, 7, 50, count_include_pad=False),
+        lambda x: F.max_pool2d(x, 100, 7, 50),
+    ],
+    ids=["global", "average", "max"],
+)
+def test_pool_larger_than_its_image(pool):
+    """Windows visit what they can touch, whatever the image's size turns out to be."""
+    torch._dynamo.reset()
+    options = {"on_unsupported": "error"}
+    run = torch.compile(pool, backend=tandem.backend, dynamic=True, options=options)
+    for side in (7, 9, 30, 110):
+        x = torch.randn(2, 3, side, side + 3, requires_grad=True)
+        expected, found = pool(x), run(x)
+        torch.testing.assert_close(found, expected)
+        tangent = torch.randn_like(expected)
+        gradients = [torch.autograd.grad(y, x, tangent)[0] for y in (found, expected)]
+        torch.testing.assert_close(*gradients)

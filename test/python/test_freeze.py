@@ -5,6 +5,7 @@ import torch
 
 import tandem
 from graphs import graph_text
+from machine import PACKS_F32
 
 
 def type_of(tensor):
@@ -81,9 +82,58 @@ def test_mlp_with_weight_norm():
     frozen, live = net.frozen.counts, net.live.counts
     assert frozen["instructions"] < live["instructions"]
     assert frozen["setup_instructions"] > 0 == live["setup_instructions"]
-    assert frozen["setup_runs"] == 1 and frozen["packed_bytes"] > 0
+    assert frozen["setup_runs"] == 1 and (frozen["packed_bytes"] > 0) == PACKS_F32
     net.refresh(x=torch.randn(7, 1100))
     assert net.frozen.counts["setup_runs"] == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_slices_of_one_weight(dtype):
+    """Products of two and of three packed blocks at one place of a constant: the shorter pack is
+    none of the longer."""
+    torch.manual_seed(4)
+    weight = torch.randn(256, 1100).to(dtype)
+    x = torch.randn(16, 1100).to(dtype)
+    rows = [128, 192, 256, 64, 192]
+    lines = []
+    for number, row in enumerate(rows):
+        lines += [
+            f"%w{number} = aten.slice.Tensor(%w, 0, 0, {row})",
+            f"%r{number} = aten.linear(%x, %w{number})",
+        ]
+    results = ", ".join(f"%r{number}" for number in range(len(rows)))
+    inputs = f'%x: {type_of(x)}, %w: {type_of(weight)} {{param "w"}}'
+    frozen = tandem.compile_text(graph_text(inputs, lines, results), freeze=True)
+    frozen.bind_constants({"w": weight})
+    whole = x.double() @ weight.double().T
+    for row, actual in zip(rows, frozen.run([x])):
+        expected = whole[:, :row].to(dtype)
+        tolerance = 1e-4 if dtype == torch.float32 else 2**-7
+        torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_slices_of_one_kernel(dtype):
+    """Convolutions with the first channels of a constant weight."""
+    torch.manual_seed(5)
+    weight = torch.randn(192, 16, 3, 3).to(dtype)
+    x = torch.randn(1, 16, 6, 6).to(dtype)
+    channels = [64, 128, 192, 128]
+    lines = []
+    for number, count in enumerate(channels):
+        lines += [
+            f"%w{number} = aten.slice.Tensor(%w, 0, 0, {count})",
+            f"%r{number} = aten.conv2d(%x, %w{number})",
+        ]
+    results = ", ".join(f"%r{number}" for number in range(len(channels)))
+    inputs = f'%x: {type_of(x)}, %w: {type_of(weight)} {{param "w"}}'
+    frozen = tandem.compile_text(graph_text(inputs, lines, results), freeze=True)
+    frozen.bind_constants({"w": weight})
+    whole = torch.nn.functional.conv2d(x.double(), weight.double())
+    tolerance = 1e-4 if dtype == torch.float32 else 2**-7
+    for count, actual in zip(channels, frozen.run([x])):
+        expected = whole[:, :count].to(dtype)
+        torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 class Block(torch.nn.Module):

@@ -6,6 +6,7 @@ import torch
 
 import tandem
 from graphs import build
+from machine import ISAS
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "u8": torch.uint8}
 
@@ -15,7 +16,7 @@ def ramp(sizes, dtype):
     return (torch.randn(sizes) * 20).abs().to(dtype)
 
 
-@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("channels", [2, 3, 4])
 @pytest.mark.parametrize("places", [[16, 16], [5, 7], [37, 41], [1, 200]])
@@ -30,7 +31,8 @@ def test_channels_last(dtype, channels, places, isa, monkeypatch):
         "%2 = aten.gt.Scalar(%1, 100.0)",
         "%s = aten.clone(%2, memory_format=0)",
     ]
-    executable = build(f"%x: {dtype}{sizes}", lines, results="%r, %s")
+    executable = build(f"%x: {dtype}{sizes}", lines, results="%r, %s", report=True)
+    assert ("+avx512f" in executable.report) == (isa == "avx512")
     actual, large = executable.run([value])
     expected = (value * value).permute(0, 2, 3, 1)
     assert torch.equal(actual, expected) and actual.is_contiguous()

@@ -1,5 +1,6 @@
 """The own definitions of test/models (U-Net, DCGAN, DLRM, recurrent networks, MLP-Mixer, diffusion
-U-Net), judged as `make models` does. That runs more models, and five steps of an optimizer."""
+U-Net; convolution networks), judged as `make models` does. That runs more models, and five steps of
+an optimizer."""
 
 import os
 import sys
@@ -8,10 +9,11 @@ import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "models"))
 
+import convnets  # noqa: E402
+import own  # noqa: E402
 from cases import run_case  # noqa: E402
-from own import ENTRIES  # noqa: E402
 
-MODELS = {entry.name: entry for entry in ENTRIES}
+MODELS = {entry.name: entry for entry in own.ENTRIES + convnets.ENTRIES}
 WITH_DROPOUT = [name for name, entry in MODELS.items() if entry.has_dropout]
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tandem
+from compiled import compile_with
 from graphs import build
 
 EPILOGUES = {
@@ -141,3 +142,28 @@ def test_product_that_leaves_reshaped(form):
         assert result[0].stride() == expected[0].stride()
         if form == "twice":  # eager's results are one memory, and so are ours
             assert result[0].data_ptr() == result[1].data_ptr()
+
+
+@pytest.mark.parametrize("name", ["addmm", "baddbmm", "addmv", "addr", "addbmm"])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_beta_of_zero_ignores_what_is_added(name, dynamic):
+    """Also where only a call tells that it is 0."""
+    shapes = {
+        "addmm": [(3, 4), (3, 5), (5, 4)],
+        "baddbmm": [(2, 3, 4), (2, 3, 5), (2, 5, 4)],
+        "addmv": [(3,), (3, 5), (5,)],
+        "addr": [(3, 4), (3,), (4,)],
+        "addbmm": [(3, 4), (2, 3, 5), (2, 5, 4)],
+    }[name]
+    added, left, right = [torch.randn(shape) for shape in shapes]
+
+    def function(added, left, right, beta):
+        return getattr(torch, name)(added, left, right, beta=beta)
+
+    compiled = compile_with(function, dynamic=dynamic)
+    ways = ((1.5, 1.0), (0.5, 2.0), (0.0, float("nan")), (0.25, 3.0), (0, float("inf")))
+    for beta, value in ways:
+        given = torch.full_like(added, value)
+        torch.testing.assert_close(
+            compiled(given, left, right, beta), function(given, left, right, beta)
+        )

@@ -350,6 +350,37 @@ TEST(ExecutorTest, CallsDuringARefreshSeeOneSetOfConstants) {
   EXPECT_EQ(values_of(program.run({})[0]), (Floats{800, 800}));
 }
 
+TEST(ExecutorTest, ACallRunsWithTheSetThatItNames) {
+  LoadedProgram program(twice_doubled(), {double_kernel}, {double_kernel});
+  const std::shared_ptr<ConstantSet> one = program.make_constants({{"w", vector_of({1, 2})}});
+  const std::shared_ptr<ConstantSet> other = program.make_constants({{"w", vector_of({3, 4})}});
+  EXPECT_EQ(program.setup_runs(), 2);
+  // Neither is the program's own.
+  EXPECT_EQ(error_of(program, {}), "program 'twice': no value is given for the constants 'w'");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(values_of(program.run({}, one)[0]), (Floats{4, 8}));
+    EXPECT_EQ(values_of(program.run({}, other)[0]), (Floats{12, 16}));
+  }
+  program.bind_constants({{"w", vector_of({5, 6})}});
+  EXPECT_EQ(values_of(program.run({}, one)[0]), (Floats{4, 8}));
+  EXPECT_EQ(values_of(program.run({})[0]), (Floats{20, 24}));
+  EXPECT_EQ(program.setup_runs(), 3);
+  EXPECT_THROW(program.make_constants({}), UserError);
+}
+
+TEST(ExecutorTest, NothingHoldsASetThatIsRetired) {
+  LoadedProgram program(twice_doubled(), {double_kernel}, {double_kernel});
+  std::weak_ptr<ConstantSet> watched;
+  {
+    const std::shared_ptr<ConstantSet> set = program.make_constants({{"w", vector_of({1, 2})}});
+    watched = set;
+    program.run({}, set);
+    program.retire(*set);
+    EXPECT_EQ(values_of(program.run({}, set)[0]), (Floats{4, 8}));  // a call that had begun
+  }
+  EXPECT_TRUE(watched.expired());
+}
+
 TEST(ExecutorTest, LibraryCallAndCopy) {
   abi::Program program;
   program.slots = 1;
@@ -405,6 +436,9 @@ TEST(ExecutorTest, DamagedPrograms) {
   };
   abi::Program program = chain();
   program.slots = 0;
+  expect_damaged(program);
+  program = chain();
+  program.slots = UINT32_MAX;
   expect_damaged(program);
   program = chain();
   program.slots = 2;

@@ -1,14 +1,23 @@
 // parallel_for and size code.
+#include <emmintrin.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <latch>
 #include <mutex>
+#include <random>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/diagnostic.h"
@@ -47,18 +56,38 @@ TEST_F(ParallelForTest, CoversEveryTaskOnce) {
 TEST_F(ParallelForTest, RethrowsTheLowestError) {
   set_threads(4);
   for (int round = 0; round < 20; ++round) {
+    std::atomic<int64_t> lowest{100};
     try {
-      parallel_for(100, [](int64_t lo, int64_t) {
-        if (lo > 0) throw std::runtime_error(std::to_string(lo));
+      parallel_for(100, [&](int64_t lo, int64_t) {
+        if (lo == 0) return;
+        for (int64_t seen = lowest; lo < seen && !lowest.compare_exchange_weak(seen, lo);) {
+        }
+        throw std::runtime_error(std::to_string(lo));
       });
       FAIL();
     } catch (const std::runtime_error& error) {
-      EXPECT_STREQ(error.what(), "25");
+      EXPECT_EQ(error.what(), std::to_string(lowest));
     }
   }
   std::atomic<int64_t> sum{0};
   parallel_for(100, [&](int64_t lo, int64_t hi) { sum += hi - lo; });
   EXPECT_EQ(sum, 100);
+}
+
+TEST_F(ParallelForTest, RangesFollowFromTasksAndThreads) {
+  set_threads(3);
+  const auto ranges = [] {
+    std::mutex mutex;
+    std::set<std::pair<int64_t, int64_t>> seen;
+    parallel_for(1000, [&](int64_t lo, int64_t hi) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      seen.insert({lo, hi});
+    });
+    return seen;
+  };
+  const std::set<std::pair<int64_t, int64_t>> first = ranges();
+  EXPECT_GT(first.size(), 3);  // small enough that a thread off its core holds little
+  for (int round = 0; round < 50; ++round) EXPECT_EQ(ranges(), first);
 }
 
 TEST_F(ParallelForTest, NestedRunsSerially) {
@@ -105,6 +134,111 @@ TEST_F(ParallelForTest, TeamOfOneCallIsNotChangedByOthers) {
   EXPECT_GE(threads(), 1);
 }
 
+// Two tasks that wait for each other, so that a helper runs one of them; `body` runs in both.
+template <class F>
+void with_a_helper(const F& body) {
+  std::latch both(2);
+  parallel_for(2, [&](int64_t, int64_t) {
+    both.arrive_and_wait();
+    body();
+  });
+}
+
+TEST_F(ParallelForTest, NobodyWaitsForAThreadThatHasNotBegun) {
+  set_threads(2);
+  std::latch busy(3);
+  std::latch done(1);
+  std::thread other([&] {
+    parallel_for(2, [&](int64_t, int64_t) {
+      busy.arrive_and_wait();
+      done.wait();
+    });
+  });
+  busy.arrive_and_wait();  // now the one helper there is holds a block of the other caller
+  std::atomic<int64_t> sum{0};
+  for (int i = 0; i < 100; ++i) parallel_for(1000, [&](int64_t lo, int64_t hi) { sum += hi - lo; });
+  EXPECT_EQ(sum, 100 * 1000);
+  done.count_down();
+  other.join();
+}
+
+TEST_F(ParallelForTest, MoreCallersThanRegionsAtATime) {
+  constexpr int kCallers = 40;
+  set_threads(3);
+  std::latch all(kCallers);
+  std::atomic<int64_t> sum{0};
+  const auto work = [&] {
+    parallel_for(100, [&](int64_t lo, int64_t hi) {
+      if (lo == 0) all.count_down();
+      sum += hi - lo;
+      if (thread_index() == 0) all.wait();  // so all regions are open at once
+    });
+  };
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kCallers; ++i) callers.emplace_back(work);
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum, kCallers * 100);
+}
+
+TEST_F(ParallelForTest, TeamsOfManySizesAtOnce) {
+  const auto work = [](unsigned seed) {
+    std::minstd_rand random(seed);
+    for (int round = 0; round < 2000; ++round) {
+      const int count = static_cast<int>(random() % 6) + 1;
+      const TeamSize team(count);
+      std::array<int, 200> seen{};
+      const int64_t tasks = static_cast<int64_t>(random() % seen.size());
+      std::atomic<bool> is_inside{true};
+      parallel_for(tasks, [&](int64_t lo, int64_t hi) {
+        if (thread_index() >= count) is_inside = false;
+        for (int64_t i = lo; i < hi; ++i) ++seen[static_cast<size_t>(i)];
+      });
+      EXPECT_TRUE(is_inside);
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), tasks);
+    }
+  };
+  std::vector<std::thread> callers;
+  for (unsigned seed = 1; seed <= 4; ++seed) callers.emplace_back(work, seed);
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST_F(ParallelForTest, HelpersThatSleepAreWoken) {
+  set_threads(2);
+  for (int round = 0; round < 20; ++round) {
+    with_a_helper([] {});
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+TEST_F(ParallelForTest, HelpersComputeAsTheCaller) {
+  set_threads(2);
+  const unsigned saved = _mm_getcsr();
+  for (const unsigned mode : {0x8040U, 0x6000U, 0U}) {  // denormals are zero; towards zero; usual
+    _mm_setcsr((saved & ~0xe040U) | mode);
+    std::atomic<int> right{0};
+    with_a_helper([&] {
+      if ((_mm_getcsr() & 0xe040U) == mode) ++right;
+    });
+    _mm_setcsr(saved);
+    EXPECT_EQ(right, 2);
+  }
+}
+
+TEST_F(ParallelForTest, SignalsAreForTheProgramsThreads) {
+  set_threads(2);
+  std::atomic<int> right{0};
+  with_a_helper([&] {
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    const bool is_helper = thread_index() > 0;
+    const bool is_right = (sigismember(&blocked, SIGINT) == 1) == is_helper &&
+                          (sigismember(&blocked, SIGUSR1) == 1) == is_helper &&
+                          sigismember(&blocked, SIGSEGV) == 0;
+    if (is_right) ++right;
+  });
+  EXPECT_EQ(right, 2);
+}
+
 /// Exit status of a child that runs `body`, which says whether all is well.
 template <class F>
 int status_of_child(const F& body) {
@@ -146,7 +280,6 @@ TEST_F(ParallelForTest, ForkWaitsForLocks) {
   EXPECT_FALSE(is_forked_child());
 }
 
-#if !defined(TANDEM_STD_THREADS)
 TEST_F(ParallelForTest, ForkedChildRunsSerially) {
   set_threads(2);
   parallel_for(8, [](int64_t, int64_t) {});
@@ -157,7 +290,6 @@ TEST_F(ParallelForTest, ForkedChildRunsSerially) {
             }),
             0);
 }
-#endif
 
 TEST_F(ParallelForTest, PrintsTheCostOfARegion) {
   set_threads(2);

@@ -1,0 +1,42 @@
+// A failed check is an exception that says what, where and around what.
+#include "base/check.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace tandem {
+namespace {
+
+TEST(Check, ThrowsWhatFailed) {
+  const int sizes = 3;
+  try {
+    TD_CHECK(sizes == 4) << "of " << sizes;
+    FAIL() << "nothing was thrown";
+  } catch (const InternalError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("check_test.cc"), std::string::npos) << text;
+    EXPECT_NE(text.find("sizes == 4 of 3"), std::string::npos) << text;
+    EXPECT_EQ(error.context(), "");
+  }
+}
+
+TEST(Check, ContextIsOfTheThread) {
+  CheckContext before = set_check_context([] { return std::string("the graph"); });
+  std::thread([] {
+    try {
+      TD_CHECK(false);
+    } catch (const InternalError& error) {
+      EXPECT_EQ(error.context(), "");
+    }
+  }).join();
+  try {
+    TD_CHECK(false);
+  } catch (const InternalError& error) {
+    EXPECT_EQ(error.context(), "the graph");
+  }
+  set_check_context(before);
+}
+
+}  // namespace
+}  // namespace tandem

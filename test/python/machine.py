@@ -1,0 +1,16 @@
+"""What this processor can run, within what TANDEM_ISA allows: a run held to AVX2 stays there."""
+
+import os
+
+
+def _has_avx512():
+    with open("/proc/cpuinfo") as file:
+        flags = next(line for line in file if line.startswith("flags")).split()
+    return {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= set(flags)
+
+
+IS_HELD_TO_AVX2 = os.environ.get("TANDEM_ISA") == "avx2"
+HAS_AVX512 = _has_avx512() and not IS_HELD_TO_AVX2
+ISAS = ["avx2", "avx512"] if HAS_AVX512 else ["avx2"]
+# oneDNN has layouts of its own for weights in f32 with AVX-512 alone.
+PACKS_F32 = HAS_AVX512 and os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in ("", "ALL")

@@ -1,0 +1,237 @@
+"""Code for AVX2 and for AVX-512 in one process, each as TANDEM_ISA says when a program is compiled;
+loops over rows of every width, lane by lane against the interpreter; and a process held to AVX2."""
+
+import os
+
+import pytest
+import tandem
+import torch
+from compiled import compile_with, through_core
+from graphs import graph_text
+from machine import HAS_AVX512, ISAS
+from random_programs import difference, outcome
+from test_process import run_script
+from test_random_programs import programs
+
+WIDEST = 40
+
+
+@pytest.fixture(params=ISAS)
+def isa(request, monkeypatch):
+    monkeypatch.setenv("TANDEM_ISA", request.param)
+    return request.param
+
+
+def test_the_target_is_that_of_the_time(monkeypatch):
+    text = graph_text("%x: f32[100]", ["%r = aten.exp(%x)"], "%r")
+    x = torch.linspace(-2, 2, 100)
+    results = []
+    for wanted in [*ISAS, None, *ISAS]:
+        if wanted:
+            monkeypatch.setenv("TANDEM_ISA", wanted)
+        else:
+            monkeypatch.delenv("TANDEM_ISA", raising=False)
+        executable = tandem.compile_text(text, report=True)
+        if wanted:
+            assert ("+avx512f" in executable.report) == (wanted == "avx512")
+        results.append(executable.run([x])[0])
+    assert all(torch.equal(result, results[0]) for result in results)
+    if not HAS_AVX512 and "TANDEM_ISA" not in os.environ:
+        monkeypatch.setenv("TANDEM_ISA", "avx512")
+        with pytest.raises(tandem.UserError, match="no AVX-512"):
+            tandem.compile_text(text)
+
+
+def test_the_cache_keeps_them_apart(monkeypatch, tmp_path):
+    monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path))
+    x = torch.randn(50)
+
+    def is_from_cache():
+        compiled = compile_with(lambda x: x.exp() * 2)
+        torch.testing.assert_close(compiled(x), x.exp() * 2)
+        return tandem.report()["graphs"][-1]["from cache"]
+
+    monkeypatch.delenv("TANDEM_ISA", raising=False)
+    assert [is_from_cache(), is_from_cache()] == [False, True]
+    monkeypatch.setenv("TANDEM_ISA", "avx2")
+    assert [is_from_cache(), is_from_cache()] == [False, True]
+
+
+# --- every width. {w} is the width, %x an input of the sizes given.
+
+KINDS = {
+    "pointwise": ("[3, {w}]", ["%a{w} = aten.relu(%{x})", "%{r} = aten.mul.Tensor(%a{w}, %{x})"]),
+    "functions": ("[3, {w}]", ["%{r} = aten.gelu(%{x})"]),
+    "windows": (
+        "[2, 5, {w}]",
+        [
+            "%a{w} = aten.avg_pool2d(%{x}, [3, 3], [1, 1], [1, 1])",
+            "%b{w} = aten.max_pool2d(%{x}, [3, 3], [1, 1], [1, 1])",
+            "%{r} = aten.sub.Tensor(%a{w}, %b{w})",
+        ],
+    ),
+    "strided windows": (
+        "[2, 5, {w}]",
+        ["%{r} = aten.avg_pool2d(%{x}, [2, 3], [2, 2], [1, 1], true, false)"],
+    ),
+    "convolution": (
+        "[2, 3, 4, {w}]",
+        [
+            "%c{w} = aten.sin(%{x})",
+            "%{r} = aten.conv2d(%{x}, %kernel, none, [1, 1], [1, 1])",
+        ],
+    ),
+    "rows": ("[4, {w}]", ["%{r} = aten.softmax.int(%{x}, -1)"]),
+    "long rows": (
+        "[2, 3, {w}]",
+        ["%a{w} = aten.reshape(%{x}, [6, {w}])", "%{r} = aten.cumsum(%a{w}, 1)"],
+    ),
+    "columns": ("[37, {w}]", ["%{r} = aten.sum.dim_IntList(%{x}, [0])"]),
+    "moved": (
+        "[3, {w}]",
+        [
+            "%a{w} = aten.constant_pad_nd(%{x}, [2, 1], 0.5)",
+            "%b{w} = aten.roll(%a{w}, [1], [1])",
+            "%{r} = aten.cat([%b{w}, %{x}], 1)",
+        ],
+    ),
+    "steps": (
+        "[3, {w}, 3]",
+        ["%a{w} = aten.select.int(%{x}, 2, 1)", "%{r} = aten.mul.Scalar(%a{w}, 2.0)"],
+    ),
+    "transposed": (
+        "[5, {w}]",
+        [
+            "%a{w} = aten.t(%{x})",
+            "%b{w} = aten.clone(%a{w}, memory_format=0)",
+            "%{r} = aten.neg(%b{w})",
+        ],
+    ),
+    "product": ("[33, {w}]", ["%t{w} = aten.t(%{x})", "%{r} = aten.mm(%{x}, %t{w})"]),
+}
+IN_F64_TOO = ["windows", "strided windows", "rows", "moved", "columns"]
+SWEEPS = [(kind, "f32") for kind in KINDS] + [(kind, "f64") for kind in IN_F64_TOO]
+SWEEPS += [("moved", "bf16"), ("moved", "i32"), ("moved", "u8")]
+# exp and its kin are libm's in the interpreter.
+APPROXIMATE = {"functions": 2e-6, "rows": 2e-6}
+DTYPES = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "bf16": torch.bfloat16,
+    "i32": torch.int32,
+    "u8": torch.uint8,
+}
+
+
+@pytest.mark.parametrize("kind, dtype", SWEEPS)
+def test_every_width(kind, dtype, isa, monkeypatch):
+    monkeypatch.setenv("TANDEM_LIBRARY", "0")
+    torch.manual_seed(0)
+    sizes, lines = KINDS[kind]
+    inputs, body, values = [], [], []
+    for width in range(1, WIDEST + 1):
+        shape = sizes.format(w=width)
+        inputs.append(f"%x{width}: {dtype}{shape}")
+        numbers = torch.randn(eval(shape)) * 3
+        values.append((numbers.abs() if dtype == "u8" else numbers).to(DTYPES[dtype]))
+        body += [line.format(w=width, x=f"x{width}", r=f"r{width}") for line in lines]
+    if any("%kernel" in line for line in lines):
+        inputs.append(f"%kernel: {dtype}[4, 3, 3, 3]")
+        values.append(torch.randn(4, 3, 3, 3).to(DTYPES[dtype]))
+    if dtype in ("i32", "u8"):
+        body = [line.replace("0.5", "5") for line in body]
+    results = ", ".join(f"%r{width}" for width in range(1, WIDEST + 1))
+    text = graph_text(", ".join(inputs), body, results)
+    actual = tandem.compile_text(text).run(values)
+    wanted = tandem.compile_text(text, interpret=True).run(values)
+    tolerance = APPROXIMATE.get(kind, 0)
+    wrong = [
+        number
+        for number, (a, b) in enumerate(zip(actual, wanted), 1)
+        if not torch.allclose(a, b, rtol=tolerance, atol=tolerance)
+    ]
+    assert not wrong
+
+
+def test_random_programs(isa):
+    """As in test_random_programs.py, which runs what the processor has."""
+    failures = []
+    for program, expected in programs(700_000, 60):
+        actual = outcome(through_core(program, {"on_unsupported": "eager"}), program)
+        found = difference(actual, expected)
+        failures += [] if found is None else [f"{program.seed}: {program}\n  {found}"]
+    assert not failures, "\n".join(failures[:3])
+
+
+@pytest.mark.parametrize("rows, is_emitted", [(1, True), (16, True), (32, True), (33, False)])
+def test_few_rows_in_bf16(rows, is_emitted, isa):
+    """Where the library would convert the weight at each call, loops read it as it is."""
+    torch.manual_seed(0)
+    x, w = torch.randn(rows, 80).bfloat16(), torch.randn(33, 80).bfloat16()
+    text = graph_text(
+        f"%x: bf16[{rows}, 80], %w: bf16[33, 80]", ["%r = aten.linear(%x, %w)"], "%r"
+    )
+    executable = tandem.compile_text(text, report=True)
+    wanted = (x.double() @ w.double().T).bfloat16()
+    torch.testing.assert_close(executable.run([x, w])[0], wanted, rtol=2**-7, atol=2**-7)
+    assert ("library" in executable.report.splitlines()[1]) == (isa == "avx512" or not is_emitted)
+
+
+# --- a process whose library is held to AVX2 as well
+
+LIBRARY_CALLS = """
+    import torch, tandem
+    import torch.nn.functional as F
+    from compiled import compile_with
+    bf16 = torch.bfloat16
+
+    def check(function, *sizes, dtype=bf16):
+        torch.manual_seed(0)
+        values = [torch.randn(size).to(dtype) for size in sizes]
+        sides = []
+        for call, kind in ((compile_with(function), dtype), (function, torch.float64)):
+            inputs = [value.detach().to(kind).requires_grad_() for value in values]
+            result = call(*inputs)
+            result.backward(torch.ones_like(result))
+            sides.append([result, *(x.grad for x in inputs)])
+        for actual, wanted in zip(*sides):
+            assert actual.dtype == dtype
+            scale = wanted.abs().max().item()
+            tolerance = 2**-7 if dtype == bf16 else 1e-5
+            torch.testing.assert_close(actual.double(), wanted, rtol=0, atol=tolerance * scale)
+        return tandem.report()["graphs"][-1]["from cache"]
+
+    found = []
+    for dims, conv, transposed in ((1, F.conv1d, F.conv_transpose1d),
+                                   (2, F.conv2d, F.conv_transpose2d),
+                                   (3, F.conv3d, F.conv_transpose3d)):
+        image, kernel = [7] * dims, [3] * dims
+        found += [
+            check(lambda x, w, b: conv(x, w, b, 1, 1), [2, 6, *image], [8, 6, *kernel], [8]),
+            check(lambda x, w: transposed(x, w, None, 2), [2, 6, *image], [6, 4, *kernel]),
+        ]
+    x, w = [2, 6, 7, 7], [8, 3, 3, 3]
+    found += [
+        check(lambda x, w: F.conv2d(x, w, None, 2, 0, 1, 2), x, w),
+        check(lambda x, w: F.conv2d(x, w, None, 2, 0, 1, 2), x, w, dtype=torch.float32),
+        check(lambda x, w: F.conv2d(x, w, None, 1, 1, 1, 6), x, [6, 1, 3, 3]),
+        check(lambda x, w, b: F.linear(x, w, b), [5, 70], [33, 70], [33]),
+        check(lambda x, w: torch.bmm(x, w), [3, 5, 70], [3, 70, 33]),
+        check(lambda x, w: x @ w, [40, 1100], [1100, 70], dtype=torch.float32),
+    ]
+    print(sum(found), len(found))
+"""
+
+
+def test_library_calls_without_avx512(tmp_path):
+    """Every call has a plan there: in a process held to AVX2, and in one whose library alone is,
+    with programs out of the cache that were compiled where it was not."""
+    one, other = (str(tmp_path / name) for name in ("one", "other"))
+    ways = [
+        ("0", {"TANDEM_CACHE_DIR": one, "TANDEM_ISA": "avx2"}),
+        ("0", {"TANDEM_CACHE_DIR": other}),
+        ("12", {"TANDEM_CACHE_DIR": other, "ONEDNN_MAX_CPU_ISA": "AVX2"}),
+    ]
+    for from_cache, environment in ways:
+        out, _ = run_script(LIBRARY_CALLS, **environment)
+        assert out.split() == [from_cache, "12"]

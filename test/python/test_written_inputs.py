@@ -1,0 +1,133 @@
+"""What a graph writes to its inputs: every input has its own value afterwards, also where several
+get equal ones."""
+
+import pytest
+import torch
+
+from compiled import compile_with
+
+
+def zeros(a, b, c):
+    a.zero_()
+    b.zero_()
+
+
+def zeros_after(a, b, c):
+    a.exp_()
+    b.zero_()
+    a.zero_()
+
+
+def three(a, b, c):
+    c.copy_(a * 2)
+    b.copy_(a * 2)
+    a.mul_(2)
+
+
+def filled(a, b, c):
+    a.fill_(3.0)
+    b.fill_(3.0)
+    c.copy_(b)
+
+
+def swapped(a, b, c):
+    kept = a.clone()
+    a.copy_(b)
+    b.copy_(kept)
+
+
+def rotated(a, b, c):
+    kept = a.clone()
+    a.copy_(b)
+    b.copy_(c)
+    c.copy_(kept)
+
+
+def old_value_kept(a, b, c):
+    b.copy_(a)
+    a.zero_()
+    c.zero_()
+
+
+def returned_too(a, b, c):
+    a.zero_()
+    b.zero_()
+    return torch.zeros_like(a), a + 1
+
+
+def foreach(a, b, c):
+    torch._foreach_zero_([a, b, c])
+
+
+def inputs(dtype, layout):
+    torch.manual_seed(1)
+    values = [torch.randint(0, 5, (3, 4)).to(dtype) for _ in range(3)]
+    if layout == "strided":
+        values[1] = values[1].repeat_interleave(2, 1)[:, ::2]
+    return values
+
+
+FUNCTIONS = [zeros, zeros_after, three, filled, swapped, rotated, old_value_kept, returned_too]
+
+
+@pytest.mark.parametrize("function", [*FUNCTIONS, foreach], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+@pytest.mark.parametrize("layout", ["plain", "strided"])
+def test_each_has_its_own(function, dtype, layout):
+    if dtype != torch.float32 and function in (zeros_after, three, returned_too):
+        dtype = torch.float64  # of functions that compute floats
+
+    expected, found = inputs(dtype, layout), inputs(dtype, layout)
+    wanted = function(*expected)
+    given = compile_with(function)(*found)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(given, wanted)
+
+
+class Counters(torch.nn.Module):
+    """Two buffers that a step resets."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("first", torch.ones(3))
+        self.register_buffer("second", torch.ones(3))
+
+    def forward(self, x):
+        self.first.zero_()
+        self.second.zero_()
+        return x + self.first
+
+
+def test_buffers_of_a_module():
+    module = Counters()
+    compile_with(module)(torch.ones(3))
+    assert not module.first.any() and not module.second.any()
+
+
+def test_zero_grad_in_a_step():
+    """A compiled step that clears the gradients of two parameters."""
+    parameters = [torch.ones(3, requires_grad=True) for _ in range(2)]
+    for each in parameters:
+        each.grad = torch.ones(3)
+
+    def step(x):
+        for each in parameters:
+            each.grad.zero_()
+        return x + 1
+
+    compile_with(step)(torch.ones(3))
+    assert not any(each.grad.any() for each in parameters)
+
+
+def expanded(x):
+    return x.add_(1)
+
+
+def test_an_expanded_input():
+    """Eager refuses it, in its own words; Tandem hands it to torch, or says why not."""
+    with pytest.raises(Exception, match="writing to the expanded input"):
+        compile_with(expanded)(torch.zeros(1, 3).expand(2, 3))
+    compiled = compile_with(expanded, on_unsupported="eager")
+    with pytest.warns(UserWarning, match="expanded"):
+        with pytest.raises(RuntimeError, match="single memory"):
+            compiled(torch.zeros(1, 3).expand(2, 3))
