@@ -6,14 +6,20 @@ import os
 import sys
 
 import torch
-import transformers
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "test", "models"))
 
 import convnets  # noqa: E402
 
-transformers.logging.set_verbosity_error()
 LENGTH = 128
+
+
+def _library():
+    """transformers, when a model is made: the names below are read without it too."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    return transformers
 
 
 def _tokens(vocabulary):
@@ -25,21 +31,25 @@ def _images(count):
 
 
 def _bert():
+    transformers = _library()
     config = transformers.BertConfig(attention_probs_dropout_prob=0, hidden_dropout_prob=0)
     return transformers.BertModel(config), _tokens(config.vocab_size)
 
 
 def _gpt2():
+    transformers = _library()
     config = transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, use_cache=False)
     return transformers.GPT2LMHeadModel(config), _tokens(config.vocab_size)
 
 
 def _vit():
+    transformers = _library()
     config = transformers.ViTConfig(attention_probs_dropout_prob=0, hidden_dropout_prob=0)
     return transformers.ViTModel(config), _images(1)
 
 
 def _llama():
+    transformers = _library()
     config = transformers.LlamaConfig(
         hidden_size=1024,
         num_hidden_layers=8,
@@ -51,10 +61,12 @@ def _llama():
 
 
 def _resnet50():
+    transformers = _library()
     return transformers.ResNetForImageClassification(transformers.ResNetConfig()), _images(2)
 
 
 def _mobilenet_v2():
+    transformers = _library()
     model = transformers.MobileNetV2ForImageClassification(transformers.MobileNetV2Config())
     return model, _images(4)
 
