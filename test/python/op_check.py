@@ -40,14 +40,11 @@ ROUGH_GRADIENTS = {
     "aten.grid_sampler_2d": (64, "bicubic weights of one border pixel cancel to rounding noise"),
     "aten.grid_sampler": (64, "bicubic weights of one border pixel cancel to rounding noise"),
 }
-
-
-@dataclasses.dataclass
-
 # What eager raises for a call that it does not take; NotImplementedError is a RuntimeError.
 EAGER_REFUSES = (RuntimeError, IndexError, ValueError, TypeError)
 
 
+@dataclasses.dataclass
 class Report:
     op: str
     counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
