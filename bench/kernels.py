@@ -1,4 +1,4 @@
-"""Kernels beside the copy roof of the same run, PyTorch eager and Inductor.
+"""Kernels beside the roof of the same run, PyTorch eager and Inductor.
 
 Each case has a process of its own, in which all contenders take turns. Their results are
 compared first. malloc keeps its blocks, so that eager and Inductor write outputs into pages
@@ -7,6 +7,7 @@ Inductor counts twice: called as users call it, and its generated code alone.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -56,9 +57,7 @@ def main():
     for case in CASES:
         if not options.case or case.name in options.case:
             results += measure_apart(case.name, options)
-    os.makedirs(os.path.dirname(options.out) or ".", exist_ok=True)
-    with open(options.out, "w") as file:
-        json.dump(results, file, indent=1)
+    measure.save(options.out, results)
     return 0
 
 
@@ -120,7 +119,7 @@ def measure_case(case, mib, options):
         return result | {"error": f"Tandem: {error}"}
     if not options.no_inductor:
         contenders |= inductor_functions(case, inputs)
-    expected, traffic = outcome(case, case.eager, inputs)
+    expected = outcome(case, case.eager, inputs)[0]
     for name, function in list(contenders.items()):
         difference = compare(outcome(case, function, inputs)[0], expected)
         if difference is not None and name == "inductor_kernel":
@@ -130,11 +129,13 @@ def measure_case(case, mib, options):
     bound = {
         name: bind(function, [t.clone() for t in inputs]) for name, function in contenders.items()
     }
-    largest = max(inputs, key=lambda t: t.numel())
-    medians, best = measure.alternate({"roof": copy_of(largest)} | bound, options.rounds)
-    for times in (medians, best):
-        times["roof"] *= traffic / (2 * largest.numel() * largest.element_size())
-    return result | medians | ratios(medians) | {"best": best | ratios(best)}
+    roofs, scale = roofs_of(case, inputs)
+    times = measure.alternate(roofs | bound, options.rounds)
+    roof = scaled(min((times.pop(name) for name in roofs), key=lambda t: t.median), scale)
+    found = measure.as_json({"roof": roof} | times)
+    medians, best = found["ms"], found["best_ms"]
+    said = {"quartiles": found["quartiles"], "best": best | ratios(best)}
+    return result | medians | ratios(medians) | said
 
 
 def ratios(times):
@@ -155,10 +156,26 @@ def bind(function, inputs):
     return lambda: function(*inputs)
 
 
-def copy_of(tensor):
-    """The roof: a copy into a tensor that exists, its time scaled to the bytes of the kernel."""
-    source, target = tensor.clone(), tensor.clone()
-    return lambda: target.copy_(source)
+def roofs_of(case, inputs):
+    """Streams that read the large inputs and write the large results, and how many times their
+    bytes the kernel has to move."""
+    import roof
+
+    results, traffic = outcome(case, case.eager, inputs)
+    reads = [t.clone() for t in largest(inputs)]
+    writes = reads[: case.mutates] or [t.clone() for t in largest(results)]
+    moved = sum(t.nbytes // roof.LINE_BYTES * roof.LINE_BYTES for t in [*reads, *writes])
+    return roof.streams(reads, writes), traffic / moved
+
+
+def largest(tensors):
+    most = max(t.nbytes for t in tensors)
+    return [t for t in tensors if t.nbytes == most]
+
+
+def scaled(times, scale):
+    values = {name: scale * value for name, value in dataclasses.asdict(times).items()}
+    return measure.Spread(**values)
 
 
 def tandem_function(case, inputs):

@@ -2,8 +2,13 @@
 compared, so that what slows one round slows all of them.
 """
 
+import dataclasses
+import datetime
+import functools
+import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -17,10 +22,23 @@ def use_processor_time():
     THREADS, clock = 1, time.process_time
 
 
+# BENCH_ISA=avx2 holds all contenders to it that can be held: torch, Inductor, MKL, oneDNN (also
+# OpenVINO's), Tandem. ONNX Runtime's own kernels know no such switch.
+ISA = os.environ.get("BENCH_ISA", "")
+HELD = {
+    "TANDEM_ISA": ISA,
+    "ATEN_CPU_CAPABILITY": ISA,
+    "ONEDNN_MAX_CPU_ISA": ISA.upper(),
+    "DNNL_MAX_CPU_ISA": ISA.upper(),
+    "MKL_ENABLE_INSTRUCTIONS": ISA.upper(),
+}
+
+
 def environment(**more):
     """Of every process that is measured: two threads, nothing of the user's settings of Tandem."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")}
-    return kept | {"OMP_NUM_THREADS": str(THREADS), "TANDEM_THREADS": str(THREADS)} | more
+    threads = {"OMP_NUM_THREADS": str(THREADS), "TANDEM_THREADS": str(THREADS)}
+    return kept | threads | (HELD if ISA else {}) | more
 
 
 def pin():
@@ -37,9 +55,24 @@ def timed(function, calls):
     return (clock() - start) * 1e3 / calls
 
 
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """Milliseconds a call, over the turns of a contender."""
+
+    best: float
+    low: float  # the first quartile
+    median: float
+    high: float  # the third
+
+    @classmethod
+    def of(cls, times):
+        low, median, high = statistics.quantiles(times, n=4, method="inclusive")
+        return cls(min(times), low, median, high)
+
+
 def alternate(functions, rounds, slot_ms=4.0):
-    """Milliseconds a call of each function, by name: medians, and best turns. Each has `rounds`
-    turns of about `slot_ms`, in an order that rotates."""
+    """The spread of each function, by name. Each has `rounds` turns of about `slot_ms`, in an order
+    that rotates."""
     names = list(functions)
     calls = {}
     for name, function in functions.items():
@@ -50,8 +83,40 @@ def alternate(functions, rounds, slot_ms=4.0):
         first = number % len(names)
         for name in names[first:] + names[:first]:
             times[name].append(timed(functions[name], calls[name]))
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    return medians, {name: min(values) for name, values in times.items()}
+    return {name: Spread.of(values) for name, values in times.items()}
+
+
+def as_json(spreads):
+    """What the pages are made of."""
+    return {
+        "ms": {name: spread.median for name, spread in spreads.items()},
+        "quartiles": {name: [spread.low, spread.high] for name, spread in spreads.items()},
+        "best_ms": {name: spread.best for name, spread in spreads.items()},
+    }
+
+
+@functools.cache
+def run():
+    """The day and the commit of what is measured now."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return f"{datetime.date.today().isoformat()}, {commit or 'no commit'}"
+
+
+def save(path, results):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "w") as file:
+        json.dump({"run": run(), "results": results}, file, indent=1)
+
+
+def load(path):
+    """(results, the run that they are of)."""
+    with open(path) as file:
+        kept = json.load(file)
+    if "context" in kept:  # Google Benchmark's
+        return kept, kept["context"]["run"]
+    return kept["results"], kept["run"]
 
 
 def progress(text):
@@ -60,3 +125,7 @@ def progress(text):
 
 def warn(text):
     print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    print(run())

@@ -1,6 +1,7 @@
 """One model in one process: contenders take turns; one JSON line on standard output.
 
-`model_worker.py steps NAME infer|train [DTYPE]`  milliseconds of a step of each contender
+`model_worker.py steps NAME infer|frozen|train [DTYPE]`  milliseconds of a step of each contender,
+                                                   and floating-point operations and bytes of one
 `model_worker.py cold NAME`                        Tandem's first training step, taken apart
 `model_worker.py profile NAME`                     slowest instructions of frozen inference
 `model_worker.py peak NAME CONTENDER`              MiB that a training step needs
@@ -20,6 +21,7 @@ import warnings
 
 import measure
 import model_cases
+import roof
 import tandem
 import torch
 
@@ -44,6 +46,7 @@ def onnx_file(model, inputs, folder):
 
 
 def onnx_runtime(model, inputs, folder):
+    """Inputs and the result stay where they are: no copies."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -51,41 +54,73 @@ def onnx_runtime(model, inputs, folder):
     # Its threads spin for some 50 ms after a run, at the cost of whoever's turn is next.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session = onnxruntime.InferenceSession(onnx_file(model, inputs, folder), options)
-    name = session.get_inputs()[0].name
-    arrays = {name: next(iter(inputs.values())).numpy()}
-    return lambda: torch.from_numpy(session.run(None, arrays)[0])
+    bound = session.io_binding()
+    bound.bind_cpu_input(session.get_inputs()[0].name, next(iter(inputs.values())).numpy())
+    bound.bind_output(session.get_outputs()[0].name)
+
+    def step():
+        session.run_with_iobinding(bound)
+        return torch.from_numpy(bound.get_outputs()[0].numpy())
+
+    return step
 
 
 def openvino(model, inputs, folder):
+    """Inputs and the result stay where they are: no copies."""
     import openvino as ov
 
     converted = ov.convert_model(onnx_file(model, inputs, folder))
     settings = {"INFERENCE_NUM_THREADS": measure.THREADS, "INFERENCE_PRECISION_HINT": "f32"}
     compiled = ov.Core().compile_model(converted, "CPU", settings)
     array = next(iter(inputs.values())).numpy()
-    return lambda: torch.from_numpy(compiled([array])[0])
+    return lambda: torch.from_numpy(
+        compiled([array], share_inputs=True, share_outputs=True)[compiled.output(0)]
+    )
 
 
-def inference(model, inputs, dtype):
+def inferring(inputs, compiled):
+    def step():
+        with torch.no_grad():
+            return model_cases.first_tensor(compiled(**inputs))
+
+    return step
+
+
+def inference(model, inputs, _):
+    """What may change its weights between calls."""
     model.eval()
+    return {
+        "eager": lambda: inferring(inputs, model),
+        "inductor": lambda: inferring(inputs, torch.compile(model)),
+        "tandem": lambda: inferring(inputs, tandem_of(model)),
+    }
 
-    def call(compiled):
-        def step():
-            with torch.no_grad():
-                return model_cases.first_tensor(compiled(**inputs))
 
-        return step
+# Inductor where weights are constants; the fastest counts.
+FREEZING = {
+    "inductor, freezing": {"freezing": True},
+    "inductor, freezing, max_autotune": {"freezing": True, "max_autotune": True},
+    "inductor, freezing, cpp_wrapper": {"freezing": True, "cpp_wrapper": True},
+}
+
+
+def frozen(model, inputs, dtype):
+    """What has its weights for good."""
+    model.eval()
+    folder = tempfile.TemporaryDirectory()
+
+    def inductor(options):
+        return lambda: inferring(inputs, torch.compile(model, options=options))
 
     steps = {
-        "eager": lambda: call(model),
-        "inductor": lambda: call(torch.compile(model)),
-        "tandem": lambda: call(tandem_of(model)),
-        "tandem, frozen": lambda: call(tandem_of(model, freeze=True)),
+        "eager": lambda: inferring(inputs, model),
+        **{name: inductor(options) for name, options in FREEZING.items()},
+        "tandem, frozen": lambda: inferring(inputs, tandem_of(model, freeze=True)),
     }
     if dtype == torch.float32:
-        steps["onnx runtime"] = lambda: onnx_runtime(model, inputs, folder.name)
+        if not measure.ISA:  # it cannot be held to one
+            steps["onnx runtime"] = lambda: onnx_runtime(model, inputs, folder.name)
         steps["openvino"] = lambda: openvino(model, inputs, folder.name)
-    folder = tempfile.TemporaryDirectory()
     return steps
 
 
@@ -108,6 +143,9 @@ def training(model, inputs, _):
     }
 
 
+KINDS = {"infer": inference, "frozen": frozen, "train": training}
+
+
 def cast(inputs, dtype):
     return {
         name: value.to(dtype) if value.is_floating_point() else value
@@ -124,27 +162,38 @@ def run_steps(name, kind, dtype):
     model, inputs = model_cases.make(name)
     dtype = getattr(torch, dtype)
     model, inputs = model.to(dtype), cast(inputs, dtype)
-    makers = (inference if kind == "infer" else training)(model, inputs, dtype)
     steps, first, failures, values = {}, {}, {}, {}
-    for contender, make in makers.items():
+    for contender, make in KINDS[kind](model, inputs, dtype).items():
         torch._dynamo.reset()
         start = time.perf_counter()
         try:
             step = make()
-            values[contender] = step()
+            values[contender] = step().clone()
         except Exception as error:  # a peer that does not take the model is left out
             failures[contender] = f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"
             continue
         first[contender] = time.perf_counter() - start
         steps[contender] = step
-    medians, best = measure.alternate(steps, ROUNDS, slot_ms=1.0)
-    return {
-        "ms": medians,
-        "best_ms": best,
+    machine = roof.Roof(dtype)
+    times = measure.alternate(steps | machine.contenders, ROUNDS, slot_ms=1.0)
+    found = machine.found(times)
+    return measure.as_json(times) | {
         "first_s": first,
         "failures": failures,
         "differs": {c: difference(v, values["eager"]) for c, v in values.items()},
+        "roof": found | work_of(steps["eager"], model, inputs, kind),
     }
+
+
+def work_of(eager, model, inputs, kind):
+    """What no implementation can do without: floating-point operations of products and
+    convolutions, and bytes of weights, read once (in a training step again, for the gradients of
+    what is before them, and gradients are written)."""
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        operations = roof.operations(eager)
+    weights = sum(p.nbytes for p in model.parameters())
+    moved = weights * (3 if kind == "train" else 1) + sum(t.nbytes for t in inputs.values())
+    return {"operations": operations, "bytes": moved}
 
 
 def run_cold(name):

@@ -1,6 +1,6 @@
 """Full-size models in Tandem, PyTorch eager, Inductor, OpenVINO and ONNX Runtime: inference,
 training step, cold start, peak memory. Each model is a process in which the contenders take
-turns."""
+turns. BENCH_ISA=avx2 holds them to AVX2, in a file of its own."""
 
 import argparse
 import json
@@ -15,8 +15,10 @@ import verdicts
 WARM_RUNS = 5  # one differs from the next by as much as it takes: a step's noise is in it
 WORKER = "bench/model_worker.py"
 LIMIT_S = 900
-PARTS = ("cold", "infer", "profile", "train", "bf16", "peak")
-QUICK = ("infer", "profile", "train")
+PARTS = ("cold", "infer", "frozen", "profile", "train", "bf16", "frozen bf16", "peak")
+QUICK = ("infer", "frozen", "profile", "train")
+HELD = ("infer", "train")  # to another ISA
+SUFFIX = f"_{measure.ISA}" if measure.ISA else ""
 
 
 def arguments():
@@ -25,7 +27,7 @@ def arguments():
     parser.add_argument("--models", nargs="*", help="names, or parts of them")
     parser.add_argument("--only", nargs="+", choices=PARTS,
                         help="cold: and warm; what is not named stays as --out has it")
-    parser.add_argument("--out", default="build/bench/models.json")
+    parser.add_argument("--out", default=f"build/bench/models{SUFFIX}.json")
     return parser.parse_args()
 
 
@@ -62,24 +64,24 @@ def cases_of(part):
         return [("cold", ["cold"]), *((f"warm {i}", ["cold"]) for i in range(WARM_RUNS))]
     if part == "peak":
         return [(f"peak {who}", ["peak", who]) for who in ("eager", "inductor", "tandem")]
-    if part == "bf16":
-        return [("infer bf16", ["steps", "infer", "bfloat16"])]
+    if part.endswith("bf16"):
+        kind = "frozen" if part.startswith("frozen") else "infer"
+        return [(f"{kind} bf16", ["steps", kind, "bfloat16"])]
     return [(part, ["profile"] if part == "profile" else ["steps", part])]
 
 
 def measured(name, is_quick, only, found):
-    parts = only or (QUICK if is_quick else PARTS)
+    parts = only or (HELD if measure.ISA else QUICK if is_quick else PARTS)
     with tempfile.TemporaryDirectory() as directory:
         for part in PARTS:
             for key, words in cases_of(part) if part in parts else ():
-                found[key] = run(directory, words[0], name, *words[1:])
+                found[key] = {"run": measure.run()} | run(directory, words[0], name, *words[1:])
                 say(f"{name}, {key}", found[key])
 
 
 def kept(path):
     try:
-        with open(path) as file:
-            return json.load(file)
+        return measure.load(path)[0]
     except FileNotFoundError:
         return {}
 
@@ -96,8 +98,7 @@ def main():
     results = kept(options.out) if options.only else {}
     for name in names:
         measured(name, options.quick, options.only, results.setdefault(name, {}))
-        with open(options.out, "w") as file:
-            json.dump(results, file, indent=1)
+        measure.save(options.out, results)
     found = verdicts.wrong({name: results[name] for name in names})
     for what, why in found:
         measure.progress(f"WRONG: {what}: {why}")

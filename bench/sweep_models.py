@@ -154,11 +154,11 @@ def measured(name, is_training):
     model, inputs = made(name)
     functions = steps(model, inputs, is_training)
     values = {who: step() for who, step in functions.items()}
-    medians, _ = measure.alternate(functions, ROUNDS, slot_ms=1.0)
+    times = measure.as_json(measure.alternate(functions, ROUNDS, slot_ms=1.0))
     if not values["eager"].abs().max() > 1e-6:
         raise ValueError("eager's result is nothing that could be compared")
     apart = {who: difference(value, values["eager"]) for who, value in values.items()}
-    return {"ms": medians, "differs": apart, "moved": moved(model, inputs, is_training, values)}
+    return times | {"differs": apart, "moved": moved(model, inputs, is_training, values)}
 
 
 def moved(model, inputs, is_training, values):

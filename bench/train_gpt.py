@@ -81,6 +81,7 @@ class Contender:
     def result(self):
         return {
             "median_ms": statistics.median(self.times),
+            "quartiles": statistics.quantiles(self.times, n=4, method="inclusive")[::2],
             "best_ms": min(self.times),
             "steps": len(self.times),
             "cold_s": self.first["cold_s"],
@@ -109,13 +110,11 @@ class Contender:
 def main():
     options = arguments()
     measure.pin()
-    os.makedirs("build/bench", exist_ok=True)
     results = {}
     for dropout in (0.0, 0.1):
         peers = PEERS if dropout == 0 or not options.quick else PEERS[:1]
         results["dropout_on" if dropout else "dropout_off"] = compare(dropout, peers, options)
-    with open(options.out, "w") as file:
-        json.dump(results, file, indent=1)
+    measure.save(options.out, results)
     return 0
 
 

@@ -18,12 +18,13 @@ python="$TANDEM_VENV/bin/python"
 # Configured again: the environment may be new, and the Python module is built for it.
 cmake --preset release --log-level=WARNING
 cmake --build --preset release \
-  --target bench_train_gpt bench_overhead tandem_command tandem_python tandem_python_files
+  --target bench_train_gpt bench_overhead bench_stream tandem_command tandem_python tandem_python_files
 
 mkdir -p build/bench
 export PYTHONPATH="$PWD/build/python"
 say "call overhead"
 build/bin/bench_overhead 2>/dev/null \
+  --benchmark_context="run=$("$python" bench/measure.py)" \
   --benchmark_out=build/bench/overhead.json --benchmark_out_format=json | grep median
 say "kernels"
 "$python" bench/kernels.py "${quick[@]}"
@@ -32,6 +33,10 @@ say "training step"
 say "full-size models"
 "$python" bench/models.py "${quick[@]}" ||
   say "wrong results, or none: the report ends with an error"
+if [ "${#quick[@]}" -eq 0 ] && grep -q avx512f /proc/cpuinfo; then
+  say "full-size models, held to AVX2"
+  BENCH_ISA=avx2 "$python" bench/models.py || say "wrong results, or none: as above"
+fi
 say "report"
 mkdir -p docs
 "$python" bench/report.py "$page"
