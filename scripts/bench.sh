@@ -18,7 +18,8 @@ python="$TANDEM_VENV/bin/python"
 # Configured again: the environment may be new, and the Python module is built for it.
 cmake --preset release --log-level=WARNING
 cmake --build --preset release \
-  --target bench_train_gpt bench_overhead bench_stream tandem_command tandem_python tandem_python_files
+  --target bench_train_gpt bench_overhead bench_stream \
+  tandem_command tandem_python tandem_python_files
 
 mkdir -p build/bench
 export PYTHONPATH="$PWD/build/python"
