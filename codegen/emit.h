@@ -39,7 +39,9 @@ class Emitter {
   void emit_after(const loop::Stage& stage);
   void emit_axis(const loop::Axis& axis, const loop::Stage& stage,
                  const std::function<void()>& body);
-  void emit_vector_axis(const loop::Axis& axis, const std::function<void()>& body);
+  void emit_vector_axis(const loop::Axis& axis, const std::function<void()>& body, bool in_blocks);
+  void emit_steps(llvm::Value* end, llvm::Value* step, bool in_blocks,
+                  const std::function<void(llvm::Value*)>& body);
   void emit_unrolled_axis(const loop::Axis& axis, const loop::Stage& stage,
                           const std::function<void()>& body);
   llvm::MDNode* never_unrolled();
@@ -55,10 +57,13 @@ class Emitter {
     const loop::Reduction* reduction;
     std::vector<llvm::Value*> slots;  // allocas
     bool lanes = false;               // one value a lane, folded at the end
+    llvm::Value* total = nullptr;     // of a sum in blocks: alloca
   };
   void begin_reductions(const loop::Stage& stage);
   void forget_locals(const loop::Stage& stage);
   void combine_reductions();
+  void end_block_of_sums();
+  llvm::Value* make_slot(llvm::Value* start);
   void finish_reductions();
   std::vector<llvm::Value*> combine(loop::Combiner combiner, DType dtype,
                                     const std::vector<llvm::Value*>& a,

@@ -237,17 +237,34 @@ void Emitter::emit_stores(const std::vector<loop::Store>& stores) {
 }
 
 void Emitter::emit_axis(const Axis& axis, const Stage& stage, const std::function<void()>& body) {
-  if (axis.kind == AxisKind::vector && axis.lanes > 1) return emit_vector_axis(axis, body);
+  bool in_blocks = !stage.reduce_axes.empty() && &axis == &stage.reduce_axes.back() &&
+                   loop::sums_in_blocks(stage);
+  if (axis.kind == AxisKind::vector && axis.lanes > 1)
+    return emit_vector_axis(axis, body, in_blocks);
   bool full_lanes = lanes_ == axis.lanes && tail_mask_ == nullptr;
   if (axis.kind == AxisKind::unroll && full_lanes) return emit_unrolled_axis(axis, stage, body);
-  emit_loop(ir_.getInt64(0), index_value(axis.extent), ir_.getInt64(1), [&](Value* at) {
+  emit_steps(index_value(axis.extent), ir_.getInt64(1), in_blocks, [&](Value* at) {
     symbols_[axis.index] = at;
     body();
     symbols_.erase(axis.index);
   });
 }
 
-void Emitter::emit_vector_axis(const Axis& axis, const std::function<void()>& body) {
+/// The loop of an axis up to `end`; of sums in blocks, a loop of blocks around it.
+void Emitter::emit_steps(Value* end, Value* step, bool in_blocks,
+                         const std::function<void(Value*)>& body) {
+  if (!in_blocks) return emit_loop(ir_.getInt64(0), end, step, body);
+  Value* block = ir_.CreateNSWMul(step, ir_.getInt64(loop::kSumBlock));
+  emit_loop(ir_.getInt64(0), end, block, [&](Value* begin) {
+    Value* stop = ir_.CreateNSWAdd(begin, block);
+    stop = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, stop, end);
+    emit_loop(begin, stop, step, body);
+    end_block_of_sums();
+  });
+}
+
+void Emitter::emit_vector_axis(const Axis& axis, const std::function<void()>& body,
+                               bool in_blocks) {
   std::optional<int64_t> known = axis.extent.constant();
   Value* extent = index_value(axis.extent);
   Value* lanes = ir_.getInt64(axis.lanes);
@@ -261,7 +278,7 @@ void Emitter::emit_vector_axis(const Axis& axis, const std::function<void()>& bo
     vector_axis_ = 0;
     symbols_.erase(axis.index);
   };
-  if (!known || *known >= axis.lanes) emit_loop(ir_.getInt64(0), whole, lanes, enter);
+  if (!known || *known >= axis.lanes) emit_steps(whole, lanes, in_blocks, enter);
   if (known ? *known % axis.lanes == 0 : sym::known_divisible(axis.extent, axis.lanes)) return;
   emit_loop(whole, extent, lanes, [&](Value* at) {
     llvm::Type* type =
@@ -272,6 +289,7 @@ void Emitter::emit_vector_axis(const Axis& axis, const std::function<void()>& bo
     tail_mask_ = ir_.CreateICmpSLT(numbers, left, "tail");
     enter(at);
     tail_mask_ = nullptr;
+    if (in_blocks) end_block_of_sums();
   });
 }
 

@@ -44,23 +44,43 @@ void Emitter::begin_reductions(const Stage& stage) {
                stage.reduce_axes.back().lanes > 1;
   int outer_lanes = lanes_;
   if (folds) lanes_ = stage.reduce_axes.back().lanes;
-  llvm::IRBuilder<>::InsertPoint here = ir_.saveIP();
+  const bool in_blocks = loop::sums_in_blocks(stage);
   for (const loop::Reduction& reduction : stage.reductions) {
     Accumulator& accumulator = accumulators_.emplace_back();
     accumulator.reduction = &reduction;
     accumulator.lanes = folds;
     for (size_t part = 0; part < parts(reduction); ++part) {
-      llvm::BasicBlock& entry = function_->getEntryBlock();
-      ir_.SetInsertPoint(&entry, entry.begin());
-      llvm::Type* type = with_lanes(type_of(reduction.inputs[part]->dtype));
-      accumulator.slots.push_back(ir_.CreateAlloca(type, nullptr, "acc"));
-      ir_.restoreIP(here);
-      ir_.CreateStore(identity(reduction.combiner, reduction.inputs[part]->dtype, part, lanes_ > 1),
-                      accumulator.slots.back());
-      here = ir_.saveIP();
+      const DType dtype = reduction.inputs[part]->dtype;
+      Value* start = identity(reduction.combiner, dtype, part, lanes_ > 1);
+      accumulator.slots.push_back(make_slot(start));
     }
+    if (in_blocks && loop::sums_in_blocks(reduction))
+      accumulator.total = make_slot(identity(Combiner::sum, DType::f32, 0, lanes_ > 1));
   }
   lanes_ = outer_lanes;
+}
+
+/// Room for a value of the type of `start`, which it holds from here on.
+Value* Emitter::make_slot(Value* start) {
+  llvm::IRBuilder<>::InsertPoint here = ir_.saveIP();
+  llvm::BasicBlock& entry = function_->getEntryBlock();
+  ir_.SetInsertPoint(&entry, entry.begin());
+  Value* slot = ir_.CreateAlloca(start->getType(), nullptr, "acc");
+  ir_.restoreIP(here);
+  ir_.CreateStore(start, slot);
+  return slot;
+}
+
+/// Adds what sums have come to since the block began to their totals.
+void Emitter::end_block_of_sums() {
+  for (Accumulator& accumulator : accumulators_) {
+    if (accumulator.total == nullptr) continue;
+    llvm::Type* type = llvm::cast<llvm::AllocaInst>(accumulator.total)->getAllocatedType();
+    Value* total = ir_.CreateLoad(type, accumulator.total);
+    Value* block = ir_.CreateLoad(type, accumulator.slots[0]);
+    ir_.CreateStore(ir_.CreateFAdd(total, block), accumulator.total);
+    ir_.CreateStore(llvm::Constant::getNullValue(type), accumulator.slots[0]);
+  }
 }
 
 void Emitter::combine_reductions() {
@@ -89,8 +109,9 @@ void Emitter::finish_reductions() {
   for (Accumulator& accumulator : accumulators_) {
     const loop::Reduction& reduction = *accumulator.reduction;
     std::vector<Value*> result;
-    for (size_t i = 0; i < accumulator.slots.size(); ++i) {
-      llvm::AllocaInst* slot = llvm::cast<llvm::AllocaInst>(accumulator.slots[i]);
+    if (accumulator.total != nullptr) accumulator.slots[0] = accumulator.total;
+    for (Value* room : accumulator.slots) {
+      llvm::AllocaInst* slot = llvm::cast<llvm::AllocaInst>(room);
       result.push_back(ir_.CreateLoad(slot->getAllocatedType(), slot));
     }
     unsigned width = accumulator.lanes

@@ -28,6 +28,36 @@ std::string_view assignment_of(Combiner combiner) {
   return combiner == Combiner::max ? "max=" : "";
 }
 
+namespace {
+
+/// A loop of a few steps, as a small window's, costs more to end than it gains; one of a block that
+/// is all there is gains nothing.
+bool is_worth_blocks(const Stage& stage) {
+  constexpr int64_t kFewSteps = 16;
+  const Axis& last = stage.reduce_axes.back();
+  const std::optional<int64_t> extent = last.extent.constant();
+  if (!extent) return true;
+  const int64_t steps = *extent / (last.kind == AxisKind::vector ? last.lanes : 1);
+  return steps > (stage.reduce_axes.size() == 1 ? kSumBlock : kFewSteps);
+}
+
+}  // namespace
+
+bool sums_in_blocks(const Reduction& reduction) {
+  return reduction.combiner == Combiner::sum && reduction.inputs[0]->dtype == DType::f32;
+}
+
+bool sums_in_blocks(const Stage& stage) {
+  const bool is_tile = !stage.axes.empty() && stage.axes.back().kind == AxisKind::unroll;
+  if (stage.reduce_axes.empty() || is_tile || !is_worth_blocks(stage)) return false;
+  bool sums = false;
+  for (const Reduction& reduction : stage.reductions) {
+    if (reduction.scan) return false;
+    sums = sums || sums_in_blocks(reduction);
+  }
+  return sums;
+}
+
 int results(Combiner combiner) {
   return combiner == Combiner::argmin || combiner == Combiner::argmax ? 2 : 1;
 }

@@ -33,6 +33,10 @@ class Interpreter {
  private:
   /// The accumulators of one reduction, one a lane.
   using Lanes = std::vector<std::vector<Bits>>;
+  struct Accumulator {
+    Lanes lanes;
+    Lanes totals;  // of a sum in blocks
+  };
 
   void plan(const Stage& stage);
   void run_task(int64_t task);
@@ -40,7 +44,10 @@ class Interpreter {
   void make_scratch();
   void run_stage(size_t number);
   void run_point(const Stage& stage, const StageLines& lines);
-  void run_reduce_point(const Stage& stage, const StageLines& lines, std::vector<Lanes>& lanes);
+  void run_reduce_point(const Stage& stage, const StageLines& lines,
+                        std::vector<Accumulator>& accumulators);
+  bool begins_block(const Stage& stage);
+  static void end_block(const Reduction& reduction, Accumulator& accumulator);
   void finish(const Reduction& reduction, Lanes& lanes);
   void set_locals(const Reduction& reduction, const std::vector<Bits>& values);
   void store(const Store& store);
@@ -167,14 +174,22 @@ int lane_count(const Stage& stage) {
 }
 
 void Interpreter::run_point(const Stage& stage, const StageLines& lines) {
-  std::vector<Lanes> lanes;
-  for (const Reduction& reduction : stage.reductions)
-    lanes.emplace_back(static_cast<size_t>(lane_count(stage)),
-                       identity_of(reduction.combiner, reduction.inputs[0]->dtype));
+  std::vector<Accumulator> accumulators;
+  const bool in_blocks = sums_in_blocks(stage);
+  for (const Reduction& reduction : stage.reductions) {
+    Lanes start(static_cast<size_t>(lane_count(stage)),
+                identity_of(reduction.combiner, reduction.inputs[0]->dtype));
+    Lanes totals = in_blocks && sums_in_blocks(reduction) ? start : Lanes{};
+    accumulators.push_back({std::move(start), std::move(totals)});
+  }
   if (has_points(lines.steps_ahead))
-    loop(stage.reduce_axes, [&] { run_reduce_point(stage, lines, lanes); });
+    loop(stage.reduce_axes, [&] { run_reduce_point(stage, lines, accumulators); });
   if (failed()) return;
-  for (size_t i = 0; i < stage.reductions.size(); ++i) finish(stage.reductions[i], lanes[i]);
+  for (size_t i = 0; i < stage.reductions.size(); ++i) {
+    end_block(stage.reductions[i], accumulators[i]);
+    Accumulator& each = accumulators[i];
+    finish(stage.reductions[i], each.totals.empty() ? each.lanes : each.totals);
+  }
   for (size_t i = 0; i < stage.after.size() && !failed(); ++i) {
     evaluate_lines(lines.after[i]);
     if (!failed()) store(stage.after[i]);
@@ -182,23 +197,45 @@ void Interpreter::run_point(const Stage& stage, const StageLines& lines) {
 }
 
 void Interpreter::run_reduce_point(const Stage& stage, const StageLines& lines,
-                                   std::vector<Lanes>& lanes) {
+                                   std::vector<Accumulator>& accumulators) {
   size_t lane = 0;
   for (const Axis& reduce : stage.reduce_axes)
     if (reduce.kind == AxisKind::vector) lane = static_cast<size_t>(axis(reduce) % reduce.lanes);
+  const bool begins = begins_block(stage);
   for (size_t i = 0; i < stage.reductions.size(); ++i) {
     const Reduction& reduction = stage.reductions[i];
+    if (begins) end_block(reduction, accumulators[i]);
     evaluate_lines(lines.reductions[i]);
     if (failed()) return;
     std::vector<Bits> inputs;
     for (Val input : reduction.inputs) inputs.push_back(value_of(input));
-    accumulate_bits(reduction.combiner, reduction.inputs[0]->dtype, lanes[i][lane], inputs);
-    if (reduction.scan) set_locals(reduction, lanes[i][lane]);
+    std::vector<Bits>& mine = accumulators[i].lanes[lane];
+    accumulate_bits(reduction.combiner, reduction.inputs[0]->dtype, mine, inputs);
+    if (reduction.scan) set_locals(reduction, mine);
   }
   for (size_t i = 0; i < stage.body.size() && !failed(); ++i) {
     evaluate_lines(lines.body[i]);
     if (!failed()) store(stage.body[i]);
   }
+}
+
+/// Of sums in blocks: whether the step is the first of one. Steps that have not all lanes are a
+/// block.
+bool Interpreter::begins_block(const Stage& stage) {
+  if (stage.reduce_axes.empty()) return false;
+  const Axis& last = stage.reduce_axes.back();
+  const int64_t step = last.kind == AxisKind::vector ? last.lanes : 1;
+  const int64_t whole = at(last.extent) / step * step;
+  return axis(last) == whole || axis(last) % (kSumBlock * step) == 0;
+}
+
+/// Adds what every lane has come to since the block began to its total.
+void Interpreter::end_block(const Reduction& reduction, Accumulator& accumulator) {
+  if (accumulator.totals.empty()) return;
+  const DType dtype = reduction.inputs[0]->dtype;
+  for (size_t lane = 0; lane < accumulator.lanes.size(); ++lane)
+    combine_bits(reduction.combiner, dtype, accumulator.totals[lane], accumulator.lanes[lane]);
+  accumulator.lanes.assign(accumulator.lanes.size(), identity_of(reduction.combiner, dtype));
 }
 
 /// Lanes fold as a tree: i with i + lanes/2, then i + lanes/4, …

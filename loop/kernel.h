@@ -118,6 +118,17 @@ struct Kernel {
   sym::Expr tasks() const;
 };
 
+/// Whether sums of f32 over the stage's reduce axes are taken in blocks: after kSumBlock steps of
+/// the innermost reduce axis, after its last step and, where it is a vector axis, before a last
+/// step that has not all lanes, the accumulators are added to totals and start again from 0. The
+/// error of a sum of n elements then grows with its blocks, not with n. The result of the reduction
+/// is the total. Not under an unrolled axis (register tiles), in scans, or where one short loop is
+/// all.
+bool sums_in_blocks(const Stage& stage);
+/// Of that stage: whether it is so of this reduction.
+bool sums_in_blocks(const Reduction& reduction);
+inline constexpr int64_t kSumBlock = 64;
+
 /// A copy with a pool of its own and canonical names (x0 … outer axes, y0 … stage axes, r0 … reduce
 /// axes, n0 … sizes), so that equal kernels of different graphs have equal text. `sizes` stays
 /// parallel.

@@ -38,6 +38,14 @@ Expr channel_count(const Call& c) {
   for (int64_t dim : all_but_channels(c)) count = count * c.type("input").sizes[dim];
   return count;
 }
+/// A sum a channel, against the input. Summed in f64: the gradients of what stands before a norm
+/// sum to nearly zero, and what is left of a long sum in f32 is as much rounding as gradient.
+Tensor channel_sum(Tensor x, const Call& c) {
+  return to(sum(to(x, DType::f64), all_but_channels(c), true), x.dtype());
+}
+Tensor channel_mean(Tensor sum, const Call& c) {
+  return call(sum.builder(), "aten.div.Scalar", {sum, channel_count(c)});
+}
 
 /// Whether the batch's own statistics are used.
 bool uses_batch(const Call& c) {
@@ -86,9 +94,9 @@ Normalised normalised(Builder& b, const Call& c) {
   Normalised n;
   Tensor centred;
   if (uses_batch(c)) {
-    n.mean = mean(x, all_but_channels(c), true);
+    n.mean = channel_mean(channel_sum(x, c), c);
     centred = x - n.mean;
-    n.variance = mean(centred * centred, all_but_channels(c), true);
+    n.variance = channel_mean(channel_sum(centred * centred, c), c);
     n.rstd = rsqrt(n.variance + c.floating("eps"));
   } else {
     n.mean = by_channel(wide(b, c, "running_mean"), c);
@@ -192,22 +200,22 @@ Types backward_types(const Call& c) {
       ir::Type::tensor(c.has("weight") ? c.type("weight").dtype : input.dtype, {channels(c)});
   return {input, row, row};
 }
-// xhat = (x - mean) rstd: with the batch's statistics dx = rstd (gw - mean(gw) - xhat mean(gw
-// xhat)), else rstd gw; dweight = sum(g xhat), dbias = sum(g).
+// xhat = (x - mean) rstd, dbias = sum(g), dweight = sum(g xhat): with the statistics of the batch's
+// n elements a channel dx = w rstd (g - dbias / n - xhat dweight / n), else w rstd g.
 Tensors backward_parts(Builder& b, const Call& c) {
   bool train = c.boolean("train");
-  std::vector<int64_t> dims = all_but_channels(c);
   Tensor g = wide(b, c, "grad_out");
   Tensor center = by_channel(wide(b, c, train ? "save_mean" : "running_mean"), c);
   Tensor rstd = train ? by_channel(wide(b, c, "save_invstd"), c)
                       : rsqrt(by_channel(wide(b, c, "running_var"), c) + c.floating("eps"));
   Tensor xhat = (wide(b, c, "input") - center) * rstd;
-  Tensor gw = c.has("weight") ? g * by_channel(wide(b, c, "weight"), c) : g;
-  Tensor dx = gw;
-  if (train) dx = gw - mean(gw, dims, true) - xhat * mean(gw * xhat, dims, true);
-  DType row = c.result(1)->type.dtype;
-  return {to(dx * rstd, c.result(0)->type.dtype), to(sum(g * xhat, dims), row),
-          to(sum(g, dims), row)};
+  Tensor dbias = channel_sum(g, c), dweight = channel_sum(g * xhat, c);
+  Tensor dx = g;
+  if (train) dx = g - channel_mean(dbias, c) - xhat * channel_mean(dweight, c);
+  dx = dx * rstd;
+  if (c.has("weight")) dx = dx * by_channel(wide(b, c, "weight"), c);
+  auto row = [&](Tensor x) { return to(reshape(x, {channels(c)}), c.result(1)->type.dtype); };
+  return {to(dx, c.result(0)->type.dtype), row(dweight), row(dbias)};
 }
 const OpDef kBackward{.schema =
                           "aten::native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? "

@@ -45,11 +45,16 @@ int lane_score(const std::vector<Expr>& indices, Expr axis) {
   return score;
 }
 
-/// Addresses of memory accesses only: index values cost nothing along any axis.
-std::vector<Expr> addresses(const Stage& stage) {
+std::vector<Expr> loaded_addresses(const Stage& stage) {
   std::vector<Expr> found;
   for (Val value : scalars_of(stage))
     if (value->opcode == loop::Opcode::load) found.push_back(value->index);
+  return found;
+}
+
+/// Addresses of memory accesses only: index values cost nothing along any axis.
+std::vector<Expr> addresses(const Stage& stage) {
+  std::vector<Expr> found = loaded_addresses(stage);
   for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
     for (const loop::Store& store : *list) {
       found.push_back(store.index);
@@ -224,7 +229,9 @@ void map_rows(Kernel& kernel, const Target& target) {
 // --------------------------------------------------------------------------------------
 
 /// The outer axis that lanes should run along: when the reduction walks across memory, or is too
-/// short to fill them (a pool's window).
+/// short to fill them (a pool's window). Of a long reduction what is loaded says which, as a result
+/// is stored once for many loads: where that says nothing (quotients by unknown sizes), lanes run
+/// along the reduction.
 int column_axis(const Kernel& kernel, const Target& target) {
   if (kernel.stages.size() != 1 || kernel.outer.empty()) return -1;
   const Stage& stage = kernel.stages[0];
@@ -235,7 +242,11 @@ int column_axis(const Kernel& kernel, const Target& target) {
   int inner = best_axis(stage.reduce_axes, indices, &inner_score);
   std::optional<int64_t> extent = kernel.outer[outer].extent.constant();
   bool too_short = extent && *extent < 4;
-  if (inner < 0 || (outer_score > inner_score && !too_short)) return outer;
+  if (inner < 0) return outer;
+  if (long_enough(stage.reduce_axes[inner], target.lanes())) indices = loaded_addresses(stage);
+  bool across = lane_score(indices, kernel.outer[outer].index) >
+                lane_score(indices, stage.reduce_axes[inner].index);
+  if (across && !too_short) return outer;
   bool idle_lanes = !long_enough(stage.reduce_axes[inner], target.lanes() / 2);
   return idle_lanes && long_enough(kernel.outer[outer], target.lanes()) ? outer : -1;
 }
@@ -263,7 +274,17 @@ int64_t column_block(const Kernel& kernel, int lanes) {
   return block;
 }
 
-/// Clear, add row by row, finish. The order of additions is that of sums in registers.
+/// What sums are kept in, row by row: of f32 and many rows, or nobody knows how many, in f64.
+/// They have no blocks (loop::sums_in_blocks), and their error would grow with the rows.
+DType scratch_dtype(DType dtype, const std::vector<Axis>& rows) {
+  constexpr int64_t kFewRows = 1024;
+  Expr count = 1;
+  for (const Axis& axis : rows) count = count * axis.extent;
+  const bool is_short = count.constant() && *count.constant() <= kFewRows;
+  return dtype == DType::f32 && !is_short ? DType::f64 : dtype;
+}
+
+/// Clear, add row by row, finish.
 void sum_in_scratch(Kernel& kernel, const Axis& columns, int64_t block) {
   loop::ScalarPool& pool = *kernel.scalars;
   Stage stage = std::move(kernel.stages[0]);
@@ -272,12 +293,14 @@ void sum_in_scratch(Kernel& kernel, const Axis& columns, int64_t block) {
   std::map<int32_t, Val> sums;
   for (const loop::Reduction& reduction : stage.reductions) {
     int32_t number = static_cast<int32_t>(kernel.buffers.size());
-    DType dtype = reduction.inputs[0]->dtype;
+    const DType given = reduction.inputs[0]->dtype;
+    const DType dtype = scratch_dtype(given, stage.reduce_axes);
     kernel.buffers.push_back({dtype, loop::Access::scratch, Expr(block), true, ""});
     Val zero = loop::identity_of(pool, loop::Combiner::sum, dtype);
     clear.body.push_back({number, columns.index, zero, false});
-    add.body.push_back({number, columns.index, reduction.inputs[0], true});
-    sums[reduction.first_local] = pool.load(number, dtype, columns.index, nullptr);
+    add.body.push_back({number, columns.index, pool.cast(reduction.inputs[0], dtype), true});
+    Val sum = pool.load(number, dtype, columns.index, nullptr);
+    sums[reduction.first_local] = pool.cast(sum, given);
   }
   Stage finish;
   finish.body = std::move(stage.after);
