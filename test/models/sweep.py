@@ -20,6 +20,7 @@ import tempfile
 import time
 
 from judge import RUNS
+from quiet import MOST_BUSY, busy_processors
 
 HERE = pathlib.Path(__file__).resolve().parent
 SECONDS = 240  # of a case; twice of one that runs Inductor too
@@ -153,6 +154,18 @@ def line_of(row):
     return "  ".join([*words, row["reason"]])
 
 
+def times_of(names, seen):
+    """Beside Inductor, of the models during whose turn the machine does nothing else."""
+    rows = []
+    for name in names:
+        busy = busy_processors()
+        if busy > MOST_BUSY:
+            print(f"{name}: no times, others use {busy:.1f} processors", flush=True)
+            continue
+        rows += sweep([(name, [case]) for case in ("infer times", "train times")], 1, 2, seen)
+    return rows
+
+
 # --- the command
 
 
@@ -194,8 +207,7 @@ def main(arguments):
     jobs, threads = (1, 2) if chosen.full else (chosen.jobs, 1)
     rows = sweep(todo, jobs, threads, seen, chosen.full)
     if chosen.inductor:
-        todo = [(name, [case]) for name in names for case in ("infer times", "train times")]
-        rows += sweep(todo, 1, 2, seen)
+        rows += times_of(names, seen)
     if chosen.json:
         pathlib.Path(chosen.json).write_text(json.dumps(rows, indent=0))
     if chosen.page:

@@ -5,6 +5,7 @@ import datetime
 import torch
 from cases import CASES
 from judge import FACTOR, FLOOR, MOST_RUNS, NOISE, RUNS
+from quiet import MOST_BUSY
 
 CASE_COLUMNS = list(CASES)
 TIMES = ("tandem_compile_s", "inductor_compile_s", "eager_step_ms", "tandem_step_ms",
@@ -12,7 +13,7 @@ TIMES = ("tandem_compile_s", "inductor_compile_s", "eager_step_ms", "tandem_step
 
 
 def page(rows):
-    lines = [head(rows), *verdicts(rows), "", *failures(rows), *compile_times(rows)]
+    lines = [head(rows), *verdicts(rows), "", *failures(rows)]
     measured = [row for row in rows if row["status"] == "measured"]
     if measured:
         lines += ["", *times(measured)]
@@ -108,35 +109,16 @@ def failures(rows):
 
 
 KINDS = ("infer", "train")
-COMPILE_HEAD = """\
-Compile times in ms, two models at a time: the whole first call less a second one (Dynamo's part
-included; its own start is not), and Tandem's own part, of which `capture` is torch's make_fx.
-
-| model | infer: whole | Tandem | without capture | train: whole | Tandem | without capture |"""
 TIMES_HEAD = """\
-Beside Inductor, static shapes, two threads, one run: whole compile times (s; Inductor's cache was
-empty), and medians of steps run in turn (ms).
+Beside Inductor, static shapes, two threads, one run, alone on the machine: whole compile times (s;
+Inductor's cache was empty), and medians of steps run in turn (ms). A model is left out where other
+processes used more than {most:.0%} of a processor.
 
 | model | | Tandem's compile | Inductor's | eager's step | Tandem's step | Inductor's step |"""
 
 
-def compile_times(rows):
-    """Of the static cases."""
-    lines = [*COMPILE_HEAD.split("\n"), "|---" * 7 + "|"]
-    for model, cases in by_model(rows).items():
-        words = [model]
-        for kind in KINDS:
-            row = cases.get(f"{kind} static", {})
-            stages = row.get("stages_ms", {})
-            whole = [1e3 * row["compile_s"]] if "compile_s" in row else []
-            own = [sum(stages.values()), sum(stages.values()) - stages.get("capture", 0)]
-            words += [f"{ms:.0f}" for ms in [*whole, *own]] if whole else [""] * 3
-        lines.append(line(words))
-    return lines
-
-
 def times(measured):
-    lines = [*TIMES_HEAD.split("\n"), "|---" * 7 + "|"]
+    lines = [*TIMES_HEAD.format(most=MOST_BUSY).split("\n"), "|---" * 7 + "|"]
     for row in measured:
         words = [f"{row[key]:.2f}" for key in TIMES]
         lines.append(line([row["model"], row["case"].split()[0], *words]))
