@@ -125,7 +125,7 @@ def _compile_chain(captured, options, times):
         return compiled
 
     chain = Chain(captured, compile_segment, functools.partial(_compile_body, options))
-    return chain, ChainReport(chain, reports, times, captured.dialect)
+    return chain, ChainReport(chain, reports, times, captured, options.freeze)
 
 
 def _check_cuts(captured, options):

@@ -64,7 +64,7 @@ class GraphReport:
 class ChainReport:
     """A graph in segments, with what runs in torch between them."""
 
-    def __init__(self, chain, segments, times, dialect):
+    def __init__(self, chain, segments, times, captured, freeze):
         self._segments = segments
         self._bodies = [body.report for control in chain.controls for body in control.bodies]
         self.fallbacks = _count(chain.between_segments)
@@ -73,7 +73,8 @@ class ChainReport:
             self.fallbacks.update(report.fallbacks)
             self.missing.update(report.missing)
         self._facts = {
-            "dialect": dialect,
+            "dialect": captured.dialect,
+            "weights in segments": len(captured.weights) if freeze else 0,
             "between segments": dict(chain.between_segments),
             "fallbacks": dict(self.fallbacks),
         }
@@ -158,6 +159,11 @@ class Report(dict):
                 lines.append(
                     f"  frozen: {counts['sets']} sets of weights, {counts['bytes'] / 2**20:.1f} "
                     f"MiB beside them, bound {counts['bindings']} times"
+                )
+            if graph.get("weights in segments"):
+                lines.append(
+                    f"  not frozen: {graph['weights in segments']} weights, because the graph is "
+                    "cut into segments"
                 )
             if graph.get("weights of inference mode"):
                 lines.append(

@@ -159,6 +159,24 @@ def test_weights_made_in_inference_mode_are_arguments():
     assert "not frozen: 1 weights made in inference mode" in str(tandem.report())
 
 
+def test_weights_of_a_graph_in_segments_are_arguments():
+    linear = torch.nn.Linear(4, 4).eval()
+
+    def function(x):
+        return linear(x[x.sum(1) > 0]).relu()  # as many rows as data tell
+
+    torch._dynamo.reset()
+    options = {"freeze": True, "on_unsupported": "error"}
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), torch.no_grad():
+        compiled = torch.compile(function, backend=tandem.backend, options=options)
+        x = torch.randn(6, 4)
+        torch.testing.assert_close(compiled(x), function(x))
+        linear.weight.add_(1)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert tandem.report()["graphs"][-1]["weights in segments"] == 2
+    assert "not frozen: 2 weights, because the graph is cut into segments" in str(tandem.report())
+
+
 @pytest.mark.parametrize("write", ["data", "numpy"])
 def test_checked_notices_writes_that_nothing_counts(write):
     (module,), (call,) = frozen_modules(2, freeze="checked")
