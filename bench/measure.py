@@ -101,7 +101,7 @@ def run():
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    return f"{datetime.date.today().isoformat()}, {commit or 'no commit'}"
+    return f"{datetime.date.today().isoformat()} {commit or 'without commit'}"
 
 
 def save(path, results):

@@ -24,7 +24,7 @@ cmake --build --preset release \
 mkdir -p build/bench
 export PYTHONPATH="$PWD/build/python"
 say "call overhead"
-build/bin/bench_overhead 2>/dev/null \
+build/bin/bench_overhead 2>build/bench/overhead.txt \
   --benchmark_context="run=$("$python" bench/measure.py)" \
   --benchmark_out=build/bench/overhead.json --benchmark_out_format=json | grep median
 say "kernels"
