@@ -13,6 +13,9 @@ import sys
 import time
 
 THREADS = 2
+# Before each turn: threads of libgomp (eager, Inductor) spin for some 5 ms after their last region,
+# on a core that whoever is next does not share with them in a program of its own.
+REST_S = 0.02
 clock = time.perf_counter
 
 
@@ -82,6 +85,7 @@ def alternate(functions, rounds, slot_ms=4.0):
     for number in range(rounds):
         first = number % len(names)
         for name in names[first:] + names[:first]:
+            time.sleep(REST_S)
             times[name].append(timed(functions[name], calls[name]))
     return {name: Spread.of(values) for name, values in times.items()}
 

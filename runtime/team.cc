@@ -13,6 +13,8 @@
 
 #include <emmintrin.h>
 #include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -140,6 +142,31 @@ int64_t Team::Region::run_blocks(uint64_t region, int thread) {
   return done;
 }
 
+void Placement::introduce() { thread_.store(gettid(), std::memory_order_release); }
+
+// Without success where there are more cores than a cpu_set_t has; then the system decides. The
+// one core is added again, not the whole set restored: others may change it meanwhile.
+void Placement::keep_off_this_core() {
+  const pid_t thread = thread_.load(std::memory_order_acquire);
+  const int core = sched_getcpu();
+  cpu_set_t cores;
+  if (thread == 0 || core < 0 || sched_getaffinity(thread, sizeof(cores), &cores) != 0) return;
+  const size_t number = static_cast<size_t>(core);
+  if (!CPU_ISSET(number, &cores) || CPU_COUNT(&cores) == 1) return;
+  CPU_CLR(number, &cores);
+  if (sched_setaffinity(thread, sizeof(cores), &cores) == 0)
+    core_.store(core, std::memory_order_release);
+}
+
+void Placement::release() {
+  if (core_.load(std::memory_order_relaxed) < 0) return;
+  const int core = core_.exchange(-1, std::memory_order_acq_rel);
+  cpu_set_t cores;
+  if (core < 0 || sched_getaffinity(0, sizeof(cores), &cores) != 0) return;
+  CPU_SET(static_cast<size_t>(core), &cores);
+  sched_setaffinity(0, sizeof(cores), &cores);
+}
+
 Team& Team::instance() {
   static Team* const team = new Team;
   return *team;
@@ -186,7 +213,8 @@ void Team::publish(Region& region, const RegionWork& work) {
     region.shares[static_cast<size_t>(i)].fill(region.number, region.blocks_of(i));
   news_.fetch_add(1, std::memory_order_seq_cst);
   const int helpers = std::min(work.threads, thread_count_.load(std::memory_order_relaxed));
-  for (int i = 1; i < helpers; ++i) sleepers_[static_cast<size_t>(i)].wake();
+  for (size_t i = 1; i < static_cast<size_t>(helpers); ++i)
+    sleepers_[i].wake([&] { placements_[i].keep_off_this_core(); });
 }
 
 void Team::run(const RegionWork& work) {
@@ -210,7 +238,8 @@ bool Team::help(int thread) {
     const int64_t done = region.run_blocks(number, thread);
     if (done == 0) continue;
     has_helped = true;
-    if (region.unfinished.fetch_sub(done, std::memory_order_seq_cst) == done) region.caller.wake();
+    if (region.unfinished.fetch_sub(done, std::memory_order_seq_cst) == done)
+      region.caller.wake([] {});
   }
   return has_helped;
 }
@@ -218,16 +247,20 @@ bool Team::help(int thread) {
 void Team::serve(int thread) {
   pthread_setname_np(pthread_self(), "tandem");
   Sleeper& own = sleepers_[static_cast<size_t>(thread)];
+  Placement& placement = placements_[static_cast<size_t>(thread)];
+  placement.introduce();
   Clock::time_point end = Clock::now() + kPatience;
   for (;;) {
     const uint32_t seen = news_.load(std::memory_order_seq_cst);
     if (help(thread)) {
+      placement.release();  // it may have been awake before its waker had placed it
       end = Clock::now() + kPatience;
       continue;
     }
     const auto is_due = [&] { return news_.load(std::memory_order_seq_cst) != seen; };
     if (look_until(end, is_due)) continue;
     own.sleep(is_due);
+    placement.release();
     end = Clock::now() + kPatience;
   }
 }

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include <sys/types.h>
+
 namespace tandem::runtime {
 
 /// What a region computes: `run(object, lo, hi, thread)` on ranges that cover [0, tasks) once, with
@@ -46,13 +48,33 @@ class alignas(64) Sleeper {
     else
       is_asleep_.wait(1, std::memory_order_seq_cst);
   }
-  void wake() {
+  /// `before_waking()` is called while it sleeps, where it does.
+  template <class BeforeWaking>
+  void wake(const BeforeWaking& before_waking) {
     if (is_asleep_.load(std::memory_order_seq_cst) == 0) return;
-    if (is_asleep_.exchange(0, std::memory_order_seq_cst) == 1) is_asleep_.notify_one();
+    if (is_asleep_.exchange(0, std::memory_order_seq_cst) != 1) return;
+    before_waking();
+    is_asleep_.notify_one();
   }
 
  private:
   std::atomic<int> is_asleep_{0};
+};
+
+/// Wakes a thread on another core than its caller's. Left alone, Linux may wake it on that same
+/// core, where it waits for some 8 ms behind the caller that wants its help.
+class Placement {
+ public:
+  /// By the thread that is placed, once.
+  void introduce();
+  /// By another thread: the one that is placed may not run on the caller's core when it wakes.
+  void keep_off_this_core();
+  /// By the thread that is placed: it may run where it could before.
+  void release();
+
+ private:
+  std::atomic<pid_t> thread_{0};
+  std::atomic<int> core_{-1};  // that it is kept off; -1: none
 };
 
 class Team {
@@ -78,6 +100,7 @@ class Team {
   std::array<std::atomic<Region*>, kMostRegions> regions_{};
   std::atomic<int> region_count_{0};
   std::array<Sleeper, kMostThreads> sleepers_{};
+  std::array<Placement, kMostThreads> placements_{};
   std::atomic<int> thread_count_{1};           // with the caller
   alignas(64) std::atomic<uint32_t> news_{0};  // regions that began
   std::mutex growing_;
