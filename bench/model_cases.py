@@ -67,8 +67,8 @@ def _resnet50():
 
 def _mobilenet_v2():
     transformers = _library()
-    model = transformers.MobileNetV2ForImageClassification(transformers.MobileNetV2Config())
-    return model, _images(4)
+    config = transformers.MobileNetV2Config(classifier_dropout_prob=0)
+    return transformers.MobileNetV2ForImageClassification(config), _images(4)
 
 
 def _convnet(build, count=4, **options):
