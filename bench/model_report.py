@@ -121,7 +121,8 @@ def roofs(page, results):
         "Best measured product: of torch's (MKL or oneDNN) and of packed ones of oneDNN, three "
         "shapes, in turn with the contenders; best of torch's beside it. Stream: reads of 256 MiB. "
         "Least and most over the models. The roof of a step is the larger of its products' and "
-        "convolutions' operations at the best product, and its weights' bytes at the stream."
+        "convolutions' operations at the best product, and its weights' bytes at the stream; of a "
+        "training step three times those."
     )
     page.table("", "best product, GFLOP/s", "torch's best product, GFLOP/s", "stream, GB/s")
     for title, is_bf16 in (("f32", False), ("bf16", True)):
