@@ -187,9 +187,9 @@ def run_steps(name, kind, dtype):
 
 def work_of(model, inputs, kind):
     """What no implementation can do without: floating-point operations of products and
-    convolutions, and bytes of weights, read once. A training step: three times that, as each product
-    has two gradients (torch's counter takes those of depthwise convolutions for dense ones), and
-    weights are read again, their gradients written."""
+    convolutions, and bytes of weights, read once. A training step: three times that, as each
+    product has two gradients (torch's counter takes those of depthwise convolutions for dense
+    ones), and weights are read again, their gradients written."""
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         operations = roof.operations(inferring(inputs, model))
     weights = sum(p.nbytes for p in model.parameters())
