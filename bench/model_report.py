@@ -218,8 +218,7 @@ def held_models(page, results, run):
     """The same with all contenders held to AVX2."""
     page.lines += ["", "## Full-size models, held to AVX2", ""]
     page.lines.append(
-        "BENCH_ISA=avx2: torch, Inductor, MKL, oneDNN, OpenVINO and Tandem use no instruction "
-        "beyond AVX2. ONNX Runtime cannot be held and is left out."
+        "BENCH_ISA=avx2: torch, Inductor, MKL, oneDNN and Tandem use no instruction beyond AVX2."
     )
     verdicts.say(page, results)
     for table in tables("AVX2"):

@@ -16,7 +16,7 @@ import derived
 import samples as sample_language
 import tandem
 from samples import DTYPES, FLOATS, NAMES, Spec
-from tolerance import TOLERANCE, Rooms, difference, same_bits
+from tolerance import EAGER_REFUSES, TOLERANCE, Rooms, difference, same_bits
 
 THREADS = [2, 3, 8]
 # Operands whose gradient eager takes otherwise, and why.
@@ -40,8 +40,6 @@ ROUGH_GRADIENTS = {
     "aten.grid_sampler_2d": (64, "bicubic weights of one border pixel cancel to rounding noise"),
     "aten.grid_sampler": (64, "bicubic weights of one border pixel cancel to rounding noise"),
 }
-# What eager raises for a call that it does not take; NotImplementedError is a RuntimeError.
-EAGER_REFUSES = (RuntimeError, IndexError, ValueError, TypeError)
 
 
 @dataclasses.dataclass

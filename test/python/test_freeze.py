@@ -87,6 +87,21 @@ def test_mlp_with_weight_norm():
     assert net.frozen.counts["setup_runs"] == 2
 
 
+def of_slices(op, x, weight, counts):
+    """Results of the operator with the first so many rows of one frozen weight, in one graph."""
+    lines = []
+    for number, count in enumerate(counts):
+        lines += [
+            f"%w{number} = aten.slice.Tensor(%w, 0, 0, {count})",
+            f"%r{number} = aten.{op}(%x, %w{number})",
+        ]
+    results = ", ".join(f"%r{number}" for number in range(len(counts)))
+    inputs = f'%x: {type_of(x)}, %w: {type_of(weight)} {{param "w"}}'
+    frozen = tandem.compile_text(graph_text(inputs, lines, results), freeze=True)
+    frozen.bind_constants({"w": weight})
+    return frozen.run([x])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_slices_of_one_weight(dtype):
     """Products of two and of three packed blocks at one place of a constant: the shorter pack is
@@ -95,18 +110,9 @@ def test_slices_of_one_weight(dtype):
     weight = torch.randn(256, 1100).to(dtype)
     x = torch.randn(16, 1100).to(dtype)
     rows = [128, 192, 256, 64, 192]
-    lines = []
-    for number, row in enumerate(rows):
-        lines += [
-            f"%w{number} = aten.slice.Tensor(%w, 0, 0, {row})",
-            f"%r{number} = aten.linear(%x, %w{number})",
-        ]
-    results = ", ".join(f"%r{number}" for number in range(len(rows)))
-    inputs = f'%x: {type_of(x)}, %w: {type_of(weight)} {{param "w"}}'
-    frozen = tandem.compile_text(graph_text(inputs, lines, results), freeze=True)
-    frozen.bind_constants({"w": weight})
+    results = of_slices("linear", x, weight, rows)
     whole = x.double() @ weight.double().T
-    for row, actual in zip(rows, frozen.run([x])):
+    for row, actual in zip(rows, results):
         expected = whole[:, :row].to(dtype)
         tolerance = 1e-4 if dtype == torch.float32 else 2**-7
         torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
@@ -119,19 +125,10 @@ def test_slices_of_one_kernel(dtype):
     weight = torch.randn(192, 16, 3, 3).to(dtype)
     x = torch.randn(1, 16, 6, 6).to(dtype)
     channels = [64, 128, 192, 128]
-    lines = []
-    for number, count in enumerate(channels):
-        lines += [
-            f"%w{number} = aten.slice.Tensor(%w, 0, 0, {count})",
-            f"%r{number} = aten.conv2d(%x, %w{number})",
-        ]
-    results = ", ".join(f"%r{number}" for number in range(len(channels)))
-    inputs = f'%x: {type_of(x)}, %w: {type_of(weight)} {{param "w"}}'
-    frozen = tandem.compile_text(graph_text(inputs, lines, results), freeze=True)
-    frozen.bind_constants({"w": weight})
+    results = of_slices("conv2d", x, weight, channels)
     whole = torch.nn.functional.conv2d(x.double(), weight.double())
     tolerance = 1e-4 if dtype == torch.float32 else 2**-7
-    for count, actual in zip(channels, frozen.run([x])):
+    for count, actual in zip(channels, results):
         expected = whole[:, :count].to(dtype)
         torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
