@@ -74,6 +74,10 @@ class Functionalizer {
       Value* parent = current(alias.parent).value;
       Value* regenerated = parent;
       if (alias.view != nullptr) regenerated = replay(*alias.view, stale[i]->index, parent, before);
+      if (Value* own = own_history_.at(stale[i])) {
+        ir::Builder builder(graph_, before);
+        regenerated = keep_history(builder, own, regenerated);
+      }
       current_[stale[i]] = {regenerated, version};
     }
     return current(value).value;
@@ -202,7 +206,8 @@ class Functionalizer {
   }
 
   /// New root after `updated` replaced what `target` names. Where history ends on the way (no_grad,
-  /// a detached alias), what is above keeps its own.
+  /// a detached alias), what is above keeps its own; the alias keeps what it got here, whatever is
+  /// written above it later.
   void carry_up(ir::Builder& builder, const Node& node, const Value* target, const Value* root,
                 Value* updated, bool has_history) {
     check_places(node, root);
@@ -211,8 +216,9 @@ class Functionalizer {
       Alias alias = aliases_.at(at);
       if (alias.view != nullptr) {
         Value* base = fresh(alias.parent, &const_cast<Node&>(node));
+        if (has_history && ends_history(*alias.view)) own_history_[at] = updated;
         updated = write_through(builder, *alias.view, at->index, base, updated);
-        if (has_history && ends_history(*alias.view)) {
+        if (ends_history(*alias.view) && !node.no_grad) {
           updated = keep_history(builder, base, updated);
           has_history = false;
         }
@@ -278,6 +284,8 @@ class Functionalizer {
   DenseMap<Value, Current> current_;
   DenseMap<Value, uint64_t> versions_;
   DenseMap<Value, char> has_history_;  // roots: autograd saw a write
+  DenseMap<Value, Value*>
+      own_history_;  // detached aliases: the last value that autograd saw written
   std::vector<Node*> removed_;
 };
 

@@ -18,10 +18,13 @@ bool differentiable(const Node& node) { return !node.no_grad && ops::def_of(node
 
 void ReverseMode::find_needs(const std::vector<Node*>& nodes) {
   for (const Node* node : nodes) {
-    // A value written under no_grad keeps the history of what it replaced.
-    bool any = false;
-    ir::for_each_operand(node->args, [&](const Value* v) { any |= needs_.at(v); });
+    // A value written under no_grad keeps the history of what it replaced, and has no other one.
     bool keeps_history = node->op->schema.name == "tandem::with_history";
+    bool any = false;
+    if (keeps_history)
+      any = needs_.at(std::get<Value*>(node->args[0]));
+    else
+      ir::for_each_operand(node->args, [&](const Value* v) { any |= needs_.at(v); });
     if (!any || !(differentiable(*node) || keeps_history)) continue;
     for (const Value* result : node->results) needs_[result] = is_float(result->type.dtype);
   }

@@ -436,6 +436,8 @@ class Fuser {
       users_[entry.first].insert(number);
       bool same_place = entry.second == (extent == Extent::row ? reads.row : reads.full);
       if (!same_place) moved_reads_.insert({number, entry.first});
+      bool by_finish = item.kind == Item::Kind::reduce && entry.second == reads.row;
+      if (extent != Extent::full || by_finish) row_reads_.insert({number, entry.first});
     }
     assign(item, number);
   }
@@ -568,12 +570,21 @@ class Fuser {
     uint32_t place = position_[original];
     if (!map_only || !same_layout || place < after_failing) return;
     if (moved_reads_.count({original, input})) return;
+    // What is computed once a row reads after the row's elements are written.
+    if (extent_of(item, draft) == Extent::full && row_reads_.count({original, input})) return;
     for (uint32_t reader : users_[input])
       if (reader != original && position_[reader] >= place) return;
     for (uint32_t reader :
          users_[value])  // readers of the new value must not be spoiled by later writes
       if (position_[reader] < place) return;
     result_.in_place[{&item, slot}] = input;
+  }
+
+  static Extent extent_of(const Item& item, const Draft& draft) {
+    for (const Member& member : draft.members)
+      if (member.item == &item) return member.extent;
+    TD_CHECK(false) << "no member of its group";
+    return Extent::full;
   }
 
   bool is_output(const Value* value) const {
@@ -587,7 +598,9 @@ class Fuser {
   std::vector<uint32_t> groups_;    // by item id: number of the group before ordering
   std::vector<uint32_t> position_;  // by that number: place in execution order
   std::map<const Value*, std::set<uint32_t>> users_;  // only looked up, never iterated for output
-  std::set<std::pair<uint32_t, const Value*>> moved_reads_;
+  std::set<std::pair<uint32_t, const Value*>>
+      moved_reads_;                                        // by that number: not where it computes
+  std::set<std::pair<uint32_t, const Value*>> row_reads_;  // once a row
 };
 
 }  // namespace

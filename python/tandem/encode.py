@@ -27,6 +27,7 @@ from tandem.fakes import (
     place_of,
     place_text,
     storage_of,
+    written_by,
 )
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
@@ -225,8 +226,8 @@ class Encoder:
             raise Unsupported(f"[{name}] gives a number")
         if changes_shape(target):
             name = self._view_form(node, name)
-        if is_in_place(target):
-            self._memory.check_write(node, name)
+        for written in written_by(node):
+            self._memory.check_write(written, name)
         if target is CUSTOM_GRADIENT:
             self._custom_gradient(node)
         elif target is GRADIENT:

@@ -43,6 +43,18 @@ def is_in_place(target):
     return bool(returns) and returns[0].alias_info is not None and returns[0].alias_info.is_write
 
 
+def written_by(node):
+    """The nodes to whose memory an operator in place gives values that autograd sees: one, or a list
+    (`_foreach_add_`). What is written beside results (running statistics) has no history."""
+    if is_in_place(node.target):
+        return [node.args[0]]
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.returns:
+        return []
+    first = node.target._schema.arguments[:1]
+    is_list = first and first[0].alias_info is not None and first[0].alias_info.is_write
+    return list(node.args[0]) if is_list else []
+
+
 def gives_its_operand(node):
     """Its result is the very tensor that it was given, as far as the operator decides that by what
     the tensor is: asked by calling it again."""

@@ -3,7 +3,7 @@
 import torch
 from torch import fx
 
-from tandem.fakes import is_in_place, storage_of
+from tandem.fakes import storage_of, written_by
 
 
 def nodes_with_history(graph, requires_grad, no_grad):
@@ -13,27 +13,27 @@ def nodes_with_history(graph, requires_grad, no_grad):
     storages = set()
     flags = iter(requires_grad)
     for node in graph.nodes:
-        value = node.meta.get("val")
         if node.op == "placeholder":
             has = next(flags)
         elif node.target is torch._C._set_grad_enabled:
             no_grad = not node.args[0]
             continue
         else:
-            has = _reads_history(node, value, found, storages) and not no_grad
+            written = written_by(node)
+            has = _reads_history(node, written or [node], found, storages) and not no_grad
             # What is written without history keeps the one that it has.
-            has = has or (is_in_place(node.target) and node.args[0] in found)
+            has = has or any(each in found for each in written)
+            if has:
+                storages |= {storage_of(tensor) for each in written for tensor in _tensors(each)}
         if has:
             found.add(node)
-            if is_in_place(node.target):
-                storages |= {storage_of(each) for each in _tensors(value)}
     return found
 
 
-def _reads_history(node, value, found, storages):
+def _reads_history(node, made, found, storages):
     if node.target is torch.ops.aten.detach.default:
         return False
-    if not any(tensor.is_floating_point() for tensor in _tensors(value)):
+    if not any(tensor.is_floating_point() for each in made for tensor in _tensors(each)):
         return False
     return any(
         source in found or any(storage_of(each) in storages for each in _tensors(source))

@@ -5,7 +5,7 @@ import operator
 import torch
 
 from tandem._tandem import Unsupported
-from tandem.fakes import is_in_place, is_tensor, storage_of
+from tandem.fakes import is_in_place, is_tensor, storage_of, written_by
 
 _DETACHES = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
 
@@ -18,6 +18,7 @@ class Memory:
         self._inputs = set()  # storages
         self._parent = {}  # node -> node whose memory it shares
         self._ends = {}  # node -> Result.history that begins there
+        self._own = set()  # those of them that autograd sees a write to, there or below
         self._hooked = set()  # storages of views that have hooks, and of what stands for them
         self._handed_on = set()  # the latter
 
@@ -29,6 +30,8 @@ class Memory:
 
     def note(self, node, no_grad):
         """`no_grad`: the mode that it stands in."""
+        for written in written_by(node) if not no_grad else ():
+            self._own.add(self._end_above(written))
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor):
             return
@@ -45,6 +48,11 @@ class Memory:
         elif no_grad and not is_in_place(node.target):
             self._ends[node] = "no_grad"
 
+    def _end_above(self, node):
+        while node is not None and node not in self._ends:
+            node = self._parent.get(node)
+        return node
+
     def note_hook(self, tensor, node):
         """What a hook hands on has memory of its own here; eager's is that of `tensor`."""
         if self._parent.get(tensor) is not None:
@@ -53,7 +61,7 @@ class Memory:
             self._handed_on.add(made)
 
     def check_write(self, node, name):
-        if storage_of(node.args[0].meta["val"]) in self._hooked:
+        if storage_of(node.meta["val"]) in self._hooked:
             raise Unsupported(f"[{name}] writes to a view that has a hook")
 
     def check_result(self, value):
@@ -62,14 +70,12 @@ class Memory:
 
     def history(self, node, differentiates):
         """Result.history of a view."""
-        written = False
         found = "base"
         while node is not None and found != "none":
             if node in self._ends:
-                if written and differentiates:
+                if node in self._own and differentiates:
                     raise Unsupported("a result is a detached alias with a history of its own")
                 found = self._ends[node]
-            written = written or is_in_place(node.target)
             node = self._parent.get(node)
         return found
 

@@ -39,7 +39,7 @@ class Tally:
         if isinstance(reason, tandem.Unsupported):
             self.refused[str(reason).split("(")[0].strip()[:100]] += 1
             return
-        found = difference(actual, expected)
+        found = difference(actual, expected, program)
         if found is not None:
             self.failures.append(f"program {program.seed}: {program}\n  {found}")
 
@@ -116,7 +116,10 @@ def main(arguments):
     start, count = [int(each) for each in arguments if each != "--long"]
     tally = Tally()
     for program, expected in programs(start, count, kind=kind):
+        known = len(tally.failures)
         tally.check(program, expected, through_core(program))
+        for failure in tally.failures[known:]:
+            print(failure, file=sys.stderr, flush=True)
         if tally.count % 1000 == 0:
             print(f"{tally.count}/{count}: {len(tally.failures)} differ", file=sys.stderr)
     tally.verdict(most_refused=0.1)
