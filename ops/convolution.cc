@@ -135,6 +135,10 @@ Expr group_of(Expr channel, Expr groups, Expr each) {
   return groups == Expr(1) ? Expr(0) : sym::floor_div(channel, each);
 }
 
+bool is_depthwise(const Shape& shape) {
+  return shape.in_channels() == Expr(1) && shape.out_channels() == Expr(1);
+}
+
 Definition convolution_lower(Lowering& lowering, const Call& c) {
   Shape shape = shape_of(c, c.type("input").sizes, c.type("weight").sizes);
   Sizes sizes(shape.weight.begin() + 1, shape.weight.end());
@@ -149,6 +153,7 @@ Definition convolution_lower(Lowering& lowering, const Call& c) {
         product.b = joined({out[1], r[0]}, spatial(r, 1));
         return product;
       });
+  if (is_depthwise(shape)) definition.windows_over = c.value("input");
   if (!c.has("bias")) return definition;
   definition.finish = [&lowering, c](std::span<const loop::Val> sums, const Index& out) {
     loop::ScalarPool& pool = lowering.scalars();
@@ -164,7 +169,7 @@ Definition data_lower(Lowering& lowering, const Call& c) {
   Shape shape = shape_of(c, c.ints("input_size"), c.type("weight").sizes);
   Sizes sizes(shape.weight.begin() + 1, shape.weight.end());
   sizes[0] = shape.out_channels();
-  return sum_of_products(
+  Definition definition = sum_of_products(
       lowering, c.value("grad_output"), c.value("weight"), sizes,
       [&lowering, shape](const Index& out, const Index& r) {
         Product product;
@@ -176,6 +181,8 @@ Definition data_lower(Lowering& lowering, const Call& c) {
         product.b = joined({channel, out[1] - group * shape.in_channels()}, spatial(r, 1));
         return product;
       });
+  if (is_depthwise(shape)) definition.windows_over = c.value("grad_output");
+  return definition;
 }
 
 // dw[o, c, k] = sum over n, p of x[n, c, p * stride - padding + k * dilation] dy[n, o, p]

@@ -42,6 +42,9 @@ struct Definition {
   /// windows.
   ir::Sizes full_sizes;
   std::vector<int64_t> reduced_dims;
+  /// Windows that slide over this operand, each channel by itself: an element is read by as many
+  /// points as a window has taps, and by few tasks. Null where any point may read any element.
+  const ir::Value* windows_over = nullptr;
 
   /// Scatter: source points, the destination's index, the value; `scatter_dim` is the dimension of
   /// the destination that is computed, all others equal the source's index.

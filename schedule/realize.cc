@@ -27,10 +27,11 @@ using Kind = ops::Definition::Kind;
 /// Items one value reaches without passing memory; only "none, one, several" matters.
 struct Reach {
   std::set<uint32_t> items;
-  bool repeated = false;    // a window or product reads elements many times
-  bool multiplied = false;  // a product does: each task computes what it reads
-  bool broadcast = false;   // read at more places than it has elements
-  int depth = 0;            // longest chain of inlined nodes below it
+  bool repeated = false;                // a window or product reads elements many times
+  bool multiplied = false;              // a product does: each task computes what it reads
+  bool broadcast = false;               // read at more places than it has elements
+  const Value* windows_over = nullptr;  // of an item: its operand that a task reads its part of
+  int depth = 0;                        // longest chain of inlined nodes below it
   /// Where it is read, by the moving ops (slices, joins) that lead there: of one place it is one
   /// scalar of the item, of several each has its own. Counted up to kMostPlaces.
   std::set<uint64_t> places;
@@ -213,8 +214,12 @@ class Realizer {
     item.definition = def;
     for (const Value* result : node.results) add_slot(item, result);
     bool repeats = def.kind == Kind::reduce && def.full_sizes.empty();
-    propagate(node,
-              {{item.id}, repeats, repeats && def.combiner == loop::Combiner::dot, false, 0, {}});
+    Reach from;
+    from.items = {item.id};
+    from.repeated = repeats;
+    from.multiplied = repeats && def.combiner == loop::Combiner::dot;
+    from.windows_over = def.windows_over;
+    propagate(node, from);
   }
 
   Reach& reach(const Value* value) { return reach_[value]; }
@@ -226,7 +231,7 @@ class Realizer {
       Reach& to = reach(operand);
       to.items.insert(from.items.begin(), from.items.end());
       to.repeated |= from.repeated;
-      to.multiplied |= from.multiplied;
+      to.multiplied |= from.multiplied && operand != from.windows_over;
       bool reduces = lowering_.definition(&node).kind != Kind::map;
       to.broadcast |= from.broadcast ||
                       (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
@@ -259,7 +264,9 @@ class Realizer {
     item.result = result->index;
     item.definition = lowering_.definition(&node);
     add_slot(item, result);
-    propagate(node, {{item.id}, false, false, false, 0, {}});
+    Reach from;
+    from.items = {item.id};
+    propagate(node, from);
   }
 
   std::string why_realize(const Node& node, const Value* result) {
