@@ -18,7 +18,6 @@
 #include "runtime/library.h"
 #include "runtime/onednn.h"
 #include "runtime/parallel_for.h"
-#include "runtime/weight_reorder.h"
 
 namespace tandem::runtime {
 namespace {
@@ -50,7 +49,7 @@ struct WeightLayout {
   int64_t in = 0, out = 0;
   dnnl_memory_desc_t desc{};
   int64_t bytes = 0;
-  std::unique_ptr<WeightReorder> reorder;
+  std::unique_ptr<TeamPrimitive> reorder;
 };
 
 struct Task {
@@ -64,11 +63,6 @@ struct Piece {
   size_t layout = 0;
   int64_t weight_at = 0;   // elements in the caller's weight
   int64_t scratch_at = 0;  // bytes in the scratch of weights
-};
-
-// A part of a piece's reorder.
-struct Slice {
-  size_t piece = 0, slice = 0;
 };
 
 class ConvolutionPlan final : public LibraryPlan {
@@ -108,9 +102,10 @@ class ConvolutionPlan final : public LibraryPlan {
 
   void fill_result(std::byte* out, const std::byte* bias) const;
   void prepare_teams(int count);
-  void reorder_weights(const Memory& memory);
+  void prepare_weights(const Memory& memory);
   void run_task(const Memory& memory, const Task& task, int thread);
   void sum_partials(const Memory& memory) const;
+  void store_weights(const Memory& memory);
   std::byte* stage(const Activation& activation, const ScopedBlock& block, std::byte* own) const;
   void run_tasks(Memory memory);
   const Activation& result_activation() const { return is_data_gradient() ? x_ : y_; }
@@ -120,7 +115,6 @@ class ConvolutionPlan final : public LibraryPlan {
   std::vector<Variant> variants_;
   std::vector<WeightLayout> layouts_;
   std::vector<Piece> pieces_;
-  std::vector<Slice> slices_;
   std::vector<Task> tasks_;
   int64_t partials_ = 1;        // blocks of images of a weight gradient
   int64_t prepared_bytes_ = 0;  // of one partial
@@ -334,15 +328,12 @@ void ConvolutionPlan::make_reorders() {
     if (layout.reorder != nullptr) continue;
     const dnnl_memory_desc_t own =
         strided_desc(call_.weight_type, variant.shape.weight_sizes(), call_.weight_strides);
-    const WeightReorder::Way way =
-        is_weight_gradient() ? WeightReorder::Way::to_caller : WeightReorder::Way::to_library;
-    layout.reorder = std::make_unique<WeightReorder>(way, own, layout.desc);
+    layout.reorder = is_weight_gradient() ? std::make_unique<TeamPrimitive>(layout.desc, own)
+                                          : std::make_unique<TeamPrimitive>(own, layout.desc);
   }
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    const WeightLayout& layout = layouts_[pieces_[i].layout];
-    pieces_[i].scratch_at = prepared_bytes_;
-    prepared_bytes_ += layout.bytes;
-    for (size_t slice = 0; slice < layout.reorder->slices(); ++slice) slices_.push_back({i, slice});
+  for (Piece& piece : pieces_) {
+    piece.scratch_at = prepared_bytes_;
+    prepared_bytes_ += layouts_[piece.layout].bytes;
   }
 }
 
@@ -363,7 +354,8 @@ void ConvolutionPlan::measure_scratch() {
     y_slice_bytes_ = std::max(y_slice_bytes_, slice_of(y_, variant.shape.y_sizes()));
   }
   for (const WeightLayout& layout : layouts_)
-    scratchpad_bytes_ = std::max(scratchpad_bytes_, align(layout.reorder->scratchpad_bytes()));
+    scratchpad_bytes_ =
+        std::max(scratchpad_bytes_, align(layout.reorder->primitive().scratchpad_bytes()));
 }
 
 // All pieces one behind the other, as every call would prepare them.
@@ -383,7 +375,7 @@ void ConvolutionPlan::pack(const void* weight, void* block) {
   memory.weight = static_cast<std::byte*>(const_cast<void*>(weight));  // a reorder only reads it
   memory.prepared = static_cast<std::byte*>(block);
   memory.per_thread = own.data();
-  reorder_weights(memory);
+  prepare_weights(memory);
 }
 
 void ConvolutionPlan::prepare_teams(int count) {
@@ -400,14 +392,24 @@ void for_each_task(size_t tasks, const F& body) {
   });
 }
 
-// Weights go to the library's layout, weight gradients come from it.
-void ConvolutionPlan::reorder_weights(const Memory& memory) {
+void ConvolutionPlan::prepare_weights(const Memory& memory) {
   const int64_t own = scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_;
-  for_each_task(slices_.size(), [&](size_t number, int thread) {
-    const Piece& piece = pieces_[slices_[number].piece];
-    layouts_[piece.layout].reorder->run(
-        slices_[number].slice, thread, memory.weight + piece.weight_at * size_of(call_.weight_type),
-        memory.prepared + piece.scratch_at, memory.per_thread + thread * own);
+  for_each_task(pieces_.size(), [&](size_t number, int thread) {
+    const Piece& piece = pieces_[number];
+    const std::array<void*, 2> data = {memory.weight + piece.weight_at * size_of(call_.weight_type),
+                                       memory.prepared + piece.scratch_at};
+    layouts_[piece.layout].reorder->run(thread, data, memory.per_thread + thread * own);
+  });
+}
+
+void ConvolutionPlan::store_weights(const Memory& memory) {
+  const int64_t own = scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_;
+  for_each_task(pieces_.size(), [&](size_t number, int thread) {
+    const Piece& piece = pieces_[number];
+    const std::array<void*, 2> data = {
+        memory.prepared + piece.scratch_at,
+        memory.weight + piece.weight_at * size_of(call_.weight_type)};
+    layouts_[piece.layout].reorder->run(thread, data, memory.per_thread + thread * own);
   });
 }
 
@@ -486,12 +488,12 @@ void ConvolutionPlan::run_tasks(Memory memory) {
   const ScopedBlock own((scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_) * count);
   memory.prepared = is_packed ? memory.weight : prepared.data();
   memory.per_thread = own.data();
-  if (!is_weight_gradient() && !is_packed) reorder_weights(memory);
+  if (!is_weight_gradient() && !is_packed) prepare_weights(memory);
   for_each_task(tasks_.size(),
                 [&](size_t task, int thread) { run_task(memory, tasks_[task], thread); });
   if (!is_weight_gradient()) return;
   sum_partials(memory);
-  reorder_weights(memory);
+  store_weights(memory);
 }
 
 void ConvolutionPlan::execute(std::span<void* const> operands) {

@@ -78,7 +78,6 @@ class Fuser {
 
  private:
   // --- spaces
-  // -------------------------------------------------------------------------------------
 
   Space space_of(const Item& item) const {
     const ops::Definition& def = item.definition;
@@ -200,7 +199,6 @@ class Fuser {
   }
 
   // --- reading
-  // ------------------------------------------------------------------------------------
 
   struct Reads {
     std::vector<std::pair<const Value*, Expr>> at;  // linear position in the value
@@ -277,7 +275,6 @@ class Fuser {
   }
 
   // --- placing
-  // ------------------------------------------------------------------------------------
 
   void place(Item& item) {
     if (item.kind == Item::Kind::library) return start_library(item);
@@ -479,7 +476,6 @@ class Fuser {
   }
 
   // --- order and storage
-  // --------------------------------------------------------------------------
 
   void find_stored() {
     for (const ir::Output& output : plan_.graph->outputs())
@@ -571,20 +567,13 @@ class Fuser {
     if (!map_only || !same_layout || place < after_failing) return;
     if (moved_reads_.count({original, input})) return;
     // What is computed once a row reads after the row's elements are written.
-    if (extent_of(item, draft) == Extent::full && row_reads_.count({original, input})) return;
+    bool writes_rows = member_of(draft, value)->extent == Extent::full;
+    if (writes_rows && row_reads_.count({original, input})) return;
     for (uint32_t reader : users_[input])
       if (reader != original && position_[reader] >= place) return;
-    for (uint32_t reader :
-         users_[value])  // readers of the new value must not be spoiled by later writes
+    for (uint32_t reader : users_[value])  // later writes must not spoil them
       if (position_[reader] < place) return;
     result_.in_place[{&item, slot}] = input;
-  }
-
-  static Extent extent_of(const Item& item, const Draft& draft) {
-    for (const Member& member : draft.members)
-      if (member.item == &item) return member.extent;
-    TD_CHECK(false) << "no member of its group";
-    return Extent::full;
   }
 
   bool is_output(const Value* value) const {

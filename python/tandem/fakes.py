@@ -44,8 +44,8 @@ def is_in_place(target):
 
 
 def written_by(node):
-    """The nodes to whose memory an operator in place gives values that autograd sees: one, or a list
-    (`_foreach_add_`). What is written beside results (running statistics) has no history."""
+    """The nodes to whose memory an operator in place gives values that autograd sees: one, or a
+    list (`_foreach_add_`). What is written beside results (running statistics) has no history."""
     if is_in_place(node.target):
         return [node.args[0]]
     if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.returns:
