@@ -316,7 +316,8 @@ class ProductMapper {
 
   /// While a task computes, it asks for the columns of the next one, so that copying them does not
   /// wait for memory. The tiles of rows and panels are numbered, and each step of each sum asks for
-  /// the next few elements: step s of `steps` for the element at share s / steps of the block.
+  /// the next few elements. A tile's share is rounded up, and its steps go over it by a shift: they
+  /// may ask for a little of the next share, but no step divides.
   void ask_ahead(Val value, const Tiles& tiles) {
     std::optional<int64_t> width = width_.constant();
     std::optional<int64_t> height = height_.constant();
@@ -327,8 +328,12 @@ class ProductMapper {
     if (!crosses && !runs_along(value, columns_.index, columns_.index)) return;
     int64_t tile_count = ceil_div(*width, blocks_.lanes) * row_tiles;
     Expr tile = tiles.number.index * row_tiles + sym::floor_div(rows_.index, blocks_.tile_rows);
-    Expr step = tile * *length + linear(stage_.reduce_axes);
-    Expr element = sym::floor_div(step * *width, tile_count);
+    const int64_t share = ceil_div(*width * *length, tile_count);
+    const int64_t steps =
+        std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, *length / share)));
+    Expr step = linear(stage_.reduce_axes);
+    Expr element =
+        tile * share + (steps > 1 ? sym::floor_div(step, steps) : step * ceil_div(share, *length));
     Expr inner = crosses ? *length : *width;
     Expr along = sym::mod(element, inner);
     Expr across = sym::floor_div(element, inner);
