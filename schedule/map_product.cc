@@ -329,6 +329,7 @@ class ProductMapper {
     int64_t tile_count = ceil_div(*width, blocks_.lanes) * row_tiles;
     Expr tile = tiles.number.index * row_tiles + sym::floor_div(rows_.index, blocks_.tile_rows);
     const int64_t share = ceil_div(*width * *length, tile_count);
+    if (share == 0) return;
     const int64_t steps =
         std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, *length / share)));
     Expr step = linear(stage_.reduce_axes);
