@@ -158,7 +158,7 @@ def test_random_programs(isa):
     failures = []
     for program, expected in programs(700_000, 60):
         actual = outcome(through_core(program, {"on_unsupported": "eager"}), program)
-        found = difference(actual, expected)
+        found = difference(actual, expected, program)
         failures += [] if found is None else [f"{program.seed}: {program}\n  {found}"]
     assert not failures, "\n".join(failures[:3])
 
