@@ -8,6 +8,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "runtime/signals.h"
 
 namespace tandem::runtime {
 
@@ -26,6 +27,7 @@ Array ConstantSet::packed(uint32_t constant, int64_t offset, LibraryPlan& plan) 
   const Array& array = arrays_[constant];
   const Array block = Array::empty(DType::u8, std::array{plan.packed_bytes()});
   const std::byte* const first = static_cast<const std::byte*>(array.raw());
+  const WithoutSignals blocked(WithoutSignals::Profiler::waits);
   plan.pack(first + offset * size_of(array.dtype()), block.raw());
   packed_.push_front({constant, offset, plan.packed_layout(), block});
   drop_oldest(constant, offset);

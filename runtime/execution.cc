@@ -18,6 +18,7 @@
 #include "base/interrupt.h"
 #include "runtime/fork.h"
 #include "runtime/parallel_for.h"
+#include "runtime/signals.h"
 #include "runtime/size_code.h"
 
 namespace tandem::runtime {
@@ -324,6 +325,8 @@ int64_t Execution::run_team(const LaunchState& state, std::byte* scratch) const 
 void Execution::run_library(LibraryState& state) const {
   for (size_t i = 0; i < state.views.size(); ++i) state.pointers[i] = address(state.views[i]);
   if (!state.plan->packed_layout().empty()) state.pointers[1] = state.packed.raw();
+  // A key press, a timer, a child that ended: see OneThread.
+  const WithoutSignals blocked(WithoutSignals::Profiler::waits);
   state.plan->execute(state.pointers);
 }
 

@@ -16,6 +16,7 @@
 #include "base/diagnostic.h"
 #include "base/flags.h"
 #include "runtime/library.h"
+#include "runtime/parallel_for.h"
 
 namespace tandem::runtime {
 namespace {
@@ -128,6 +129,7 @@ const OneDnn& onednn() {
 bool onednn_is_open() { return g_open; }
 
 OneThread::OneThread() : saved_(omp_get_max_threads()) {
+  if (thread_index() != 0) signals_.emplace(WithoutSignals::Profiler::waits);
   if (saved_ != 1) omp_set_num_threads(1);
 }
 

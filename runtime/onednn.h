@@ -7,12 +7,14 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/dtype.h"
+#include "runtime/signals.h"
 
 namespace tandem::runtime {
 
@@ -58,7 +60,9 @@ const OneDnn& onednn();
 /// Whether `onednn` was called: an artifact without library calls leaves it closed.
 bool onednn_is_open();
 
-/// While alive, oneDNN on this thread sees a team of one.
+/// While alive, oneDNN on this thread sees a team of one; and no signal comes to a helper of the
+/// team (Execution keeps them from the caller), because oneDNN's code may use the stack where a
+/// handler's frame would lie: f32 products with AVX2 do (2.6.3), and memory is lost.
 class OneThread {
  public:
   OneThread();
@@ -68,6 +72,7 @@ class OneThread {
 
  private:
   int saved_;
+  std::optional<WithoutSignals> signals_;
 };
 
 dnnl_data_type_t onednn_type(DType dtype);

@@ -18,9 +18,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <system_error>
 #include <thread>
+
+#include "runtime/signals.h"
 
 namespace tandem::runtime {
 namespace {
@@ -44,25 +45,6 @@ constexpr uint64_t kOneFromFront = uint64_t{1} << 8;
 uint64_t region_of(uint64_t word) { return word >> 16; }
 int first_of(uint64_t word) { return static_cast<int>(word >> 8 & 0xff); }
 int end_of(uint64_t word) { return static_cast<int>(word & 0xff); }
-
-/// Threads that start meanwhile leave signals to the program's own, but those that an instruction
-/// of theirs raises and the profiler's.
-class WithoutSignals {
- public:
-  WithoutSignals() {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF})
-      sigdelset(&blocked, own);
-    pthread_sigmask(SIG_SETMASK, &blocked, &saved_);
-  }
-  WithoutSignals(const WithoutSignals&) = delete;
-  WithoutSignals& operator=(const WithoutSignals&) = delete;
-  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
-
- private:
-  sigset_t saved_{};
-};
 
 }  // namespace
 
@@ -190,7 +172,8 @@ Team::Region* Team::take_region() {
 void Team::start_threads(int count) {
   if (thread_count_.load(std::memory_order_relaxed) >= count) return;
   const std::lock_guard<std::mutex> lock(growing_);
-  const WithoutSignals blocked;
+  // They leave signals to the program's own threads; a profiler sees them.
+  const WithoutSignals blocked(WithoutSignals::Profiler::goes_on);
   try {
     for (int i = thread_count_.load(std::memory_order_relaxed); i < count; ++i) {
       std::thread([this, i] { serve(i); }).detach();
