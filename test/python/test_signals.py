@@ -1,4 +1,4 @@
-"""Signals that come while a compiled function computes: a key press, a timer, the end of a child."""
+"""Signals that come while a compiled function computes: a key press, a timer, a child's end."""
 
 import pytest
 
