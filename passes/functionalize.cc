@@ -283,9 +283,8 @@ class Functionalizer {
   DenseMap<Value, Alias> aliases_;
   DenseMap<Value, Current> current_;
   DenseMap<Value, uint64_t> versions_;
-  DenseMap<Value, char> has_history_;  // roots: autograd saw a write
-  DenseMap<Value, Value*>
-      own_history_;  // detached aliases: the last value that autograd saw written
+  DenseMap<Value, char> has_history_;    // roots: autograd saw a write
+  DenseMap<Value, Value*> own_history_;  // detached aliases: what autograd saw written last
   std::vector<Node*> removed_;
 };
 

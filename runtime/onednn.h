@@ -60,9 +60,10 @@ const OneDnn& onednn();
 /// Whether `onednn` was called: an artifact without library calls leaves it closed.
 bool onednn_is_open();
 
-/// While alive, oneDNN on this thread sees a team of one; and no signal comes to a helper of the
-/// team (Execution keeps them from the caller), because oneDNN's code may use the stack where a
-/// handler's frame would lie: f32 products with AVX2 do (2.6.3), and memory is lost.
+/// While alive, oneDNN on this thread sees a team of one, and no signal comes to a helper of the
+/// team. From the caller Execution keeps them, once for all of a call's blocks. A signal during an
+/// f32 product with AVX2 (2.6.3) damages the heap: its code seems to use the stack where a
+/// handler's frame comes to lie.
 class OneThread {
  public:
   OneThread();

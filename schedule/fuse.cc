@@ -587,9 +587,8 @@ class Fuser {
   std::vector<uint32_t> groups_;    // by item id: number of the group before ordering
   std::vector<uint32_t> position_;  // by that number: place in execution order
   std::map<const Value*, std::set<uint32_t>> users_;  // only looked up, never iterated for output
-  std::set<std::pair<uint32_t, const Value*>>
-      moved_reads_;                                        // by that number: not where it computes
-  std::set<std::pair<uint32_t, const Value*>> row_reads_;  // once a row
+  // By that number: what it reads elsewhere than it computes; what it reads once a row.
+  std::set<std::pair<uint32_t, const Value*>> moved_reads_, row_reads_;
 };
 
 }  // namespace

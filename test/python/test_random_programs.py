@@ -28,6 +28,7 @@ class Tally:
         self.count = 0
         self.refused = collections.Counter()  # by reason
         self.failures = []
+        self.strides_of_fakes = 0  # programs with results whose strides are not eager's
 
     def check(self, program, expected, function):
         self.count += 1
@@ -40,19 +41,25 @@ class Tally:
             self.refused[str(reason).split("(")[0].strip()[:100]] += 1
             return
         found = difference(actual, expected, program)
+        self.strides_of_fakes += program.has_strides_of_fakes
         if found is not None:
             self.failures.append(f"program {program.seed}: {program}\n  {found}")
 
     def verdict(self, most_refused):
         """`most_refused`: a share."""
         refused = sum(self.refused.values())
-        print(f"{self.count} programs, {len(self.failures)} differ, {refused} refused:")
+        print(
+            f"{self.count} programs, {len(self.failures)} differ, {refused} refused, "
+            f"{self.strides_of_fakes} with strides of torch's fakes:"
+        )
         for reason, count in self.refused.most_common():
             print(f"  {count} {reason}")
         assert not self.failures, f"{len(self.failures)} of {self.count} differ:\n" + "\n".join(
             self.failures[:3]
         )
         assert refused <= most_refused * self.count, self.refused
+        # Of the first 63,000 long ones 3 had.
+        assert self.strides_of_fakes <= max(1, self.count // 1000), self.strides_of_fakes
 
 
 def programs(start, count, more=(), kind=Program):

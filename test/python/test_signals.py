@@ -8,8 +8,7 @@ from test_process import run_script
 
 @pytest.mark.parametrize("isa", ISAS)
 def test_signals_during_library_calls(isa):
-    """oneDNN's f32 product with AVX2 keeps data where a signal handler's frame comes to lie: a key
-    press, a timer or a child's end damaged the heap."""
+    """A signal during oneDNN's f32 product with AVX2 damaged the heap."""
     run_script(
         """
         import signal, time
