@@ -90,6 +90,10 @@ enum class LibraryOp : uint8_t {
   /// args: x; out: i64 or i32 of x's sizes, the place of each element in its sorted row; see
   /// RankParams
   rank,
+  /// args: a[i, k], b[g, k, n], groups[i] (i64), out[i, n]: row i of a times b[groups[i]]
+  grouped_rows,
+  /// args: a[m, i], b[i, n], groups[i] (i64), out[g, m, n]: sums over the i with groups[i] = g
+  grouped_sums,
 };
 
 struct ConvParams {

@@ -76,6 +76,8 @@ Family reduce_composite_family();
 Family distance_family();
 Family linear_algebra_family();
 Family einsum_family();
+Family histogram_family();
+Family grouped_product_family();
 Family random_ops_family();
 Family dropout_family();
 Family transcendental_family();

@@ -40,6 +40,17 @@ const OpDef kL1{.schema = "aten::l1_loss(Tensor self, Tensor target, int reducti
                   return {reduced(c, abs(distance(b, c)))};
                 },
                 .samples = kPairs};
+/// By the gradient op of the same name: through the decomposition the side that was not taken would
+/// count 0 times infinity.
+Gradients slope_vjp(Builder& b, const Call& c, Grads g, const char* op, const char* parameter) {
+  const Sizes sizes = broadcast(c, c.type("self").sizes, c.type("target").sizes);
+  const auto whole = [&](const char* name) {
+    return expand(to(Tensor{b, c.value(name)}, g[0].dtype()), sizes);
+  };
+  Tensor slope =
+      call(b, op, {g[0], whole("self"), whole("target"), c.arg("reduction"), c.arg(parameter)});
+  return {{"self", sum_to(slope, c.type("self"))}, {"target", sum_to(-slope, c.type("target"))}};
+}
 const OpDef kSmoothL1{
     .schema =
         "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> "
@@ -55,6 +66,8 @@ const OpDef kSmoothL1{
       if (beta == 0) return {reduced(c, d)};
       return {reduced(c, where(compare("lt", d, beta), d * d * (0.5 / beta), d - 0.5 * beta))};
     },
+    .vjp = [](Builder& b, const Call& c,
+              Grads g) { return slope_vjp(b, c, g, "aten.smooth_l1_loss_backward", "beta"); },
     .samples = {"$[3, 4], $[3, 4]", "$[3, 4], $[3, 4], 0, 0.5", "$[5], $[5], 2, 0.0"}};
 const OpDef kHuber{
     .schema =
@@ -70,6 +83,8 @@ const OpDef kHuber{
       double delta = c.floating("delta");
       return {reduced(c, where(compare("le", d, delta), d * d * 0.5, (d - 0.5 * delta) * delta))};
     },
+    .vjp = [](Builder& b, const Call& c,
+              Grads g) { return slope_vjp(b, c, g, "aten.huber_loss_backward", "delta"); },
     .samples = {"$[3, 4], $[3, 4]", "$[3, 4], $[3, 4], 0, 0.5"}};
 
 // Their gradient ops: the slope of an element's distance, times what grad_output gives it.

@@ -115,6 +115,8 @@ enum class RouteKind : uint8_t {
   convolution_backward_weights,
   host,  // arguments of tandem::host
   rank,  // out[..., i] = place of self[..., i] in the sorted row; arguments self, descending, limit
+  grouped_rows,  // arguments and result of tandem::grouped_rows
+  grouped_sums,  // of tandem::grouped_sums
 };
 struct Route {
   RouteKind kind;

@@ -25,10 +25,13 @@ void count(const PlanReport& report) {
 std::unique_ptr<LibraryPlan> make_plan(const abi::LibraryCall& call,
                                        std::span<const Operand> operands, bool is_constant_weight) {
   try {
-    if (call.op == abi::LibraryOp::rank) return plan_rank(operands, call.rank);
-    return call.op == abi::LibraryOp::matmul
-               ? plan_matmul(operands, call.has_bias, is_constant_weight)
-               : plan_convolution(operands, call, is_constant_weight);
+    switch (call.op) {
+      case abi::LibraryOp::rank: return plan_rank(operands, call.rank);
+      case abi::LibraryOp::grouped_rows: return plan_grouped(operands, false);
+      case abi::LibraryOp::grouped_sums: return plan_grouped(operands, true);
+      case abi::LibraryOp::matmul: return plan_matmul(operands, call.has_bias, is_constant_weight);
+      default: return plan_convolution(operands, call, is_constant_weight);
+    }
   } catch (const Unsupported& error) {
     throw Unsupported(error.what(), call.label);
   } catch (const UserError& error) {

@@ -68,6 +68,10 @@ std::unique_ptr<LibraryPlan> plan_convolution(std::span<const Operand> operands,
 std::unique_ptr<LibraryPlan> plan_rank(std::span<const Operand> operands,
                                        const abi::RankParams& params);
 
+/// Products of groups of rows, each with a matrix of its own, or its gradient, which sums over
+/// them; operands: a, b, the i64 number of each row's group, out.
+std::unique_ptr<LibraryPlan> plan_grouped(std::span<const Operand> operands, bool is_sum);
+
 /// The library has no code on this machine for what is asked of it.
 class NoImplementation : public Unsupported {
  public:

@@ -398,7 +398,6 @@ class Emitter {
   }
 
   // --- library calls
-  // ------------------------------------------------------------------------------
 
   abi::TensorRef ref_of(const StridedRef& ref) {
     uint32_t number = buffer_of(ref.root);
@@ -429,6 +428,10 @@ class Emitter {
       case ops::RouteKind::convolution_backward_weights:
         return add_convolution(item, abi::LibraryOp::convolution_backward_weights);
       case ops::RouteKind::rank: return add_rank(item);
+      case ops::RouteKind::grouped_rows:
+        return add_call(call_of(item, abi::LibraryOp::grouped_rows));
+      case ops::RouteKind::grouped_sums:
+        return add_call(call_of(item, abi::LibraryOp::grouped_sums));
       case ops::RouteKind::host: return add_host(item);
     }
   }
@@ -443,34 +446,39 @@ class Emitter {
     if (split == Expr(1)) split = split_of(b);
     abi::LibraryCall call;
     call.op = abi::LibraryOp::matmul;
+    call.label = item.node->op->name();
     call.args = {ref_of(view(a, split)), ref_of(view(b, split))};
     call.has_bias = operands.size() == 3;
     if (call.has_bias) call.args.push_back(ref_of(view(operands[0], 1)));
     call.out = ref_of(view(item.slots[0].value, split));
-    finish_call(item, std::move(call));
+    add_call(std::move(call));
+  }
+
+  /// Of the node's tensors, in their order, and its result.
+  abi::LibraryCall call_of(const Item& item, abi::LibraryOp op) {
+    abi::LibraryCall call;
+    call.op = op;
+    call.label = item.node->op->name();
+    ir::for_each_operand(item.node->args,
+                         [&](const Value* value) { call.args.push_back(ref_of(view(value, 1))); });
+    call.out = ref_of(view(item.slots[0].value, 1));
+    return call;
   }
 
   void add_convolution(const Item& item, abi::LibraryOp op) {
     ir::Call node = item.node->call();
-    abi::LibraryCall call;
-    call.op = op;
-    ir::for_each_operand(item.node->args,
-                         [&](const Value* value) { call.args.push_back(ref_of(view(value, 1))); });
+    abi::LibraryCall call = call_of(item, op);
     call.has_bias = call.args.size() == 3;
-    call.out = ref_of(view(item.slots[0].value, 1));
     call.conv = {node.constants("stride"), node.constants("padding"), node.constants("dilation"),
                  node.constant("groups")};
-    finish_call(item, std::move(call));
+    add_call(std::move(call));
   }
 
   void add_rank(const Item& item) {
     ir::Call node = item.node->call();
-    abi::LibraryCall call;
-    call.op = abi::LibraryOp::rank;
-    call.args = {ref_of(view(node.value("self"), 1))};
-    call.out = ref_of(view(item.slots[0].value, 1));
+    abi::LibraryCall call = call_of(item, abi::LibraryOp::rank);
     call.rank = {node.boolean("descending"), node.constant("limit")};
-    finish_call(item, std::move(call));
+    add_call(std::move(call));
   }
 
   void add_host(const Item& item) {
@@ -485,10 +493,7 @@ class Emitter {
     program().instructions.push_back(std::move(call));
   }
 
-  void finish_call(const Item& item, abi::LibraryCall call) {
-    call.label = item.node->op->name();
-    program().instructions.push_back(std::move(call));
-  }
+  void add_call(abi::LibraryCall call) { program().instructions.push_back(std::move(call)); }
 
   // --- epilogue
   // -----------------------------------------------------------------------------------

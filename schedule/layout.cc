@@ -71,8 +71,10 @@ size_t last_dim(const ir::Sizes& sizes) {
 }
 
 bool is_convolution(const Item& item) {
-  return item.kind == Item::Kind::library && item.route != ops::RouteKind::matmul &&
-         item.route != ops::RouteKind::rank && item.route != ops::RouteKind::host;
+  return item.kind == Item::Kind::library &&
+         (item.route == ops::RouteKind::convolution ||
+          item.route == ops::RouteKind::convolution_backward_data ||
+          item.route == ops::RouteKind::convolution_backward_weights);
 }
 
 /// The points that an item walks: sizes, and the axes of that shape.
@@ -160,7 +162,9 @@ class Layouts {
     ir::for_each_operand(item.node->args, [&](const Value* v) { operands.push_back(v); });
     for (const Value* operand : operands) keep_strided(item, operand);
     switch (item.route) {
-      case ops::RouteKind::matmul: return pin(item.slots[0].value, "a product writes it");
+      case ops::RouteKind::matmul:
+      case ops::RouteKind::grouped_rows:
+      case ops::RouteKind::grouped_sums: return pin(item.slots[0].value, "a product writes it");
       case ops::RouteKind::rank: return pin(item.slots[0].value, "a sort writes it");
       case ops::RouteKind::host:
         for (const Slot& slot : item.slots) pin(slot.value, "the host writes it");

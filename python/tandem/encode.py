@@ -266,9 +266,10 @@ class Encoder:
 
     def _positional(self, node, name, value):
         """A number for a tensor is an operand without dimensions, unless the operator has a form
-        for it (`mul.Scalar`), which the compiler finds."""
+        for it (`mul.Scalar`) beside a tensor, which the compiler finds."""
         arguments = [self._argument(arg) for arg in self._from_base(node)]
-        if ".".join([*name.split(".")[:2], "Scalar"]) in self._known:
+        has_form = ".".join([*name.split(".")[:2], "Scalar"]) in self._known
+        if has_form and any(is_tensor(arg) for arg in node.args):
             return arguments
         for i, (arg, parameter) in enumerate(zip(node.args, node.target._schema.arguments)):
             if str(parameter.type) != "Tensor" or is_tensor(arg):

@@ -74,10 +74,12 @@ def _policy_names(target):
 
 class Bodies:
     """What the trace refers to by number: backward bodies and checkpoint regions.
-    `behind_autograd`: the trace is of what autograd and autocast dispatch to."""
+    `behind_autograd`: the trace is of what autograd and autocast dispatch to. `complex_calls`:
+    those that complex_numbers.py takes."""
 
-    def __init__(self, behind_autograd=False):
+    def __init__(self, behind_autograd=False, complex_calls=None):
         self.behind_autograd = behind_autograd
+        self.complex_calls = complex_calls
         self.leaves_grad = None  # the mode after the graph
         self.graphs = []  # every GraphModule that was traced for itself
         self.backward = []  # (GraphModule, fakes of its inputs)

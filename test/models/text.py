@@ -3,10 +3,16 @@
 import torch
 import transformers as hf
 from entry import Entry
+from transformers.integrations import moe
+
+# Eager's grouped product has no f64; its stand-in in transformers, which the compiled f32 takes in
+# any case, has.
+moe._can_use_grouped_mm = lambda *_: False
 
 VOCABULARY = 120
 LENGTHS = ((2, 16), (3, 11), (5, 23))
-# Torch's associative_scan halves the length again and again, and guards each parity.
+# Torch's associative_scan halves the length again and again, and guards each parity; a Fourier
+# transform's length is a number of the program.
 ONE_LENGTH = ((2, 16), (3, 16), (5, 16))
 SMALL = dict(
     vocab_size=VOCABULARY,
@@ -74,6 +80,8 @@ def language_model(name, kind, config, inputs, p_names, options, sizes=LENGTHS):
 
 BERT_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 GROUPED = SMALL | dict(num_key_value_heads=2)
+# Its padding is a word of ours otherwise, whose embedding has no gradient by definition.
+FNET = {name: SMALL[name] for name in SMALL if name != "num_attention_heads"} | dict(pad_token_id=0)
 SHORT = dict(vocab_size=VOCABULARY, d_model=32)
 BART = SHORT | dict(
     encoder_layers=2,
@@ -107,6 +115,9 @@ ENTRIES = [
         relative_attention=True,
         pos_att_type=["p2c", "c2p"],
         **SMALL,
+    ),
+    language_model(
+        "fnet", "FNetForMaskedLM", "FNetConfig", causal, ("hidden_dropout_prob",), FNET, ONE_LENGTH
     ),
     decoder(
         "gpt2",
@@ -148,6 +159,10 @@ ENTRIES = [
     decoder("mistral", "Mistral", ("attention_dropout",), sliding_window=8, **GROUPED),
     decoder("qwen2", "Qwen2", ("attention_dropout",), **GROUPED),
     decoder("gemma", "Gemma", ("attention_dropout",), head_dim=8, **GROUPED),
+    decoder(
+        "mixtral", "Mixtral", ("attention_dropout",), num_local_experts=4,
+        num_experts_per_tok=2, **GROUPED,
+    ),
     decoder("phi", "Phi", ("resid_pdrop", "embd_pdrop", "attention_dropout"), **GROUPED),
     decoder(
         "mamba",

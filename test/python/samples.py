@@ -21,6 +21,8 @@ DTYPES = {
     "i64": torch.int64,
     "bool": torch.bool,
 }
+# Eager has no such operators, or only beside another package.
+WITHOUT_EAGER = ("tandem.", "transformers.")
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 FLOATS = ["f32", "f64", "bf16", "f16"]
 INTEGERS = ["i8", "u8", "i16", "i32", "i64"]
@@ -255,10 +257,9 @@ def eager_arguments(sample, tensors):
 
 
 def eager_op(name):
-    """torch's overload for "aten.add.Tensor"; None for names that are ours alone."""
-    parts = name.split(".")
-    namespace = getattr(torch.ops, parts[0])
-    if parts[0] == "tandem":
+    """torch's overload for "aten.add.Tensor"; None for those WITHOUT_EAGER."""
+    if name.startswith(WITHOUT_EAGER):
         return None
-    packet = getattr(namespace, parts[1])
+    parts = name.split(".")
+    packet = getattr(getattr(torch.ops, parts[0]), parts[1])
     return getattr(packet, parts[2] if len(parts) > 2 else "default")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import tandem
+from compiled import compile_with
 
 CALLS = [
     "aten.fmod.Tensor(%a, %b)",
@@ -38,3 +39,16 @@ def test_zero_fails(call, dtype):
 @pytest.mark.parametrize("call", CALLS)
 def test_floats_go_on(call):
     assert not divide(call, "f32", [1, 0, 2])[1].isfinite()
+
+
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_numbers_by_numbers(mode):
+    """Neither operand is a tensor (LED's windows)."""
+
+    def parts(x):
+        return x * torch.div(-x.shape[0], 3, rounding_mode=mode)
+
+    for dynamic in (False, True):
+        for rows in (16, 7):
+            x = torch.randn(rows, 2)
+            assert torch.equal(compile_with(parts, dynamic=dynamic)(x), parts(x))

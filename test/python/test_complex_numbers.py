@@ -1,0 +1,132 @@
+"""Complex numbers inside of a graph: transforms of every length and norm, arithmetic, gradients,
+and what is refused."""
+
+import pytest
+import torch
+from compiled import compile_with
+
+import tandem
+
+LENGTHS = [1, 2, 7, 8, 31, 48, 60, 101, 128, 509]
+NORMS = [None, "ortho", "forward"]
+TOLERANCE = 2e-6  # of the largest element
+
+
+def is_close(actual, expected, tolerance=TOLERANCE):
+    assert actual.shape == expected.shape
+    scale = max(expected.abs().max().item(), 1.0)
+    assert (actual.double() - expected.double()).abs().max().item() <= tolerance * scale
+
+
+def check(function, *inputs, gradients=True, tolerance=TOLERANCE):
+    """Beside eager in f64, forward and backward."""
+    program = compile_with(function, fullgraph=True)
+    wide = [tensor.double().requires_grad_() for tensor in inputs]
+    narrow = [tensor.clone().requires_grad_() for tensor in inputs]
+    expected, actual = function(*wide), program(*narrow)
+    assert actual.dtype == inputs[0].dtype
+    is_close(actual, expected, tolerance)
+    if gradients:
+        tangent = torch.randn(expected.shape, dtype=torch.float64)
+        wanted = torch.autograd.grad(expected, wide, tangent)
+        found = torch.autograd.grad(actual, narrow, tangent.to(actual.dtype))
+        for got, want in zip(found, wanted, strict=True):
+            is_close(got, want, tolerance)
+    assert not tandem.report()["graphs"][-1]["fallbacks"]
+
+
+def test_fnet_s_mixing():
+    torch.manual_seed(0)
+    for shape in ((2, 16, 32), (1, 128, 48), (3, 11, 10)):
+        check(lambda x: torch.fft.fftn(x, dim=(1, 2)).real, torch.randn(shape))
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_each_length(n):
+    torch.manual_seed(n)
+    check(lambda x: torch.view_as_real(torch.fft.fft(x)), torch.randn(3, n))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("n", [6, 7, 64])
+def test_there_and_back(n, norm):
+    torch.manual_seed(n)
+
+    def both(x):
+        return torch.fft.ifft(torch.fft.fft(x, norm=norm) * (0.5 + 2j), norm=norm)
+
+    check(lambda x: torch.view_as_real(both(x)), torch.randn(3, n))
+
+    def half(x):
+        return torch.fft.irfft(torch.fft.rfft(x, norm=norm) * 2, n=n, norm=norm)
+
+    check(half, torch.randn(3, n))
+
+
+def rotary(x):
+    turns = torch.polar(x.new_ones(4), torch.arange(4.0).to(x.dtype))
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turns).flatten(-2)
+
+
+def converted(x):
+    return x.to(torch.complex64 if x.dtype == torch.float32 else torch.complex128)
+
+
+def moved(x):
+    return torch.fft.fft(x).transpose(0, 1)[1:, None].reshape(-1, 8)
+
+
+FUNCTIONS = {
+    "fft2": lambda x: torch.fft.fft2(x).imag,
+    "fft2 dims": lambda x: torch.fft.fft2(x, dim=(0, 2)).imag,
+    "rfft2": lambda x: torch.view_as_real(torch.fft.rfft2(x)),
+    "rfftn cut": lambda x: torch.fft.rfftn(x, s=(4, 3), dim=(0, 1)).abs(),
+    "fft padded": lambda x: torch.fft.fft(x, n=20, dim=1).real,
+    "irfftn": lambda x: torch.fft.irfftn(torch.fft.rfftn(x).conj(), s=x.shape),
+    "irfft of half": lambda x: torch.fft.irfft(torch.fft.rfft(x), n=7),
+    "ifft2": lambda x: torch.fft.ifft2(torch.fft.fft2(x) * x).real,
+    "convolution": lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(x.flip(-1))),
+    "polar": lambda x: torch.view_as_real(torch.polar(x.abs() + 1, x) * torch.complex(x, -x)),
+    "rotary": rotary,
+    "angle": lambda x: torch.fft.fft(x + 3).angle().cos(),
+    "moves": lambda x: torch.view_as_real(moved(x)),
+    "sum": lambda x: torch.fft.fft(x).sum(1).mean(0).real,
+    "to": lambda x: (converted(x) * 1j).imag,
+    "minus": lambda x: torch.view_as_real(x - torch.fft.fft(x) / 2 + 1j),
+    "joined": lambda x: torch.view_as_real(torch.cat([torch.fft.fft(x), torch.fft.ifft(x)], 1)),
+    "matmul": lambda x: (torch.fft.fft(x) @ torch.fft.fft(x).mT).imag,
+    "parts": lambda x: torch.stack([part.real for part in torch.fft.fft(x).chunk(2, -1)]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_function(name):
+    torch.manual_seed(0)
+    check(FUNCTIONS[name], torch.randn(6, 5, 8), tolerance=4e-6)
+
+
+def test_double_precision():
+    torch.manual_seed(0)
+    x = torch.randn(3, 120, dtype=torch.float64)
+    check(lambda x: torch.fft.fft(x).real, x, tolerance=1e-13)
+
+
+REFUSED = {
+    "a complex result": (lambda x: torch.fft.fft(x), "a result of the graph is complex"),
+    "no pair can": (lambda x: torch.fft.fft(x).tan().real, "tan. of complex numbers"),
+    "a write to a part": (lambda x: torch.fft.fft(x).real.add_(1), "writes to a part of complex"),
+    "a large prime": (lambda x: torch.fft.fft(x, n=1031).real, "prime factor 1031"),
+    "in place": (lambda x: torch.fft.fft(x).mul_(2).real, "mul_. of complex numbers"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_runs_in_torch(name):
+    function, text = REFUSED[name]
+    x = torch.randn(3, 8)
+    with pytest.raises(Exception, match=text):
+        compile_with(function)(x)
+    with pytest.warns(UserWarning, match=text):
+        result = compile_with(function, on_unsupported="eager")(x)
+    assert torch.equal(result, function(x))
