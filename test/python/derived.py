@@ -114,8 +114,10 @@ LEFT_OUT = {
             "aten.huber_loss_backward",
             "aten.smooth_l1_loss_backward",
         ),
-        "differs: gradients at NaN and infinities": (
+        "eager's gradient at -inf is NaN, ours is 0: it has no share in the sum": (
             "aten.logcumsumexp",
+        ),
+        "differs: gradients at NaN and infinities": (
             "aten.multilabel_margin_loss_forward",
             "aten.prod.dim_int",
         ),
