@@ -189,7 +189,8 @@ class Parser {
     if (!at("[")) return Type::scalar(*dtype);
     Type type = Type::tensor(*dtype, parse_sizes("[", "]"));
     for (const sym::Expr& size : type.sizes)
-      if (size.range().hi < 0) fail("a size is negative: " + to_string(type));
+      if (size.range().hi < (size.is_constant() ? 0 : 1))
+        fail("a size is negative: " + to_string(type));
     if (at("{") && !is_role(peek(1).text)) type.strides = parse_sizes("{", "}");
     if (!type.strides.empty() && type.strides.size() != type.sizes.size())
       fail("as many strides as sizes are needed: " + to_string(type));

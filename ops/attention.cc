@@ -19,8 +19,9 @@ Sizes batch_of(const ir::Type& type) { return {type.sizes.begin(), type.sizes.en
 
 /// Query heads that share one head of keys (or values).
 Expr heads_per_key(const Call& c, std::string_view name) {
-  return sym::floor_div(c.type("query").sizes[c.type("query").rank() - 3],
-                        c.type(name).sizes[c.type(name).rank() - 3]);
+  Expr heads = c.type(name).sizes[c.type(name).rank() - 3];
+  if (heads == Expr(0)) c.fail(c.describe(name) + " has no heads to share");
+  return sym::floor_div(c.type("query").sizes[c.type("query").rank() - 3], heads);
 }
 
 /// Batch of keys (or values) after grouping.

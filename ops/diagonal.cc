@@ -22,7 +22,9 @@ struct Diagonal {
 /// The diagonal of a tensor of that rank that the call names.
 Diagonal diagonal_of(const Call& c, int64_t rank) {
   if (rank < 2) c.fail("a diagonal needs at least 2 dimensions");
-  Diagonal diagonal{c.dim("dim1", rank), c.dim("dim2", rank), c.constant("offset")};
+  // No matrix is as far from its diagonal as 2**63, whose negative is no number.
+  const int64_t offset = std::max(c.constant("offset"), -INT64_MAX);
+  Diagonal diagonal{c.dim("dim1", rank), c.dim("dim2", rank), offset};
   if (diagonal.dim1 == diagonal.dim2)
     c.fail(fmt::format("dim1 and dim2 are both dimension {}", diagonal.dim1));
   return diagonal;

@@ -281,6 +281,9 @@ Staircase staircase_of(const Call& c) {
   int64_t offset = c.constant("offset");
   if (rows < 0) c.fail(c.describe("row") + " must not be negative");
   if (columns < 0) c.fail(c.describe("col") + " must not be negative");
+  // Their products stay in 64 bits; offsets beyond the matrix are as good as its edge.
+  if (rows > INT32_MAX || columns > INT32_MAX) c.fail("row and col must be below 2**31");
+  offset = std::clamp(offset, -rows, columns);
   return staircase(rows, columns, lower ? offset : columns - rows - offset);
 }
 

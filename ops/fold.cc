@@ -157,6 +157,7 @@ Expr divided(const Call& c, Expr size, Expr by) {
 int64_t factor_of(const Call& c, std::string_view name) {
   int64_t factor = c.constant(name);
   if (factor < 1) c.fail(c.describe(name) + " must be positive");
+  if (factor > INT32_MAX) c.fail(c.describe(name) + " must be below 2**31");  // its square counts
   return factor;
 }
 /// Dimension numbers 0 to `leading` - 1, then `rest` counted from there.

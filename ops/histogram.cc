@@ -39,7 +39,8 @@ const OpDef kBins{
       need_same_dtype(c, {"self", "low", "high"});
       need_rank(c, "low", 0, 0);
       need_rank(c, "high", 0, 0);
-      if (c.constant("bins") < 1) c.fail("bins must be positive");
+      const int64_t bins = c.constant("bins");
+      if (bins < 1 || bins > INT32_MAX) c.fail("bins must be positive and below 2**31");
       return {ir::Type::tensor(DType::i64, c.type("self").sizes)};
     },
     .lower = bins_lower,
@@ -76,6 +77,7 @@ const OpDef kHistc{
     .types = [](const Call& c) -> Types {
       need_float(c, "self");
       if (c.constant("bins") < 1) c.fail("bins must be positive");
+      if (c.constant("bins") > INT32_MAX) c.fail("bins must be below 2**31");
       check_range(c);
       return {ir::Type::tensor(c.type("self").dtype, {Expr(c.constant("bins"))})};
     },

@@ -252,7 +252,9 @@ Types primitive_scatter_types(const Call& c) {
   const int64_t rank = c.type("self").rank();
   const ir::Type& index = c.type("index");
   indexed_dim(c);
-  if (rank == 0 || index.rank() == 0 || index.numel() == Expr(0)) return unary_same(c);
+  need_rank(c, "self", 1, INT64_MAX);
+  need_rank(c, "index", 1, INT64_MAX);
+  if (index.numel() == Expr(0)) return unary_same(c);
   if (index.rank() != 1)
     need_rank(c, "index", rank, rank);
   else if (rank != 1)

@@ -274,6 +274,9 @@ Definition pick_lower(Lowering& lowering, const Call& c) {
 const OpDef kPickClass{
     .schema = "tandem::pick_class(Tensor self, Tensor target, SymInt ignore_index=-100) -> Tensor",
     .types = [](const Call& c) -> Types {
+      const int64_t rank = c.type("self").rank();
+      if (rank == 0) c.fail(c.describe("self") + " has no dimension of classes");
+      need_rank(c, "target", rank - 1, rank - 1);
       return {ir::Type::tensor(c.type("self").dtype, c.type("target").sizes)};
     },
     .lower = pick_lower,

@@ -249,7 +249,7 @@ const OpDef kAngle{.schema = "aten::angle(Tensor self) -> Tensor",
 
 /// round(x 10^decimals) / 10^decimals; negative decimals divide first.
 Element round_decimals(Element x, int64_t decimals) {
-  double power = std::pow(10.0, static_cast<double>(std::abs(decimals)));
+  double power = std::pow(10.0, std::abs(static_cast<double>(decimals)));
   if (decimals == 0) return x.apply(Opcode::round);
   if (decimals < 0) return (x / power).apply(Opcode::round) * power;
   return (x * power).apply(Opcode::round) / power;

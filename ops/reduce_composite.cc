@@ -311,12 +311,15 @@ Neighbours neighbours(Tensor x, int64_t dim) {
   return {part(x, dim, 1, n), part(x, dim, 0, sym::max(n - 1, 0))};
 }
 
+constexpr int64_t kMostDifferences = 4096;  // nodes: each is a step
 const OpDef kDiff{.schema =
                       "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? "
                       "append=None) -> Tensor",
                   .types = [](const Call& c) -> Types {
                     int64_t dim = dim_of(c, "self");
                     if (c.constant("n") < 0) c.fail(c.describe("n") + " must not be negative");
+                    if (std::min(c.constant("n"), self_sizes(c)[dim].range().hi) > kMostDifferences)
+                      c.fail(fmt::format("{} is over {}", c.describe("n"), kMostDifferences));
                     Sizes sizes = self_sizes(c);
                     Promotion promotion;
                     promotion.add(c.type("self"));
@@ -343,7 +346,9 @@ const OpDef kDiff{.schema =
                     parts.push_back(self_of(b, c));
                     if (c.has("append")) parts.push_back({b, c.value("append")});
                     Tensor x = parts.size() > 1 ? cat(parts, dim) : parts[0];
-                    for (int64_t i = 0; i < c.constant("n"); ++i) {
+                    // No elements are left after as many steps as there were.
+                    const int64_t steps = std::min(c.constant("n"), x.size(dim).range().hi);
+                    for (int64_t i = 0; i < steps; ++i) {
                       Neighbours pair = neighbours(x, dim);
                       bool is_bool = x.dtype() == DType::boolean;
                       x = is_bool ? compare("ne", pair.right, pair.left) : pair.right - pair.left;

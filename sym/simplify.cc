@@ -182,6 +182,9 @@ std::optional<Common> common_factor(const Linear& e, const Linear& d) {
     Split split = split_by_monomial(e, g);
     if (!split.rest.is_zero() && !proves_in_block(split.rest, factor)) continue;
     Split divisor = split_by_monomial(d, g);
+    // A size's symbol without a range may be negative, and so may what it leaves of the divisor.
+    const std::optional<int64_t> left = divisor.quotient.to_expr().constant();
+    if (left && *left <= 0) continue;
     return Common{factor, std::move(split.quotient), std::move(split.rest),
                   std::move(divisor.quotient)};
   }

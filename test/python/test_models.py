@@ -149,15 +149,16 @@ def train_eager(model, optimizer, data, clip=0):
 
 
 def eager_agrees_with_itself(model, make, data):
-    """Whether f64 and f32 by torch's own convolutions give one curve. relu and max have kinks:
+    """Whether f64 and f32 by each of torch's convolutions give one curve. relu and max have kinks:
     where an activation comes within rounding of one, two right answers part ways for good, by 1e-3
     and more in 50 steps."""
-    exact, native = copy.deepcopy(model).double(), copy.deepcopy(model)
-    optimizers = make(exact.parameters()), make(native.parameters())
+    exact, *rounded = copy.deepcopy(model).double(), copy.deepcopy(model), copy.deepcopy(model)
+    optimizers = [make(each.parameters()) for each in (exact, *rounded)]
     for images, labels in zip(*map(torch.from_numpy, data.values())):
         expected = eager_step(exact, optimizers[0], (images.double(), labels))
-        with torch.backends.mkldnn.flags(enabled=False):
-            actual = eager_step(native, optimizers[1], (images, labels))
+        for each, optimizer, library in zip(rounded, optimizers[1:], (False, True), strict=True):
+            with torch.backends.mkldnn.flags(enabled=library):
+                actual = eager_step(each, optimizer, (images, labels))
             if abs(actual / expected - 1) > 0.2 * TOLERANCE:
                 return False
     return True
