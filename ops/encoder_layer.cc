@@ -39,6 +39,8 @@ void check_heads(const Call& c, const ir::Type& input, int64_t heads) {
     c.fail(fmt::format("the input's last size must be embed_dim, {}", width));
   if (!same_sizes(c.type("qkv_weight").sizes, {Expr(3 * width), Expr(width)}))
     c.fail(c.describe("qkv_weight") + " must have 3 rows and 1 column for each of embed_dim");
+  if (!same_sizes(c.type("qkv_bias").sizes, {Expr(3 * width)}))
+    c.fail(c.describe("qkv_bias") + " must have 3 elements for each of embed_dim");
   check_mask(c, input, heads);
 }
 

@@ -241,7 +241,12 @@ const OpDef kDropout{.schema = "aten::dropout(Tensor input, float p, bool train)
 
 const OpDef kWithHistory{
     .schema = "tandem::with_history(Tensor old, Tensor updated) -> Tensor",
-    .types = [](const Call& c) -> Types { return {c.type("updated")}; },
+    .types = [](const Call& c) -> Types {
+      need_same_dtype(c, {"old", "updated"});
+      if (!same_sizes(c.type("old").sizes, c.type("updated").sizes))
+        c.fail(c.describe("old") + " and " + c.describe("updated") + " must have the same sizes");
+      return {c.type("updated")};
+    },
     .lower =
         [](Lowering& lowering, const Call& c) {
           return map_definition(c, [&lowering, c](size_t, const Index& index) {

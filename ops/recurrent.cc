@@ -116,10 +116,15 @@ struct Layers {
   }
 };
 
+void check_count(const Layers& l) {
+  const Call& c = l.c;
+  if (l.count() < 1) c.fail(c.describe("num_layers") + " must be positive");
+  if (l.count() > static_cast<int64_t>(c.values("params").size()))
+    c.fail(c.describe("num_layers") + " are more than params");
+}
 void check_params(const Layers& l) {
   const Call& c = l.c;
   auto cells = static_cast<size_t>(l.count() * l.directions());
-  if (l.count() < 1) c.fail(c.describe("num_layers") + " must be positive");
   if (c.values("params").size() != cells * l.params_each())
     c.fail(fmt::format("{} params are given, {} layers need {}", c.values("params").size(), cells,
                        cells * l.params_each()));
@@ -157,6 +162,7 @@ Types layer_types(const Call& c) {
   Layers l{c, *kind};
   need_float(c, "input");
   need_rank(c, "input", 3, 3);
+  check_count(l);
   check_states(l);
   check_params(l);
   if (!l.input().sizes[l.time()].constant())

@@ -60,7 +60,8 @@ const Node* made_by(const Value* value, std::string_view op) {
 /// x * 1 = x, 1 * x = x
 Value* times_one(Builder&, const Node& node) {
   if (is_number(node.args[1], 1)) return operand(node);
-  return is_number(node.args[0], 1) ? std::get<Value*>(node.args[1]) : nullptr;
+  Value* const* other = std::get_if<Value*>(&node.args[1]);  // or a number that a call tells
+  return other != nullptr && is_number(node.args[0], 1) ? *other : nullptr;
 }
 
 /// x / 1 = x; not floor or truncating division, which round
