@@ -320,6 +320,8 @@ class Parser {
     if (found != nullptr && found->types == nullptr && is_typed && named.empty()) {
       std::vector<Type> types;
       for (const Written& result : written) types.push_back(*result.type);
+      for (const Type& type : types)
+        if (!type.is_tensor()) fail(fmt::format("[{}] gives tensors alone", op));
       return Builder(*graph_).call_typed(*found, std::move(positional), std::move(types));
     }
     std::vector<Keyword> keywords;

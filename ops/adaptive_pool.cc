@@ -150,24 +150,32 @@ Tensors average_parts(Builder& b, const Call& c) {
   return {call(b, op, {self, c.arg("output_size")})};
 }
 
-#define TANDEM_ADAPTIVE_AVG(Name, dims, forwards, backwards)                                       \
-  const OpDef Name##Inner{.schema = "aten::_adaptive_avg_pool" dims "d(Tensor self, SymInt[" dims  \
-                                    "] output_size) -> Tensor",                                    \
-                          .types = average_types,                                                  \
-                          .lower = average_lower,                                                  \
-                          .vjp = average_vjp,                                                      \
-                          .samples = forwards};                                                    \
-  const OpDef Name##Backward{                                                                      \
-      .schema =                                                                                    \
-          "aten::_adaptive_avg_pool" dims "d_backward(Tensor grad_output, Tensor self) -> Tensor", \
-      .types = [](const Call& c) { return gradient_types(c, result_sizes(c)); },                   \
-      .lower = average_backward_lower,                                                             \
-      .vjp = average_backward_vjp,                                                                 \
-      .samples = backwards};                                                                       \
-  const OpDef Name {                                                                               \
-    .schema =                                                                                      \
-        "aten::adaptive_avg_pool" dims "d(Tensor self, SymInt[" dims "] output_size) -> Tensor",   \
-    .types = average_types, .decompose = average_parts, .samples = forwards                        \
+Types average_backward_types(const Call& c) {
+  for (std::string_view name : {"grad_output", "self"}) {
+    const Sizes& sizes = c.type(name).sizes;
+    for (size_t i = 1; i <= dims_of(c) && i <= sizes.size(); ++i)
+      if (sizes[sizes.size() - i] == Expr(0)) c.fail(c.describe(name) + " has empty images");
+  }
+  return gradient_types(c, result_sizes(c));
+}
+
+#define TANDEM_ADAPTIVE_AVG(Name, dims, forwards, backwards)                                      \
+  const OpDef Name##Inner{.schema = "aten::_adaptive_avg_pool" dims "d(Tensor self, SymInt[" dims \
+                                    "] output_size) -> Tensor",                                   \
+                          .types = average_types,                                                 \
+                          .lower = average_lower,                                                 \
+                          .vjp = average_vjp,                                                     \
+                          .samples = forwards};                                                   \
+  const OpDef Name##Backward{.schema = "aten::_adaptive_avg_pool" dims                            \
+                                       "d_backward(Tensor grad_output, Tensor self) -> Tensor",   \
+                             .types = average_backward_types,                                     \
+                             .lower = average_backward_lower,                                     \
+                             .vjp = average_backward_vjp,                                         \
+                             .samples = backwards};                                               \
+  const OpDef Name {                                                                              \
+    .schema =                                                                                     \
+        "aten::adaptive_avg_pool" dims "d(Tensor self, SymInt[" dims "] output_size) -> Tensor",  \
+    .types = average_types, .decompose = average_parts, .samples = forwards                       \
   }
 
 const Samples kPlanes = {"$[2, 3, 8, 9], [4, 3]", "$[2, 3, 7, 10], [3, 4]", "$[3, 5, 5], [1, 1]",

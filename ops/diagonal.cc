@@ -16,15 +16,17 @@ std::string_view first_param(const Call& c) { return c.op().schema.params[0].nam
 const ir::Type& first_type(const Call& c) { return c.type(first_param(c)); }
 Tensor first(Builder& b, const Call& c) { return {b, c.value(first_param(c))}; }
 
+/// No matrix is as far from its diagonal as 2**63, whose negative is no number.
+int64_t offset_of(const Call& c, std::string_view name) {
+  return std::max(c.constant(name), -INT64_MAX);
+}
 struct Diagonal {
   int64_t dim1, dim2, offset;
 };
 /// The diagonal of a tensor of that rank that the call names.
 Diagonal diagonal_of(const Call& c, int64_t rank) {
   if (rank < 2) c.fail("a diagonal needs at least 2 dimensions");
-  // No matrix is as far from its diagonal as 2**63, whose negative is no number.
-  const int64_t offset = std::max(c.constant("offset"), -INT64_MAX);
-  Diagonal diagonal{c.dim("dim1", rank), c.dim("dim2", rank), offset};
+  Diagonal diagonal{c.dim("dim1", rank), c.dim("dim2", rank), offset_of(c, "offset")};
   if (diagonal.dim1 == diagonal.dim2)
     c.fail(fmt::format("dim1 and dim2 are both dimension {}", diagonal.dim1));
   return diagonal;
@@ -192,7 +194,7 @@ const OpDef kDiag{
     .schema = "aten::diag(Tensor self, int diagonal=0) -> Tensor",
     .types = [](const Call& c) -> Types {
       const ir::Type& self = c.type("self");
-      int64_t offset = c.constant("diagonal");
+      int64_t offset = offset_of(c, "diagonal");
       need_rank(c, "self", 1, 2);
       if (self.rank() == 2)
         return {ir::Type::tensor(self.dtype, diagonal_sizes({0, 1, offset}, self.sizes))};
@@ -210,7 +212,7 @@ const OpDef kDiag{
 const OpDef kDiagflat{
     .schema = "aten::diagflat(Tensor self, int offset=0) -> Tensor",
     .types = [](const Call& c) -> Types {
-      Expr length = c.type("self").numel() + std::abs(c.constant("offset"));
+      Expr length = c.type("self").numel() + std::abs(offset_of(c, "offset"));
       return {ir::Type::tensor(c.type("self").dtype, {length, length})};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {

@@ -29,7 +29,9 @@ Element draw(Lowering& lowering, const Call& c, const Index& index, int64_t offs
   for (size_t i = 0; i < index.size(); ++i) element = element * sizes[i] + index[i];
   loop::Val seed = lowering.scalar(c.arg("seed"), DType::i64);
   // Two streams a random op: the second one serves the other half of Box-Muller.
-  loop::Val stream = lowering.launch_number(2 * c.constant("stream") + offset);
+  const int64_t number = c.constant("stream");
+  if (number < 0 || number > INT32_MAX) c.fail("stream must be a number below 2**31");
+  loop::Val stream = lowering.launch_number(2 * number + offset);
   return {pool, pool.philox(seed, stream, pool.index(element))};
 }
 
