@@ -153,7 +153,8 @@ Sizes edge_sizes(const Call& c, const ir::Ints& pad, Edge edge) {
       c.fail(fmt::format("dimension {} of {} is empty", dim, c.describe("self")));
     Expr cut = sizes[dim] + sym::min(pad[2 * i], 0) + sym::min(pad[2 * i + 1], 0);
     sizes[dim] = sizes[dim] + pad[2 * i] + pad[2 * i + 1];
-    if (sym::known_lt(sizes[dim], 1) || sym::known_lt(cut, 1))
+    const bool wraps_nothing = edge == Edge::circular && sym::known_lt(cut, 1);
+    if (sym::known_lt(sizes[dim], 1) || wraps_nothing)
       c.fail(
           fmt::format("padding {} leaves nothing of {}", ir::to_string(pad), c.describe("self")));
   }
