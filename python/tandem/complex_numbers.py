@@ -36,50 +36,37 @@ class Pair:
 
 
 class Calls:
-    """The calls of one trace, and the memory that its pairs are made of."""
+    """The calls of one trace, and the tensors that its pairs are made of or shown as."""
 
     def __init__(self, module):
         self._is_needed = makes_pairs(module)
-        self._parts = set()
+        self._parts = []  # (tensor, its version)
 
     def takes(self, name, args, kwargs):
-        """Whether the call is for `run`. Refuses a write to a part."""
-        if not self._is_needed:
-            return False
-        if handles(name, args, kwargs):
-            return True
-        writes = name.endswith("_") and not name.endswith("__")
-        if writes or name in _WRITERS or "out" in kwargs:
-            self._check_written(name, kwargs.get("out", args[:1]))
-        return False
-
-    def _check_written(self, name, written):
-        for each in pytree.tree_leaves(written):
-            if isinstance(each, torch.Tensor) and _storage(each) in self._parts:
-                raise Unsupported(f"[{name}] writes to a part of complex numbers")
+        """Whether the call is for `run`."""
+        return self._is_needed and handles(name, args, kwargs)
 
     def run(self, name, args, kwargs):
         value = call(name, args, kwargs)
         for each in pytree.tree_leaves(value, is_leaf=_is_pair):
-            if isinstance(each, Pair):
-                self._parts |= {_storage(each.re), _storage(each.im)}
+            parts = (each.re, each.im) if isinstance(each, Pair) else (each,)
+            self._parts += [(part, part._version) for part in parts if _is_tensor(part)]
         return value
 
-
-def check_results(results):
-    if any(_is_pair(value) for value in pytree.tree_leaves(results, is_leaf=_is_pair)):
-        raise Unsupported("a result of the graph is complex: Tandem gives real ones")
-
-
-_WRITERS = ("setitem", "iadd", "isub", "imul", "itruediv", "ipow", "iand", "ior", "ixor")
-
-
-def _storage(tensor):
-    return tensor.untyped_storage()._cdata
+    def check(self, results):
+        """At the end of the trace."""
+        if any(part._version != version for part, version in self._parts):
+            raise Unsupported("a write to a part of complex numbers is not supported")
+        if any(_is_pair(value) for value in pytree.tree_leaves(results, is_leaf=_is_pair)):
+            raise Unsupported("a result of the graph is complex: Tandem gives real ones")
 
 
 def _is_pair(value):
     return isinstance(value, Pair)
+
+
+def _is_tensor(value):
+    return isinstance(value, torch.Tensor)
 
 
 def makes_pairs(module):
