@@ -30,8 +30,11 @@ std::unique_ptr<LibraryPlan> make_plan(const abi::LibraryCall& call,
       case abi::LibraryOp::grouped_rows: return plan_grouped(operands, false);
       case abi::LibraryOp::grouped_sums: return plan_grouped(operands, true);
       case abi::LibraryOp::matmul: return plan_matmul(operands, call.has_bias, is_constant_weight);
-      default: return plan_convolution(operands, call, is_constant_weight);
+      case abi::LibraryOp::convolution:
+      case abi::LibraryOp::convolution_backward_data:
+      case abi::LibraryOp::convolution_backward_weights: break;
     }
+    return plan_convolution(operands, call, is_constant_weight);
   } catch (const Unsupported& error) {
     throw Unsupported(error.what(), call.label);
   } catch (const UserError& error) {

@@ -3,10 +3,10 @@
 // has a site, which keeps the plans of the counts that it saw last.
 //   rows: out[i, n] = sum_k a[i, k] b[groups[i], k, n]; 0 where there is no such matrix
 //   sums: out[g, m, n] = sum over the i with groups[i] = g of a[m, i] b[i, n]
-#include <algorithm>
+#include <array>
+#include <map>
 #include <vector>
 
-#include "base/check.h"
 #include "base/diagnostic.h"
 #include "runtime/array.h"
 #include "runtime/library.h"
@@ -53,8 +53,8 @@ class GroupedPlan final : public LibraryPlan {
 
   Operand a_, b_, groups_, out_;
   int64_t matrices_ = 0;
-  abi::LibraryCall product_;  // op: matmul; outlives the sites
-  std::vector<LibrarySite> sites_;
+  abi::LibraryCall product_;              // op: matmul; outlives the sites
+  std::map<int64_t, LibrarySite> sites_;  // of the matrices that had rows so far
 };
 
 GroupedPlan::GroupedPlan(std::span<const Operand> operands, bool is_sum) {
@@ -70,10 +70,7 @@ GroupedPlan::GroupedPlan(std::span<const Operand> operands, bool is_sum) {
   matrices_ = is_sum ? out_.sizes[0] : b_.sizes[0];
   check();
   product_.op = abi::LibraryOp::matmul;
-  sites_.reserve(static_cast<size_t>(matrices_));
-  for (int64_t i = 0; i < matrices_; ++i) sites_.emplace_back(product_);
-  const int64_t columns = out_.sizes.back();
-  report_.flops = 2 * a_.sizes[0] * a_.sizes[1] * columns;
+  report_.flops = 2 * a_.sizes[0] * a_.sizes[1] * out_.sizes.back();
   report_.implementation = "grouped";
 }
 
@@ -119,7 +116,7 @@ void GroupedPlan::run(const Run& run, std::span<void* const> operands) {
     data.push_back(static_cast<std::byte*>(operands[roles[i]]) +
                    parts[i].offset * size_of(parts[i].operand.dtype));
   }
-  sites_[static_cast<size_t>(run.group)].prepare(shapes).execute(data);
+  sites_.try_emplace(run.group, product_).first->second.prepare(shapes).execute(data);
 }
 
 /// Zeros at [begin, end) of the result's first dimension.

@@ -9,29 +9,31 @@ import tandem
 
 LENGTHS = [1, 2, 7, 8, 31, 48, 60, 101, 128, 509]
 NORMS = [None, "ortho", "forward"]
-TOLERANCE = 2e-6  # of the largest element
+# Roundings of the largest element, half an epsilon each: a sum of n random terms has about the root
+# of n, 23 for the longest (509); two transforms after each other have twice that.
+ONE, TWO = 32, 64
 
 
-def is_close(actual, expected, tolerance=TOLERANCE):
+def is_close(actual, expected, roundings):
     assert actual.shape == expected.shape
-    scale = max(expected.abs().max().item(), 1.0)
-    assert (actual.double() - expected.double()).abs().max().item() <= tolerance * scale
+    tolerance = roundings * torch.finfo(actual.dtype).eps / 2 * expected.abs().max().item()
+    assert (actual.double() - expected.double()).abs().max().item() <= tolerance
 
 
-def check(function, *inputs, gradients=True, tolerance=TOLERANCE):
+def check(function, *inputs, gradients=True, roundings=ONE):
     """Beside eager in f64, forward and backward."""
     program = compile_with(function, fullgraph=True)
     wide = [tensor.double().requires_grad_() for tensor in inputs]
     narrow = [tensor.clone().requires_grad_() for tensor in inputs]
     expected, actual = function(*wide), program(*narrow)
     assert actual.dtype == inputs[0].dtype
-    is_close(actual, expected, tolerance)
+    is_close(actual, expected, roundings)
     if gradients:
         tangent = torch.randn(expected.shape, dtype=torch.float64)
         wanted = torch.autograd.grad(expected, wide, tangent)
         found = torch.autograd.grad(actual, narrow, tangent.to(actual.dtype))
         for got, want in zip(found, wanted, strict=True):
-            is_close(got, want, tolerance)
+            is_close(got, want, roundings)
     assert not tandem.report()["graphs"][-1]["fallbacks"]
 
 
@@ -95,7 +97,8 @@ FUNCTIONS = {
     "to": lambda x: (converted(x) * 1j).imag,
     "minus": lambda x: torch.view_as_real(x - torch.fft.fft(x) / 2 + 1j),
     "joined": lambda x: torch.view_as_real(torch.cat([torch.fft.fft(x), torch.fft.ifft(x)], 1)),
-    "matmul": lambda x: (torch.fft.fft(x) @ torch.fft.fft(x).mT).imag,
+    # over all frequencies the imaginary part would be zero
+    "matmul": lambda x: (torch.fft.fft(x)[..., 1:4] @ torch.fft.fft(x)[..., 1:4].mT).imag,
     "parts": lambda x: torch.stack([part.real for part in torch.fft.fft(x).chunk(2, -1)]),
 }
 
@@ -103,13 +106,13 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_function(name):
     torch.manual_seed(0)
-    check(FUNCTIONS[name], torch.randn(6, 5, 8), tolerance=4e-6)
+    check(FUNCTIONS[name], torch.randn(6, 5, 8), roundings=TWO)
 
 
 def test_double_precision():
     torch.manual_seed(0)
     x = torch.randn(3, 120, dtype=torch.float64)
-    check(lambda x: torch.fft.fft(x).real, x, tolerance=1e-13)
+    check(lambda x: torch.fft.fft(x).real, x)
 
 
 def write_to_the_whole(x):
