@@ -63,6 +63,8 @@ Range range_of(Builder& b, const Call& c, Tensor x) {
   return {where(same, range.low - 1.0, range.low), where(same, range.high + 1.0, range.high)};
 }
 
+/// Whether the range is that of the elements depends on the numbers, so they must be known: a door
+/// that has them only at a call compiles for their values and guards these.
 void check_range(const Call& c) {
   for (std::string_view name : {"min", "max"}) {
     if (std::holds_alternative<ir::Value*>(c.arg(name)))
