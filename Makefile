@@ -4,7 +4,7 @@ export TANDEM_VENV ?= $(CURDIR)/.venv
 CMAKE_BUILD := cmake --build -j $(JOBS) --preset
 
 .DEFAULT_GOAL := build
-.PHONY: build wheel demo test check fuzz bench opdb models format lint clean help deps dev
+.PHONY: build wheel demo test check fuzz bench opdb models format lint clean help deps dev replay
 
 help:    ## this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+: +##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -46,6 +46,9 @@ opdb: build ## every operator of PyTorch's op_db against eager: build/opdb.json,
 
 models: build ## real models through torch.compile against eager: build/models.json, docs/models.md (15 minutes; INDUCTOR=1: and beside Inductor; FULL=1: full size instead)
 	@scripts/models.sh $(if $(INDUCTOR),--inductor) $(if $(FULL),--full)
+
+replay: build ## kernels and decisions of all models, against those kept before (20 minutes the first time)
+	@scripts/replay.sh $(if $(BLESS),--bless)
 
 format: ## rewrites the C++ sources in place
 	@scripts/format.sh

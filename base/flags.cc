@@ -22,7 +22,7 @@ namespace tandem {
 namespace {
 
 constexpr std::array<FlagInfo, kFlagCount> kFlags = {{
-    {"TANDEM_DUMP", "changed | after:<pass> | all:<dir>",
+    {"TANDEM_DUMP", "changed | after:<pass> | before:schedule | all:<dir>",
      "print the program after passes that changed it, after one, or every stage into numbered "
      "files",
      false},
@@ -229,6 +229,7 @@ DumpFlag flag_dump() {
   if (*text == "changed") return {DumpFlag::When::changed, ""};
   if (text->starts_with("after:") && text->size() > 6)
     return {DumpFlag::When::after, text->substr(6)};
+  if (*text == "before:schedule") return {DumpFlag::When::before, "schedule"};
   if (text->starts_with("all:") && text->size() > 4) return {DumpFlag::When::all, text->substr(4)};
   reject(Flag::dump, *text);
 }

@@ -46,11 +46,11 @@ std::string flags_cache_key();
 /// together.
 void check_flags();
 
-/// TANDEM_DUMP: `changed`, `after:<pass>` or `all:<dir>`.
+/// TANDEM_DUMP: `changed`, `after:<pass>`, `before:schedule` or `all:<dir>`.
 struct DumpFlag {
-  enum class When : uint8_t { never, changed, after, all };
+  enum class When : uint8_t { never, changed, after, before, all };
   When when = When::never;
-  std::string argument;  // the pass of `after`, the folder of `all`
+  std::string argument;  // the pass of `after` and `before`, the folder of `all`
 };
 
 /// One entry of TANDEM_LOG.

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "codegen/emit.h"
+#include "loop/stage.h"
 #include "loop/walk.h"
 
 namespace tandem::codegen {
@@ -308,18 +309,13 @@ bool Emitter::may_be_empty(const Stage& stage, const loop::Buffer& buffer) const
 
 /// Writes, at the current level, every value of the stage that is known here and not written yet.
 void Emitter::hoist(const Stage& stage) {
-  std::vector<loop::Val> roots;
-  for (const loop::Reduction& reduction : stage.reductions)
-    roots.insert(roots.end(), reduction.inputs.begin(), reduction.inputs.end());
-  for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
-    for (const loop::Store& store : *list) roots.push_back(store.value);
   std::unordered_map<loop::Val, bool> ready;
   auto in_scope = [&](Expr e) {
     for (Expr symbol : sym::free_symbols(e))
       if (kernel_.scalars->indirect(symbol) == nullptr && symbols_.count(symbol) == 0) return false;
     return true;
   };
-  for (loop::Val val : loop::reachable(roots)) {
+  for (loop::Val val : loop::scalars_of(stage)) {
     bool known = in_scope(val->index);
     for (loop::Val arg : val->args) known = known && ready.at(arg);
     if (val->opcode == loop::Opcode::local) known = locals_.count(val->slot) != 0;

@@ -99,8 +99,18 @@ const Target& host() {
 
 namespace {
 
+/// With its setup: `tandem schedule --core` takes it up from there.
+void dump_before_schedule(const ir::Graph& graph) {
+  if (flag_dump().when != DumpFlag::When::before) return;
+  std::string text = ir::to_string(graph);
+  if (const ir::Graph* setup = graph.module().find(graph.name() + ".setup"))
+    text += ir::to_string(*setup);
+  std::fprintf(stderr, "; before schedule\n%s; end\n", text.c_str());
+}
+
 schedule::Scheduled scheduled_for_host(const ir::Graph& graph, const Options& options) {
   check_flags();
+  dump_before_schedule(graph);
   schedule::Scheduled scheduled = schedule::schedule(graph, host());
   for (const schedule::Note& note : scheduled.notes)
     log("schedule", 2, note.place + ": " + note.text);

@@ -19,7 +19,10 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: tandem opt [--pass NAME]... [FILE]    passes on text IR, result on standard output\n"
-    "       tandem schedule [--freeze] [FILE]     kernels and decisions of a graph\n"
+    "       tandem schedule [--freeze] [--core] [FILE]\n"
+    "                                             kernels and decisions of a graph; --core: of "
+    "one\n"
+    "                                             that went through the passes\n"
     "       tandem objects FILE [FOLDER]          object code of the kernels\n"
     "       tandem run [--grad] [--freeze] [--repeat N] [--profile N] [FILE]\n"
     "                                             compiles and runs a graph on generated inputs;\n"
@@ -74,11 +77,13 @@ int opt(const std::vector<std::string>& args) {
 int schedule_command(std::vector<std::string> args) {
   Options options;
   options.freeze = std::erase(args, "--freeze") > 0;
+  const bool is_core = std::erase(args, "--core") > 0;
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {
+    if (graph->name().ends_with(".setup")) continue;  // goes with the graph that it is of
     PassCtx ctx;
-    run_passes(*graph, options, ctx);
+    if (!is_core) run_passes(*graph, options, ctx);
     schedule::Scheduled scheduled = schedule::schedule(*graph, host());
     std::fputs(schedule::report(scheduled).c_str(), stdout);
   }

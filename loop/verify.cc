@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "loop/kernel.h"
+#include "loop/stage.h"
 #include "loop/types.h"
 #include "loop/walk.h"
 
@@ -277,12 +278,12 @@ void Verifier::load(Val value) {
 }
 
 void Verifier::hazards(const Stage& stage) {
-  for (const std::vector<Store>* stores : {&stage.body, &stage.after})
-    for (const Store& store : *stores)
-      for (Val each : loads_)
-        require(each->slot != store.buffer || each->index == store.index,
-                "load of " + number("b", each->slot) + "[" + sym::to_string(each->index) +
-                    "] in the stage that stores it at [" + sym::to_string(store.index) + "]");
+  for_each_store(stage, [&](const Store& store) {
+    for (Val each : loads_)
+      require(each->slot != store.buffer || each->index == store.index,
+              "load of " + number("b", each->slot) + "[" + sym::to_string(each->index) +
+                  "] in the stage that stores it at [" + sym::to_string(store.index) + "]");
+  });
 }
 
 }  // namespace

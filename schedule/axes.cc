@@ -15,23 +15,6 @@ using loop::Store;
 using loop::Val;
 using sym::Expr;
 
-std::vector<Val> roots_of(const Stage& stage) {
-  std::vector<Val> roots;
-  for (const loop::Reduction& reduction : stage.reductions)
-    roots.insert(roots.end(), reduction.inputs.begin(), reduction.inputs.end());
-  for (const std::vector<Store>* list : {&stage.body, &stage.after})
-    for (const Store& store : *list) roots.push_back(store.value);
-  return roots;
-}
-
-/// Scalars behind indirect symbols of store addresses.
-void add_store_indirects(const Kernel& kernel, const Stage& stage, std::vector<Val>& roots) {
-  for (const std::vector<Store>* list : {&stage.body, &stage.after})
-    for (const Store& store : *list)
-      for (Expr symbol : sym::free_symbols(store.index))
-        if (Val value = kernel.scalars->indirect(symbol)) roots.push_back(value);
-}
-
 /// Lists of axes that belong together: merging and splitting stay inside one.
 std::vector<std::vector<Axis>*> axis_lists(Kernel& kernel) {
   std::vector<std::vector<Axis>*> lists{&kernel.outer};
@@ -67,7 +50,7 @@ std::optional<Expr> divisor_of(const std::vector<Expr>& indices, const Axis& axi
 }
 
 bool split_once(Kernel& kernel) {
-  std::vector<Expr> indices = index_expressions(kernel);
+  std::vector<Expr> indices = loop::index_expressions(kernel);
   for (std::vector<Axis>* list : axis_lists(kernel)) {
     for (size_t i = 0; i < list->size(); ++i) {
       Axis axis = (*list)[i];
@@ -79,7 +62,7 @@ bool split_once(Kernel& kernel) {
       Axis low{symbols.index("x", *cut), *cut};
       (*list)[i] = high;
       list->insert(list->begin() + i + 1, low);
-      substitute_axes(kernel, {{axis.index, high.index * *cut + low.index}});
+      loop::substitute(kernel, {{axis.index, high.index * *cut + low.index}});
       return true;
     }
   }
@@ -112,23 +95,19 @@ std::optional<Expr> stride_along(Expr address, Expr axis) {
 std::optional<Expr> leading_address(const Kernel& kernel) {
   std::optional<Expr> leading;
   size_t most = 0;
-  for (const Stage& stage : kernel.stages) {
-    for (const std::vector<Store>* list : {&stage.body, &stage.after}) {
-      for (const Store& store : *list) {
-        size_t count = std::count_if(
-            kernel.outer.begin(), kernel.outer.end(),
-            [&](const Axis& axis) { return sym::depends_on(store.index, axis.index); });
-        if (count <= most) continue;
-        most = count;
-        leading = store.index;
-      }
-    }
-  }
+  for (const Stage& stage : kernel.stages)
+    loop::for_each_store(stage, [&](const Store& store) {
+      const auto walks = [&](const Axis& axis) { return sym::depends_on(store.index, axis.index); };
+      const size_t count = std::count_if(kernel.outer.begin(), kernel.outer.end(), walks);
+      if (count <= most) return;
+      most = count;
+      leading = store.index;
+    });
   return leading;
 }
 
 bool merge_once(Kernel& kernel) {
-  std::vector<Expr> indices = index_expressions(kernel);
+  std::vector<Expr> indices = loop::index_expressions(kernel);
   for (std::vector<Axis>* list : axis_lists(kernel)) {
     for (size_t i = 0; i + 1 < list->size(); ++i) {
       Axis a = (*list)[i];
@@ -139,8 +118,8 @@ bool merge_once(Kernel& kernel) {
       // a*n + b is one position: a becomes it divided by n, b the remainder, and the sums fold.
       (*list)[i] = merged;
       list->erase(list->begin() + i + 1);
-      substitute_axes(kernel, {{a.index, sym::floor_div(merged.index, b.extent)},
-                               {b.index, sym::mod(merged.index, b.extent)}});
+      loop::substitute(kernel, {{a.index, sym::floor_div(merged.index, b.extent)},
+                                {b.index, sym::mod(merged.index, b.extent)}});
       return true;
     }
   }
@@ -149,68 +128,9 @@ bool merge_once(Kernel& kernel) {
 
 }  // namespace
 
-std::vector<Val> scalars_of(const Stage& stage) { return loop::reachable(roots_of(stage)); }
-
-std::vector<Expr> index_expressions(const Kernel& kernel, const Stage& stage) {
-  std::vector<Val> roots = roots_of(stage);
-  add_store_indirects(kernel, stage, roots);
-  std::vector<Expr> indices;
-  for (Val value : loop::reachable(roots))
-    if (value->opcode == loop::Opcode::load || value->opcode == loop::Opcode::index)
-      indices.push_back(value->index);
-  for (const std::vector<Store>* list : {&stage.body, &stage.after})
-    for (const Store& store : *list) indices.push_back(store.index);
-  return indices;
-}
-
-std::vector<Expr> index_expressions(const Kernel& kernel) {
-  std::vector<Expr> all;
-  for (const Stage& stage : kernel.stages) {
-    std::vector<Expr> indices = index_expressions(kernel, stage);
-    all.insert(all.end(), indices.begin(), indices.end());
-  }
-  return all;
-}
-
-void substitute_axes(Kernel& kernel, Stage& stage, const sym::Substitution& map) {
-  std::vector<Val> roots = roots_of(stage);
-  size_t direct = roots.size();
-  add_store_indirects(kernel, stage, roots);
-  std::vector<Val> old = roots;
-  loop::Rewrite how;
-  how.map_index = [&](Expr e) { return sym::substitute(e, map); };
-  roots = loop::rewrite(*kernel.scalars, *kernel.scalars, roots, how);
-  sym::Substitution rebound = map;
-  for (size_t i = direct; i < roots.size(); ++i)
-    for (const std::vector<Store>* list : {&stage.body, &stage.after})
-      for (const Store& store : *list)
-        for (Expr symbol : sym::free_symbols(store.index))
-          if (kernel.scalars->indirect(symbol) == old[i])
-            rebound.emplace_back(symbol,
-                                 kernel.scalars->as_index(roots[i], sym::extent_of(symbol)));
-  size_t next = 0;
-  for (loop::Reduction& reduction : stage.reductions)
-    for (Val& input : reduction.inputs) input = roots[next++];
-  for (std::vector<Store>* list : {&stage.body, &stage.after})
-    for (Store& store : *list) {
-      store.value = roots[next++];
-      store.index = sym::substitute(store.index, rebound);
-    }
-}
-
-void substitute_axes(Kernel& kernel, const sym::Substitution& map) {
-  for (Stage& stage : kernel.stages) substitute_axes(kernel, stage, map);
-}
-
 void split_by_divisors(Kernel& kernel) {
   while (split_once(kernel)) {
   }
-}
-
-std::vector<Val> loop_scalars_of(const Stage& stage) {
-  Stage loops = stage;
-  loops.after.clear();
-  return scalars_of(loops);
 }
 
 void replace_locals(loop::ScalarPool& pool, std::vector<Store>& stores,
@@ -228,7 +148,7 @@ int choose_lanes(const Stage& stage, const Target& target, Expr extent, bool red
   int64_t widest = 4;
   bool heavy = false;
   bool random = false;
-  for (Val value : reduces ? loop_scalars_of(stage) : scalars_of(stage)) {
+  for (Val value : reduces ? loop::loop_scalars_of(stage) : loop::scalars_of(stage)) {
     bool counts = value->opcode != loop::Opcode::index && value->opcode != loop::Opcode::constant;
     if (counts) widest = std::max(widest, size_of(value->dtype));
     heavy |= loop::is_transcendental(value->opcode);
@@ -267,7 +187,7 @@ Axis take_block(Kernel& kernel, size_t number, int64_t block, const std::vector<
                     ? Expr(block)
                     : sym::min(Expr(block), axis.extent - first);
   Axis low{symbols.index("y", one ? extent : Expr(block)), extent};
-  for (Stage* stage : stages) substitute_axes(kernel, *stage, {{axis.index, first + low.index}});
+  for (Stage* stage : stages) loop::substitute(kernel, *stage, {{axis.index, first + low.index}});
   kernel.outer[number] = high;
   return low;
 }

@@ -7,26 +7,14 @@
 
 #include "base/target.h"
 #include "loop/kernel.h"
+#include "loop/stage.h"
 
 namespace tandem::schedule {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Every index expression of the kernel (loads, stores, index values), or of one stage.
-std::vector<sym::Expr> index_expressions(const loop::Kernel& kernel);
-std::vector<sym::Expr> index_expressions(const loop::Kernel& kernel, const loop::Stage& stage);
-
-/// All scalars that a stage computes, operands before users.
-std::vector<loop::Val> scalars_of(const loop::Stage& stage);
-/// Those that every step of the stage's loops computes: all but what follows them.
-std::vector<loop::Val> loop_scalars_of(const loop::Stage& stage);
-
 /// Whether any part of the value is addressed along the axis.
 bool walks(loop::Val value, sym::Expr axis);
-
-/// Rewrites symbols in all stages, or in one.
-void substitute_axes(loop::Kernel& kernel, const sym::Substitution& map);
-void substitute_axes(loop::Kernel& kernel, loop::Stage& stage, const sym::Substitution& map);
 
 /// Cuts axes that are addressed by a // c and a % c into two, until none is.
 void split_by_divisors(loop::Kernel& kernel);

@@ -21,7 +21,7 @@ using SlotKey = std::pair<const Item*, uint32_t>;
 
 bool reads_local(const loop::Kernel& kernel, int32_t local) {
   for (const loop::Stage& stage : kernel.stages)
-    for (Val value : scalars_of(stage))
+    for (Val value : loop::scalars_of(stage))
       if (value->opcode == loop::Opcode::local && value->slot == local) return true;
   return false;
 }

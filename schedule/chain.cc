@@ -276,18 +276,17 @@ class Chainer {
       return std::none_of(axes.begin(), axes.end(),
                           [&](Expr axis) { return sym::depends_on(column, axis); });
     };
-    for (Val value : scalars_of(stage)) {
+    for (Val value : loop::scalars_of(stage)) {
       bool loads = value->opcode == loop::Opcode::load;
       const Value* from = loads ? group.buffer_values[static_cast<size_t>(value->slot)] : nullptr;
       if (is_made_in(chain, from) && !own_row(value->slot, value->index)) return false;
     }
-    for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
-      for (const loop::Store& store : *list) {
-        const Value* to = group.buffer_values[static_cast<size_t>(store.buffer)];
-        if (to != nullptr && is_inside(chain, to) && !own_row(store.buffer, store.index))
-          return false;
-      }
-    return true;
+    bool keeps = true;
+    loop::for_each_store(stage, [&](const loop::Store& store) {
+      const Value* to = group.buffer_values[static_cast<size_t>(store.buffer)];
+      keeps &= to == nullptr || !is_inside(chain, to) || own_row(store.buffer, store.index);
+    });
+    return keeps;
   }
 
   /// One factor walks the rows, the other one the columns.

@@ -115,18 +115,6 @@ class Joiner {
     return address - linear_index(axes_, rows_) * width_of(*value, rows_);
   }
 
-  std::vector<Val> copied(const Kernel& from, std::span<const Val> roots) const {
-    loop::Rewrite how;
-    how.map_index = [&](Expr e) { return sym::substitute(e, map_); };
-    how.adjust = [&](loop::Scalar& copy) {
-      if (copy.opcode == loop::Opcode::local) copy.slot += first_local_;
-      if (copy.opcode != loop::Opcode::load) return;
-      copy.slot = slots_[static_cast<size_t>(copy.slot)];
-      copy.index = placed(copy.slot, copy.index);
-    };
-    return loop::rewrite(*joined_.kernel.scalars, *from.scalars, roots, how);
-  }
-
   /// One row's part of the sum.
   void gather(const Kernel& from, Stage& stage) {
     stage.axes.assign(from.outer.end() - 2, from.outer.end());
@@ -134,16 +122,14 @@ class Joiner {
   }
 
   void add_stage(const Kernel& from, Stage stage) {
-    for (loop::Reduction& reduction : stage.reductions) {
-      reduction.inputs = copied(from, reduction.inputs);
-      reduction.first_local += first_local_;
-    }
-    for (std::vector<loop::Store>* list : {&stage.body, &stage.after})
-      for (loop::Store& store : *list) {
-        store.buffer = slots_[static_cast<size_t>(store.buffer)];
-        store.index = placed(store.buffer, sym::substitute(store.index, map_));
-        store.value = copied(from, std::span(&store.value, 1))[0];
-      }
+    loop::StageRewrite how;
+    how.map_index = [&](Expr e) { return sym::substitute(e, map_); };
+    how.first_local = first_local_;
+    how.place = [&](int32_t& slot, Expr& index) {
+      slot = slots_[static_cast<size_t>(slot)];
+      index = placed(slot, index);
+    };
+    loop::rewrite(*joined_.kernel.scalars, *from.scalars, stage, how);
     joined_.kernel.stages.push_back(std::move(stage));
   }
 

@@ -9,6 +9,7 @@
 #include "base/diagnostic.h"
 #include "base/interrupt.h"
 #include "ir/text.h"
+#include "loop/stage.h"
 #include "schedule/build_kernel.h"
 #include "schedule/chain.h"
 #include "schedule/schedule.h"
@@ -325,29 +326,11 @@ class Emitter {
     }
     for (const loop::Buffer& buffer : kernel.buffers)
       sym::collect_symbols(buffer.elements, symbols);
-    for (const loop::Stage& stage : kernel.stages) {
-      for (loop::Val value : index_values(kernel, stage))
-        sym::collect_symbols(value->index, symbols);
-      for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
-        for (const loop::Store& store : *list) sym::collect_symbols(store.index, symbols);
-    }
+    for (Expr index : loop::index_expressions(kernel)) sym::collect_symbols(index, symbols);
     for (Expr symbol : symbols) {
       bool is_axis = std::find(axes.begin(), axes.end(), symbol) != axes.end();
       if (!is_axis && kernel.scalars->indirect(symbol) == nullptr) kernel.sizes.push_back(symbol);
     }
-  }
-
-  static std::vector<loop::Val> index_values(const loop::Kernel& kernel, const loop::Stage& stage) {
-    std::vector<loop::Val> roots;
-    for (const loop::Reduction& reduction : stage.reductions)
-      roots.insert(roots.end(), reduction.inputs.begin(), reduction.inputs.end());
-    for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
-      for (const loop::Store& store : *list) {
-        roots.push_back(store.value);
-        for (Expr symbol : sym::free_symbols(store.index))
-          if (loop::Val value = kernel.scalars->indirect(symbol)) roots.push_back(value);
-      }
-    return loop::reachable(roots);
   }
 
   /// Nanoseconds on one core, roughly: enough to decide whether a team is worth waking.
@@ -361,7 +344,7 @@ class Emitter {
       for (const loop::Axis& axis : stage.axes) count = count * bound(kernel, stage, axis.extent);
       for (const loop::Axis& axis : stage.reduce_axes)
         count = count * bound(kernel, stage, axis.extent);
-      for (loop::Val value : index_values(kernel, stage))
+      for (loop::Val value : loop::all_scalars_of(*kernel.scalars, stage))
         weight += loop::is_transcendental(value->opcode) ? 12 : 1;
       inner = inner + count;
     }

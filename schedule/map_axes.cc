@@ -47,7 +47,7 @@ int lane_score(const std::vector<Expr>& indices, Expr axis) {
 
 std::vector<Expr> loaded_addresses(const Stage& stage) {
   std::vector<Expr> found;
-  for (Val value : scalars_of(stage))
+  for (Val value : loop::scalars_of(stage))
     if (value->opcode == loop::Opcode::load) found.push_back(value->index);
   return found;
 }
@@ -55,11 +55,9 @@ std::vector<Expr> loaded_addresses(const Stage& stage) {
 /// Addresses of memory accesses only: index values cost nothing along any axis.
 std::vector<Expr> addresses(const Stage& stage) {
   std::vector<Expr> found = loaded_addresses(stage);
-  for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
-    for (const loop::Store& store : *list) {
-      found.push_back(store.index);
-      found.push_back(store.index);  // a scattered store costs more than a gathered load
-    }
+  // Twice: a scattered store costs more than a gathered load.
+  loop::for_each_store(
+      stage, [&](const loop::Store& store) { found.insert(found.end(), 2, store.index); });
   return found;
 }
 
@@ -92,7 +90,7 @@ int crossing_axis(const Kernel& kernel) {
   const Stage& stage = kernel.stages[0];
   Expr lanes = kernel.outer.back().index;
   for (size_t i = 0; i + 1 < kernel.outer.size(); ++i) {
-    for (Val value : scalars_of(stage)) {
+    for (Val value : loop::scalars_of(stage)) {
       if (value->opcode != loop::Opcode::load || !value->args.empty()) continue;
       std::optional<sym::Affine> along = sym::affine_in(value->index, kernel.outer[i].index);
       std::optional<sym::Affine> across = sym::affine_in(value->index, lanes);
@@ -138,7 +136,7 @@ int interleaving_axis(const Kernel& kernel, const Target& target) {
       if (store.accumulate || !has_step(store.index, kernel.outer.back(), 1) ||
           !has_step(store.index, axis, *few))
         return false;
-    for (Val value : scalars_of(stage))
+    for (Val value : loop::scalars_of(stage))
       if (value->opcode == loop::Opcode::load && sym::depends_on(value->index, axis.index) &&
           !has_step(value->index, axis, 1))
         return false;
@@ -210,12 +208,11 @@ void rows_to_tasks(Kernel& kernel) {
   for (Axis& axis : kernel.outer) {
     bool shared = false;
     for (const Stage& stage : kernel.stages)
-      for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
-        for (const loop::Store& store : *list) {
-          bool scratch =
-              kernel.buffers[static_cast<size_t>(store.buffer)].access == loop::Access::scratch;
-          shared |= !scratch && !sym::depends_on(store.index, axis.index);
-        }
+      loop::for_each_store(stage, [&](const loop::Store& store) {
+        bool scratch =
+            kernel.buffers[static_cast<size_t>(store.buffer)].access == loop::Access::scratch;
+        shared |= !scratch && !sym::depends_on(store.index, axis.index);
+      });
     axis.kind = shared ? AxisKind::serial : AxisKind::task;
   }
 }

@@ -100,7 +100,7 @@ class ChainMapper {
   void keep_local(size_t made_in, int32_t local, DType dtype) {
     bool is_read = false;
     for (size_t i = made_in + 1; i < kernel_.stages.size(); ++i)
-      for (Val value : scalars_of(kernel_.stages[i]))
+      for (Val value : loop::scalars_of(kernel_.stages[i]))
         is_read |= value->opcode == loop::Opcode::local && value->slot == local;
     if (!is_read) return;
     int32_t number = static_cast<int32_t>(kernel_.buffers.size());
@@ -114,21 +114,13 @@ class ChainMapper {
   /// Rows of scratch become matrices; locals of other stages are read from where they are kept.
   void widen(Stage& stage) {
     size_t number = static_cast<size_t>(&stage - kernel_.stages.data());
-    loop::Rewrite how;
+    loop::StageRewrite how;
     how.replace = [&](const loop::Scalar& node, std::span<const Val>) -> Val {
       if (node.opcode != loop::Opcode::local || kept_.count(node.slot) == 0) return nullptr;
       return made_in_.at(node.slot) == number ? nullptr : kept_.at(node.slot);
     };
-    how.adjust = [&](loop::Scalar& copy) {
-      if (copy.opcode == loop::Opcode::load) copy.index = placed(copy.slot, copy.index);
-    };
-    for (loop::Reduction& reduction : stage.reductions)
-      reduction.inputs = loop::rewrite(pool_, pool_, reduction.inputs, how);
-    for (std::vector<loop::Store>* list : {&stage.body, &stage.after})
-      for (loop::Store& store : *list) {
-        store.value = loop::rewrite(pool_, pool_, std::array{store.value}, how)[0];
-        store.index = placed(store.buffer, store.index);
-      }
+    how.place = [&](int32_t& slot, Expr& index) { index = placed(slot, index); };
+    loop::rewrite(pool_, pool_, stage, how);
   }
 
   Expr placed(int32_t slot, Expr index) const {
@@ -165,7 +157,7 @@ class ChainMapper {
   /// Sums over the block's rows instead of one, and adds them to those of earlier blocks.
   ProductBlock gathered(Stage& stage) {
     Axis sum{pool_.symbols().index("r", height_), rows_.extent};
-    substitute_axes(kernel_, stage, {{rows_.index, sum.index}});
+    loop::substitute(kernel_, stage, {{rows_.index, sum.index}});
     stage.reduce_axes = {sum};
     loop::Store& store = stage.after[0];
     const Axis& blocks = kernel_.outer.back();

@@ -212,7 +212,7 @@ class ProductMapper {
     std::vector<Val>& inputs = stage_.reductions[0].inputs;
     const Val right_value = inputs[1 - block_.left];
     inputs = {left(inputs[block_.left], stages), right(inputs[1 - block_.left], tiles, stages)};
-    substitute_axes(kernel_, stage_, {{columns_.index, column_at(tiles)}});
+    loop::substitute(kernel_, stage_, {{columns_.index, column_at(tiles)}});
     rows_.kind = AxisKind::unroll;
     rows_.lanes = blocks_.tile_rows;
     stage_.axes = {tiles.number, tiles.position, rows_};
@@ -393,7 +393,7 @@ class ProductMapper {
     sums.after = {{number, place, pool_.local(reduction.first_local, dtype), false}};
     sym::Substitution map;
     rows_ = {fresh({rows_}, map)[0].index, rows_.extent};
-    substitute_axes(kernel_, sums, map);
+    loop::substitute(kernel_, sums, map);
     return finish;
   }
 

@@ -422,7 +422,7 @@ class WindowMapper {
     const Axis places = fresh(Expr(to - from));
     tile.index = places.index;
     tile.extent = places.extent;
-    substitute_axes(kernel_, part, {{whole, places.index + from}});
+    loop::substitute(kernel_, part, {{whole, places.index + from}});
     return part;
   }
 

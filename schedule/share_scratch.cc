@@ -26,12 +26,6 @@ struct Life {
   size_t last = 0;
 };
 
-template <class F>
-void for_each_store(Stage& stage, F visit) {
-  for (std::vector<Store>* list : {&stage.body, &stage.after})
-    for (Store& store : *list) visit(store);
-}
-
 class Sharer {
  public:
   explicit Sharer(Group& group) : group_(group), kernel_(group.kernel) {}
@@ -56,9 +50,10 @@ class Sharer {
     Life life;
     for (size_t i = 0; i < kernel_.stages.size(); ++i) {
       bool touches = false;
-      for (Val value : scalars_of(kernel_.stages[i]))
+      for (Val value : loop::scalars_of(kernel_.stages[i]))
         touches |= value->opcode == loop::Opcode::load && value->slot == slot;
-      for_each_store(kernel_.stages[i], [&](Store& store) { touches |= store.buffer == slot; });
+      loop::for_each_store(kernel_.stages[i],
+                           [&](Store& store) { touches |= store.buffer == slot; });
       if (!touches) continue;
       life.first = std::min(life.first, i);
       life.last = i;
@@ -87,7 +82,7 @@ class Sharer {
     std::optional<Expr> at;
     int stores = 0;
     bool stores_host = false;
-    for_each_store(stage, [&](Store& store) {
+    loop::for_each_store(stage, [&](Store& store) {
       stores_host |= store.buffer == static_cast<int32_t>(host);
       if (store.buffer != static_cast<int32_t>(number)) return;
       ++stores;
@@ -97,7 +92,7 @@ class Sharer {
       return store.buffer == static_cast<int32_t>(number);
     });
     if (stores != 1 || stores_host || !in_body) return false;
-    for (Val value : scalars_of(stage))
+    for (Val value : loop::scalars_of(stage))
       if (value->opcode == loop::Opcode::load && value->slot == static_cast<int32_t>(host) &&
           value->index != *at)
         return false;
@@ -112,19 +107,10 @@ class Sharer {
       size_t now = old == number ? host : old;
       return static_cast<int32_t>(now > number ? now - 1 : now);
     };
-    loop::ScalarPool& pool = *kernel_.scalars;
-    loop::Rewrite how;
-    how.adjust = [&](loop::Scalar& copy) {
-      if (copy.opcode == loop::Opcode::load) copy.slot = renamed(copy.slot);
-    };
-    for (Stage& stage : kernel_.stages) {
-      for (loop::Reduction& reduction : stage.reductions)
-        reduction.inputs = loop::rewrite(pool, pool, reduction.inputs, how);
-      for_each_store(stage, [&](Store& store) {
-        store.buffer = renamed(store.buffer);
-        store.value = loop::rewrite(pool, pool, std::array{store.value}, how)[0];
-      });
-    }
+    loop::StageRewrite how;
+    how.place = [&](int32_t& buffer, Expr&) { buffer = renamed(buffer); };
+    for (Stage& stage : kernel_.stages)
+      loop::rewrite(*kernel_.scalars, *kernel_.scalars, stage, how);
     std::ptrdiff_t at = static_cast<std::ptrdiff_t>(number);
     kernel_.buffers.erase(kernel_.buffers.begin() + at);
     if (number >= group_.buffer_values.size()) return;

@@ -48,18 +48,14 @@ class Reader {
   /// False when some column may be read behind `end()`.
   bool visit(const Stage& stage) {
     std::optional<Expr> column;
-    for (Val value : scalars_of(stage)) {
+    for (Val value : loop::scalars_of(stage)) {
       if (!is_result(value)) continue;
       Expr at = value->index - rows_.index * width_;
       if (!at.is_symbol() || (column && *column != at)) return false;
       column = at;
     }
     if (!column) return true;
-    std::vector<Val> stack;
-    for (const loop::Reduction& reduction : stage.reductions)
-      stack.insert(stack.end(), reduction.inputs.begin(), reduction.inputs.end());
-    for (const std::vector<loop::Store>* list : {&stage.body, &stage.after})
-      for (const loop::Store& store : *list) stack.push_back(store.value);
+    std::vector<Val> stack = loop::roots_of(stage);
     return walk(stack, *column);
   }
 

@@ -34,12 +34,13 @@ TEST(Flags, DefaultsWhenUnset) {
   EXPECT_EQ(flag_isa(), std::nullopt);
 }
 
-TEST(Flags, DumpHasThreeForms) {
+TEST(Flags, DumpHasFourForms) {
   for (const auto& [text, when, argument] :
        std::vector<std::tuple<std::string, DumpFlag::When, std::string>>{
            {"", DumpFlag::When::never, ""},
            {"changed", DumpFlag::When::changed, ""},
            {"after:min_cut", DumpFlag::When::after, "min_cut"},
+           {"before:schedule", DumpFlag::When::before, "schedule"},
            {"all:/tmp/a:b", DumpFlag::When::all, "/tmp/a:b"}}) {
     const FlagOverride over(Flag::dump, text);
     EXPECT_EQ(flag_dump().when, when) << text;
@@ -61,19 +62,13 @@ TEST(Flags, ErrorPrintsNameValueAndGrammar) {
 
 TEST(Flags, MalformedValuesAreUserErrors) {
   const std::vector<std::pair<Flag, std::string>> malformed = {
-      {Flag::dump, "after:"},
-      {Flag::dump, "always"},
-      {Flag::log, "schedule"},
-      {Flag::log, ":2"},
-      {Flag::log, "schedule:x"},
-      {Flag::log, "schedule:1,"},
-      {Flag::verify, "yes"},
-      {Flag::disable, "a,,b"},
-      {Flag::bisect, "-1"},
-      {Flag::bisect, "1e3"},
-      {Flag::bisect, "99999999999999999999"},
-      {Flag::threads, "0"},
-      {Flag::threads, "1025"},
+      {Flag::dump, "after:"},     {Flag::dump, "before:cse"},
+      {Flag::dump, "always"},     {Flag::log, "schedule"},
+      {Flag::log, ":2"},          {Flag::log, "schedule:x"},
+      {Flag::log, "schedule:1,"}, {Flag::verify, "yes"},
+      {Flag::disable, "a,,b"},    {Flag::bisect, "-1"},
+      {Flag::bisect, "1e3"},      {Flag::bisect, "99999999999999999999"},
+      {Flag::threads, "0"},       {Flag::threads, "1025"},
       {Flag::fusion, ""}};
   for (const auto& [flag, value] : malformed)
     EXPECT_THAT(error_of(flag, value), HasSubstr(info_of(flag).grammar))

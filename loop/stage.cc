@@ -1,0 +1,127 @@
+// Problem: what a stage computes stands in several of its members, and each walk over them written
+// by hand forgets one. Approach: the walks are here. A rewrite takes all scalars of a stage at
+// once, so that what several values share stays shared, and binds the indirect symbols of addresses
+// again to what their scalars became.
+#include "loop/stage.h"
+
+#include <span>
+
+namespace tandem::loop {
+namespace {
+
+using sym::Expr;
+
+/// Scalars behind indirect symbols of the addresses of stores and prefetches, with those symbols.
+struct AddressScalars {
+  std::vector<Expr> symbols;
+  std::vector<Val> values;
+
+  void add(const ScalarPool& pool, Expr index) {
+    for (Expr symbol : sym::free_symbols(index))
+      if (Val value = pool.indirect(symbol)) {
+        symbols.push_back(symbol);
+        values.push_back(value);
+      }
+  }
+};
+
+AddressScalars address_scalars(const ScalarPool& pool, const Stage& stage) {
+  AddressScalars found;
+  for_each_store(stage, [&](const Store& store) { found.add(pool, store.index); });
+  for (const Prefetch& hint : stage.prefetches) found.add(pool, hint.index);
+  return found;
+}
+
+Rewrite scalar_rewrite(const StageRewrite& how) {
+  Rewrite scalars;
+  scalars.map_index = how.map_index;
+  scalars.replace = how.replace;
+  scalars.adjust = [&](Scalar& copy) {
+    if (copy.opcode == Opcode::local) copy.slot += how.first_local;
+    if (copy.opcode == Opcode::load && how.place) how.place(copy.slot, copy.index);
+  };
+  return scalars;
+}
+
+}  // namespace
+
+std::vector<Val> roots_of(const Stage& stage) {
+  std::vector<Val> roots;
+  for (const Reduction& reduction : stage.reductions)
+    roots.insert(roots.end(), reduction.inputs.begin(), reduction.inputs.end());
+  for_each_store(stage, [&](const Store& store) { roots.push_back(store.value); });
+  return roots;
+}
+
+std::vector<Val> scalars_of(const Stage& stage) { return reachable(roots_of(stage)); }
+
+std::vector<Val> loop_scalars_of(const Stage& stage) {
+  Stage loops = stage;
+  loops.after.clear();
+  return scalars_of(loops);
+}
+
+std::vector<Val> all_scalars_of(const ScalarPool& pool, const Stage& stage) {
+  std::vector<Val> roots = roots_of(stage);
+  const AddressScalars addresses = address_scalars(pool, stage);
+  roots.insert(roots.end(), addresses.values.begin(), addresses.values.end());
+  return reachable(roots);
+}
+
+std::vector<Expr> index_expressions(const Kernel& kernel, const Stage& stage) {
+  std::vector<Expr> indices;
+  for (Val value : all_scalars_of(*kernel.scalars, stage))
+    if (value->opcode == Opcode::load || value->opcode == Opcode::index)
+      indices.push_back(value->index);
+  for_each_store(stage, [&](const Store& store) { indices.push_back(store.index); });
+  return indices;
+}
+
+std::vector<Expr> index_expressions(const Kernel& kernel) {
+  std::vector<Expr> all;
+  for (const Stage& stage : kernel.stages) {
+    const std::vector<Expr> indices = index_expressions(kernel, stage);
+    all.insert(all.end(), indices.begin(), indices.end());
+  }
+  return all;
+}
+
+void rewrite(ScalarPool& to, const ScalarPool& from, Stage& stage, const StageRewrite& how) {
+  std::vector<Val> roots = roots_of(stage);
+  const size_t direct = roots.size();
+  const AddressScalars addresses = address_scalars(from, stage);
+  roots.insert(roots.end(), addresses.values.begin(), addresses.values.end());
+  roots = rewrite(to, from, roots, scalar_rewrite(how));
+  const auto mapped = [&](Expr e) { return how.map_index ? how.map_index(e) : e; };
+  sym::Substitution rebound;
+  for (size_t i = 0; i < addresses.symbols.size(); ++i) {
+    const Expr symbol = addresses.symbols[i];
+    rebound.emplace_back(symbol, to.as_index(roots[direct + i], mapped(sym::extent_of(symbol))));
+  }
+  const auto place = [&](int32_t& buffer, Expr& index) {
+    index = sym::substitute(mapped(index), rebound);
+    if (how.place) how.place(buffer, index);
+  };
+  size_t next = 0;
+  for (Reduction& reduction : stage.reductions) {
+    for (Val& input : reduction.inputs) input = roots[next++];
+    reduction.first_local += how.first_local;
+  }
+  for_each_store(stage, [&](Store& store) {
+    store.value = roots[next++];
+    place(store.buffer, store.index);
+  });
+  for (Prefetch& hint : stage.prefetches) place(hint.buffer, hint.index);
+}
+
+void substitute(Kernel& kernel, Stage& stage, const sym::Substitution& map) {
+  StageRewrite how;
+  how.map_index = [&](Expr e) { return sym::substitute(e, map); };
+  rewrite(*kernel.scalars, *kernel.scalars, stage, how);
+}
+
+void substitute(Kernel& kernel, const sym::Substitution& map) {
+  for (Stage& stage : kernel.stages) substitute(kernel, stage, map);
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,52 @@
+// Walks over a stage: all that it computes, all that it touches, and copies of it with other
+// addresses, buffers or values. Whoever adds a member to Stage adds it here.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "loop/kernel.h"
+
+namespace tandem::loop {
+
+/// Calls `visit` for every store: those of the body, then those after the loops.
+template <class S, class F>
+void for_each_store(S& stage, F visit) {
+  for (auto* list : {&stage.body, &stage.after})
+    for (auto& store : *list) visit(store);
+}
+
+/// Inputs of reductions and stored values, in text order.
+std::vector<Val> roots_of(const Stage& stage);
+
+/// All scalars that a stage computes, operands before users; without those that only an address of
+/// a store or of a prefetch is made of.
+std::vector<Val> scalars_of(const Stage& stage);
+/// Those that every step of the stage's loops computes: all but what follows them.
+std::vector<Val> loop_scalars_of(const Stage& stage);
+/// With the scalars behind indirect symbols of addresses.
+std::vector<Val> all_scalars_of(const ScalarPool& pool, const Stage& stage);
+
+/// Every index expression (loads, index values, stores), of a stage or of the kernel. Prefetches
+/// mean nothing, and do not count.
+std::vector<sym::Expr> index_expressions(const Kernel& kernel, const Stage& stage);
+std::vector<sym::Expr> index_expressions(const Kernel& kernel);
+
+/// What becomes of a stage's expressions. Extents of axes are left alone.
+struct StageRewrite {
+  /// Of every index expression; null leaves them as they are.
+  std::function<sym::Expr(sym::Expr)> map_index;
+  /// A replacement for a scalar, or null: as Rewrite::replace.
+  std::function<Val(const Scalar& node, std::span<const Val> args)> replace;
+  /// Of every load, store and prefetch, after `map_index`: may change buffer and address.
+  std::function<void(int32_t& buffer, sym::Expr& index)> place;
+  int32_t first_local = 0;  // added to the numbers of locals, read and made
+};
+/// In place; the scalars of the result are in `to`.
+void rewrite(ScalarPool& to, const ScalarPool& from, Stage& stage, const StageRewrite& how);
+
+/// Symbols of one stage, or of all, replaced by expressions.
+void substitute(Kernel& kernel, Stage& stage, const sym::Substitution& map);
+void substitute(Kernel& kernel, const sym::Substitution& map);
+
+}  // namespace tandem::loop
