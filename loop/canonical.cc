@@ -94,6 +94,7 @@ void Copier::bind_axis(const Axis& from, const Axis& to) {
 
 void Copier::copy_stage(const Stage& stage) {
   Stage copy;
+  copy.kind = stage.kind;
   for (const Axis& axis : stage.axes) copy.axes.push_back(copy_axis(axis, 'y', next_axis_));
   for (const Axis& axis : stage.reduce_axes)
     copy.reduce_axes.push_back(copy_axis(axis, 'r', next_reduce_));

@@ -5,6 +5,15 @@
 
 namespace tandem::loop {
 
+std::string_view name_of(StageKind kind) {
+  switch (kind) {
+    case StageKind::loops: return "";
+    case StageKind::footprint: return "footprint";
+    case StageKind::gather: return "gather";
+  }
+  return "";
+}
+
 std::string_view name_of(Combiner combiner) {
   switch (combiner) {
     case Combiner::sum: return "sum";

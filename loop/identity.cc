@@ -6,8 +6,12 @@
 
 namespace tandem::loop {
 
+std::string identity_text(const Kernel& kernel) {
+  return print_kernel(kernel.symbols ? kernel : canonical(kernel), false);
+}
+
 uint64_t identity(const Kernel& kernel) {
-  std::string text = print_kernel(kernel.symbols ? kernel : canonical(kernel), false);
+  const std::string text = identity_text(kernel);
   uint64_t hash = 0xCBF29CE484222325ull;  // FNV-1a
   for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
   // FNV's high bits move little on short texts.

@@ -91,7 +91,20 @@ struct Prefetch {
   sym::Expr index;
 };
 
+/// What a stage is, where more is said of it than its loops do: what mapping may do with it.
+enum class StageKind : uint8_t {
+  loops,
+  /// Computes what the next stage reads of one value at a point of the outer axes, to scratch: its
+  /// axes are that stage's reduce axes of more than one element, in their order.
+  footprint,
+  /// Adds one outer point's part to sums in memory: `b[i, j] = fma(a, b, first ? 0 : b[i, j])`.
+  gather,
+};
+/// The word after `stage`; empty for loops.
+std::string_view name_of(StageKind kind);
+
 struct Stage {
+  StageKind kind = StageKind::loops;
   std::vector<Axis> axes;
   std::vector<Axis> reduce_axes;
   std::vector<Reduction> reductions;
@@ -142,7 +155,9 @@ Kernel parse_kernel(std::string_view text);
 /// Violated invariants, empty when well formed.
 std::vector<std::string> verify(const Kernel& kernel);
 
-/// Hash of the text without names, plus nothing else: target and build are added by the cache.
+/// The text without names: kernels that have the same one are the same.
+std::string identity_text(const Kernel& kernel);
+/// Its hash, plus nothing else: target and build are added by the cache.
 uint64_t identity(const Kernel& kernel);
 
 /// Slow and obvious: runs tasks [lo, hi). Same contract and same reduction tree as compiled code.

@@ -319,6 +319,9 @@ void Parser::error_text(Cursor& line) {
 }
 
 void Parser::open_stage(Cursor& line) {
+  StageKind kind = StageKind::loops;
+  for (StageKind named : {StageKind::footprint, StageKind::gather})
+    if (line.eat(name_of(named))) kind = named;
   line.expect("{");
   where_ = Where::stage;
   in_after_ = false;
@@ -327,6 +330,7 @@ void Parser::open_stage(Cursor& line) {
   for (sym::Expr symbol : stage_scope_) scope_.erase(symbol);
   stage_scope_.clear();
   kernel_.stages.emplace_back();
+  kernel_.stages.back().kind = kind;
 }
 
 void Parser::stage_item(Cursor& line) {

@@ -4,6 +4,7 @@
 // again to what their scalars became.
 #include "loop/stage.h"
 
+#include <algorithm>
 #include <span>
 
 namespace tandem::loop {
@@ -84,6 +85,12 @@ std::vector<Expr> index_expressions(const Kernel& kernel) {
     all.insert(all.end(), indices.begin(), indices.end());
   }
   return all;
+}
+
+bool walks(Val value, Expr axis) {
+  const std::vector<Val> parts = reachable(std::span(&value, 1));
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](Val part) { return sym::depends_on(part->index, axis); });
 }
 
 void rewrite(ScalarPool& to, const ScalarPool& from, Stage& stage, const StageRewrite& how) {

@@ -32,6 +32,9 @@ std::vector<Val> all_scalars_of(const ScalarPool& pool, const Stage& stage);
 std::vector<sym::Expr> index_expressions(const Kernel& kernel, const Stage& stage);
 std::vector<sym::Expr> index_expressions(const Kernel& kernel);
 
+/// Whether any part of the value is addressed along the axis.
+bool walks(Val value, sym::Expr axis);
+
 /// What becomes of a stage's expressions. Extents of axes are left alone.
 struct StageRewrite {
   /// Of every index expression; null leaves them as they are.

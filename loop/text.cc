@@ -137,7 +137,9 @@ void Printer::stage(const Stage& stage) {
   order_->clear();
   numbers_.clear();
   bound_.clear();
-  out_ += "  stage {\n";
+  out_ += "  stage ";
+  if (stage.kind != StageKind::loops) out_ += std::string(name_of(stage.kind)) + " ";
+  out_ += "{\n";
   for (const Axis& each : stage.axes) axis("axis", each, "    ");
   for (const Axis& each : stage.reduce_axes) axis("reduce", each, "    ");
   for (const Reduction& each : stage.reductions) reduction(each);

@@ -3,6 +3,7 @@
 // grows and shrinks with the nest: outer axes, stage axes, reduce axes; locals become readable as
 // reductions end. Hazards between loads and stores are judged per stage: inside one, a buffer that
 // is stored may be loaded only at the very index of every such store.
+#include <algorithm>
 #include <bit>
 
 #include "loop/kernel.h"
@@ -25,6 +26,7 @@ class Verifier {
   void outer_axes();
   void axis(const Axis& axis, std::string_view what);
   void stage(const Stage& stage);
+  void kind(const Stage& stage);
   void vector_axes(const Stage& stage);
   void prefetch(const Prefetch& hint);
   void reduction(const Stage& stage, const Reduction& reduction);
@@ -51,8 +53,7 @@ class Verifier {
   std::vector<std::string> problems_;
   std::string place_;
   SymbolSet scope_;
-  SymbolSet axes_;
-  std::unordered_map<int32_t, DType> defined_;   // every local so far
+  std::unordered_set<int32_t> defined_;          // locals of the stage
   std::unordered_map<int32_t, DType> readable_;  // those of this place
   std::unordered_set<int32_t> written_;          // buffers stored so far
   std::vector<Val> lines_;
@@ -103,7 +104,7 @@ void Verifier::axis(const Axis& axis, std::string_view what) {
   if (!axis.index.is_symbol()) return require(false, std::string(what) + "has no symbol");
   std::string name = std::string(what) + axis.index.name();
   index(axis.extent, "the extent of " + name);
-  require(axes_.insert(axis.index).second, name + " is declared twice");
+  require(!scope_.contains(axis.index), name + " is declared twice");  // stages may share one
   bool power = axis.lanes > 0 && std::has_single_bit(static_cast<unsigned>(axis.lanes));
   require(power, name + ": lanes are no power of two");
   bool counts = axis.kind == AxisKind::vector || axis.kind == AxisKind::unroll;
@@ -122,6 +123,8 @@ void Verifier::stage(const Stage& stage) {
   std::unordered_map<int32_t, DType> readable_outside = readable_;
   order_.clear();
   loads_.clear();
+  defined_.clear();
+  kind(stage);
   vector_axes(stage);
   for (const Axis& each : stage.axes) axis(each, "axis ");
   SymbolSet after_scope = scope_;
@@ -137,6 +140,21 @@ void Verifier::stage(const Stage& stage) {
   hazards(stage);
   scope_ = std::move(outside);
   if (!stage.axes.empty()) readable_ = std::move(readable_outside);
+}
+
+/// What the kinds promise to mapping, as far as one stage shows it.
+void Verifier::kind(const Stage& stage) {
+  const auto is_scratch = [&](const Store& store) {
+    return has_buffer(store.buffer) && buffer(store.buffer).access == Access::scratch;
+  };
+  if (stage.kind == StageKind::footprint)
+    require(stage.reductions.size() == 1 && stage.body.empty() && stage.after.size() == 1 &&
+                is_scratch(stage.after[0]),
+            "a footprint is one reduction, stored once to scratch");
+  if (stage.kind == StageKind::gather)
+    require(stage.reductions.empty() && stage.axes.size() == 2 && stage.body.size() == 1 &&
+                stage.after.empty() && stage.body[0].value->opcode == Opcode::fma,
+            "a gather is one store of an fma under two axes");
 }
 
 void Verifier::prefetch(const Prefetch& hint) {
@@ -194,7 +212,7 @@ void Verifier::reduction(const Stage& stage, const Reduction& reduction) {
   for (size_t i = 0; i < static_cast<size_t>(results(reduction.combiner)); ++i) {
     int32_t local = reduction.first_local + static_cast<int32_t>(i);
     require(local >= 0 && local < kernel_.locals, number("l", local) + " is beyond the locals");
-    bool fresh = defined_.emplace(local, reduction.inputs[i]->dtype).second;
+    bool fresh = !readable_.contains(local) && defined_.insert(local).second;
     require(fresh, number("l", local) + " is defined twice");
   }
   if (reduction.scan) define_locals(reduction);
@@ -227,15 +245,19 @@ void Verifier::store(const Stage& stage, const Store& store) {
 void Verifier::accumulate(const Stage& stage, const Store& store) {
   require(!assignment_of(store.combiner).empty(),
           "a store that accumulates by " + std::string(name_of(store.combiner)));
-  bool indirect = !indirects_of(*kernel_.scalars, store.index).empty();
+  const std::vector<Indirect> indirects = indirects_of(*kernel_.scalars, store.index);
   for (const std::vector<Axis>* axes : {&stage.axes, &stage.reduce_axes})
     for (const Axis& each : *axes) {
       if (each.kind != AxisKind::vector) continue;
       std::optional<sym::Affine> affine = sym::affine_in(store.index, each.index);
-      bool distinct = !indirect && affine && sym::known_ne(affine->coefficient, 0);
+      bool distinct = affine && sym::known_ne(affine->coefficient, 0) &&
+                      std::none_of(indirects.begin(), indirects.end(), [&](const Indirect& from) {
+                        return walks(from.value, each.index);
+                      });
       require(distinct, "an accumulating store under vector axis " + each.index.name());
     }
-  bool shared = buffer(store.buffer).access != Access::scratch && kernel_.parallel && !indirect;
+  bool shared =
+      buffer(store.buffer).access != Access::scratch && kernel_.parallel && indirects.empty();
   for (const Axis& outer : kernel_.outer)
     if (shared && outer.kind == AxisKind::task && outer.extent != sym::Expr(1))
       require(sym::depends_on(store.index, outer.index),

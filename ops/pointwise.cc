@@ -117,6 +117,10 @@ constexpr auto kSub = [](Element a, Element b) { return a - b; };
 constexpr auto kAdd = [](Element a, Element b) {
   return a.dtype() == DType::boolean ? either(a, b) : a + b;
 };
+/// Of bools: both.
+constexpr auto kProduct = [](Element a, Element b) {
+  return a.apply(a.dtype() == DType::boolean ? Opcode::bit_and : Opcode::mul, b);
+};
 constexpr auto kReverseSub = [](Element a, Element b) { return b - a; };
 
 Definition rsub_lower(Lowering& lowering, const Call& call) {
@@ -196,7 +200,7 @@ const OpDef kRsubTensor{
     .out_as = "Tensor_out"};
 const OpDef kMulTensor{.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor",
                        .types = binary,
-                       .lower = binary_map<kBinary<Opcode::mul>>,
+                       .lower = binary_map<kProduct>,
                        .vjp = mul_vjp,
                        .samples = kPairs,
                        .sample_dtypes = DTypes::all,
@@ -205,7 +209,7 @@ const OpDef kMulTensor{.schema = "aten::mul.Tensor(Tensor self, Tensor other) ->
                        .out = true};
 const OpDef kMulScalar{.schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor",
                        .types = binary,
-                       .lower = binary_map<kBinary<Opcode::mul>>,
+                       .lower = binary_map<kProduct>,
                        .vjp = mul_vjp,
                        .samples = kScalarSamples,
                        .sample_dtypes = DTypes::numbers,

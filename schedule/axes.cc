@@ -169,13 +169,6 @@ void make_vector(Axis& axis, const Stage& stage, const Target& target, bool redu
   axis.lanes = choose_lanes(stage, target, axis.extent, reduces);
 }
 
-bool walks(loop::Val value, Expr axis) {
-  std::vector<loop::Val> roots{value};
-  for (loop::Val part : loop::reachable(roots))
-    if (sym::depends_on(part->index, axis)) return true;
-  return false;
-}
-
 Axis take_block(Kernel& kernel, size_t number, int64_t block, const std::vector<Stage*>& stages) {
   Axis axis = kernel.outer[number];
   sym::Pool& symbols = kernel.scalars->symbols();

@@ -13,9 +13,6 @@ namespace tandem::schedule {
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Whether any part of the value is addressed along the axis.
-bool walks(loop::Val value, sym::Expr axis);
-
 /// Cuts axes that are addressed by a // c and a % c into two, until none is.
 void split_by_divisors(loop::Kernel& kernel);
 

@@ -60,8 +60,8 @@ class KernelBuilder final : public Sink {
     int stages = 0;
     for (const Member& member : draft_.members) stages = std::max(stages, member.stage + 1);
     for (stage_ = 0; stage_ < stages; ++stage_) build_stage();
-    if (!on_the_way_.reductions.empty())
-      group_.kernel.stages.insert(group_.kernel.stages.begin(), std::move(on_the_way_));
+    if (!footprint_.reductions.empty())
+      group_.kernel.stages.insert(group_.kernel.stages.begin(), std::move(footprint_));
     drop_unread_positions(group_.kernel);
     group_.kernel.name = draft_.members[0].item->node->op->name();
     return std::move(group_);
@@ -262,19 +262,16 @@ class KernelBuilder final : public Sink {
   }
 
   void store_scratch(const SlotKey& key, Val value) {
-    std::vector<loop::Buffer>& buffers = group_.kernel.buffers;
-    int32_t number = static_cast<int32_t>(buffers.size());
+    int32_t number = static_cast<int32_t>(group_.kernel.buffers.size());
     const Slot& slot = key.first->slots[key.second];
-    buffers.push_back(
-        {slot.dtype, loop::Access::scratch, sym::product(draft_.space.inner), true, ""});
-    group_.buffer_values.push_back(nullptr);
-    group_.buffer_homes.push_back({});
+    add_scratch(slot.dtype, sym::product(draft_.space.inner));
     scratch_[key] = number;
     stage().body.push_back({number, linear_index(inner_, draft_.space.inner), value, false});
   }
 
-  /// An element of a sum that has no place in memory: written at a place inside of the tensor, then
-  /// moved to the nearest one. Where the mask is false nothing sees which.
+  /// An element of a sum that has no place in memory: a stage before this one computes what the
+  /// point reads of it, to scratch. Written at a place inside of the tensor, then moved to the
+  /// nearest one: where the mask is false nothing sees which.
   Val sum_here(const ops::Index& index, Val mask) {
     const Item& item = *draft_.on_the_way;
     const ops::Definition& def = lowering_.definition(item.node);
@@ -283,7 +280,7 @@ class KernelBuilder final : public Sink {
     ops::Index r;
     for (Expr size : def.reduce_sizes) {
       r.push_back(size == Expr(1) ? Expr(0) : symbols_.index("y", size));
-      if (size != Expr(1)) on_the_way_.reduce_axes.push_back({r.back(), size});
+      if (size != Expr(1)) footprint_.reduce_axes.push_back({r.back(), size});
     }
     const int32_t local = group_.kernel.locals++;
     std::vector<Val> values = lowering_.unmasked([&] {
@@ -292,12 +289,51 @@ class KernelBuilder final : public Sink {
       written.push_back(def.finish ? def.finish(total, at)[0] : total[0]);
       return written;
     });
-    values = moved(values, at, inside(index, item.slots[0].sizes));
+    const Seen seen = axes_of_footprint();
+    ops::Index there;
+    for (Expr place : inside(index, item.slots[0].sizes))
+      there.push_back(sym::substitute(place, seen.map));
+    values = moved(values, at, there);
     const DType dtype = item.slots[0].dtype;
-    const Val value = scalars().cast(values.back(), dtype);
+    const int32_t number = static_cast<int32_t>(group_.kernel.buffers.size());
+    add_scratch(dtype, seen.elements);
+    footprint_.after = {{number, seen.written, scalars().cast(values.back(), dtype), false}};
     values.pop_back();
-    on_the_way_.reductions.push_back({def.combiner, std::move(values), local});
+    footprint_.reductions.push_back({def.combiner, std::move(values), local});
+    const Val value = scalars().load(number, dtype, seen.read);
     return mask == nullptr ? value : scalars().select(mask, value, scalars().constant(dtype, 0));
+  }
+
+  /// The axes of a footprint: those of the sum that reads it, where they have several elements.
+  struct Seen {
+    sym::Substitution map;
+    Expr written = 0;
+    Expr read = 0;
+    Expr elements = 1;
+  };
+  Seen axes_of_footprint() {
+    Seen seen;
+    footprint_.kind = loop::StageKind::footprint;
+    for (size_t i = 0; i < inner_.size(); ++i) {
+      const Expr size = draft_.space.inner[i];
+      if (size == Expr(1)) {
+        seen.map.emplace_back(inner_[i], Expr(0));
+        continue;
+      }
+      const Expr axis = symbols_.index("y", size);
+      footprint_.axes.push_back({axis, size});
+      seen.map.emplace_back(inner_[i], axis);
+      seen.written = seen.written * size + axis;
+      seen.read = seen.read * size + inner_[i];
+      seen.elements = seen.elements * size;
+    }
+    return seen;
+  }
+
+  void add_scratch(DType dtype, Expr elements) {
+    group_.kernel.buffers.push_back({dtype, loop::Access::scratch, elements, true, ""});
+    group_.buffer_values.push_back(nullptr);
+    group_.buffer_homes.push_back({});
   }
 
   std::vector<Val> moved(const std::vector<Val>& values, const ops::Index& from,
@@ -455,7 +491,7 @@ class KernelBuilder final : public Sink {
   ops::Index outer_;
   ops::Index inner_;
   int stage_ = 0;
-  loop::Stage on_the_way_;
+  loop::Stage footprint_;  // of a sum that is computed where it is read
   std::map<SlotKey, Val> row_values_;
   std::map<SlotKey, Val> point_values_;
   std::map<SlotKey, int32_t> scratch_;

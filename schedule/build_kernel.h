@@ -13,8 +13,8 @@ Group build_kernel(Plan& plan, GraphLowering& lowering, const Draft& draft, cons
 void sum_on_the_way(Plan& plan, GraphLowering& lowering, const Drafts& drafts,
                     std::vector<Group>& groups);
 
-/// Buffers, size code, instructions in execution order, epilogue; kernels are mapped.
+/// Buffers, size code, instructions in the order given, epilogue, for mapped kernels.
 Scheduled emit_program(Plan& plan, GraphLowering& lowering, std::vector<Group> groups,
-                       const Drafts& drafts);
+                       const Drafts& drafts, const LaunchOrder& order);
 
 }  // namespace tandem::schedule

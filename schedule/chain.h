@@ -13,9 +13,6 @@ constexpr int64_t kNarrowFactor = 128;    // columns of keys and values, at most
 /// Joins groups (one for each draft, in the same order) whose values pass from row to row.
 void chain_products(const Plan& plan, const Drafts& drafts, std::vector<Group>& groups);
 
-/// Of a joined kernel: a product that sums along the rows themselves. Until map_chain its sum is
-/// over one point, and each row adds to what is stored.
-bool is_gathering(const loop::Stage& stage);
 /// Whether map_chain knows the kernel: several stages, products with columns of their own.
 bool is_chain(const loop::Kernel& kernel);
 /// Tasks are blocks of rows. Rows of scratch and locals of a row become those of a block; each

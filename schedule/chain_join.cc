@@ -72,7 +72,7 @@ class Joiner {
     for (size_t i = 0; i < from.buffers.size(); ++i)
       slots_.push_back(slot_of(from.buffers[i], group.buffer_values[i]));
     first_local_ = joined_.kernel.locals;
-    joined_.kernel.locals += from.locals;
+    joined_.kernel.locals += gathers ? 0 : from.locals;  // a gather's sum is in memory
     for (Stage& stage : from.stages) {
       if (gathers) gather(from, stage);
       if (is_product(group) && !gathers) stage.axes = {from.outer.back()};
@@ -115,10 +115,24 @@ class Joiner {
     return address - linear_index(axes_, rows_) * width_of(*value, rows_);
   }
 
-  /// One row's part of the sum.
+  /// One row's part of the sum: added to what the rows before it in the batch have stored.
   void gather(const Kernel& from, Stage& stage) {
+    loop::ScalarPool& pool = *from.scalars;
+    loop::Store store = stage.after[0];
+    const DType dtype = store.value->dtype;
+    const Val is_first = pool.binary(loop::Opcode::eq, pool.index(stage.reduce_axes[0].index),
+                                     pool.integer(DType::i64, 0));
+    const Val before =
+        pool.select(is_first, pool.constant(dtype, 0), pool.load(store.buffer, dtype, store.index));
+    const std::vector<Val>& factors = stage.reductions[0].inputs;
+    store.value = pool.fma(factors[0], factors[1], before);
+    loop::Buffer& sums =
+        joined_.kernel.buffers[static_cast<size_t>(slots_[static_cast<size_t>(store.buffer)])];
+    sums.access = loop::Access::read_write;
+    stage = Stage{};
+    stage.kind = loop::StageKind::gather;
     stage.axes.assign(from.outer.end() - 2, from.outer.end());
-    stage.reduce_axes[0] = {joined_.kernel.scalars->symbols().index("r", 1), 1};
+    stage.body = {store};
   }
 
   void add_stage(const Kernel& from, Stage stage) {

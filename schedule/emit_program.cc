@@ -7,11 +7,10 @@
 
 #include "base/check.h"
 #include "base/diagnostic.h"
-#include "base/interrupt.h"
 #include "ir/text.h"
 #include "loop/stage.h"
 #include "schedule/build_kernel.h"
-#include "schedule/chain.h"
+#include "schedule/check_kernel.h"
 #include "schedule/schedule.h"
 #include "schedule/side_by_side.h"
 
@@ -42,14 +41,14 @@ class Emitter {
   Emitter(Plan& plan, GraphLowering& lowering, std::vector<Group> groups)
       : plan_(plan), lowering_(lowering), groups_(std::move(groups)) {}
 
-  Scheduled run(const Drafts& drafts) {
+  Scheduled run(const Drafts& drafts, const LaunchOrder& order) {
     for (const std::pair<const std::pair<const Item*, uint32_t>, const Value*>& entry :
          drafts.in_place)
       in_place_[entry.first] = entry.second;
     out_.program.name = plan_.graph->name();
     add_inputs();
     mark_outputs();
-    add_instructions();
+    add_instructions(order);
     add_outputs();
     add_write_backs();
     check_symbols();
@@ -236,10 +235,8 @@ class Emitter {
   // --- order
   // --------------------------------------------------------------------------------------
 
-  void add_instructions() {
-    std::vector<GroupUse> uses;
-    for (const Group& group : groups_) uses.push_back(use_of(group, plan_));
-    for (const std::vector<size_t>& together : side_by_side(uses)) {
+  void add_instructions(const LaunchOrder& order) {
+    for (const std::vector<size_t>& together : order) {
       for (size_t number : together) add_group(groups_[number], number != together[0]);
       if (together.size() > 1) note_batch(groups_[together[0]], together.size());
     }
@@ -260,10 +257,7 @@ class Emitter {
 
   void add_launch(Group& group) {
     loop::Kernel& kernel = group.kernel;
-    poll_interrupt();
-    map_axes(kernel, plan_.target);
-    share_scratch(group);
-    collect_sizes(kernel);
+    kernel.sizes = size_symbols(kernel);
     abi::Launch launch;
     launch.kernel = kernel_number(kernel);
     for (size_t i = 0; i < kernel.buffers.size(); ++i) {
@@ -308,31 +302,6 @@ class Emitter {
     return bytes;
   }
 
-  /// Symbols that the kernel's indices and extents use: graph sizes and scalar inputs, in a fixed
-  /// order.
-  static void collect_sizes(loop::Kernel& kernel) {
-    std::vector<Expr> symbols;
-    std::vector<Expr> axes;
-    auto add_axes = [&](const std::vector<loop::Axis>& list) {
-      for (const loop::Axis& axis : list) {
-        axes.push_back(axis.index);
-        sym::collect_symbols(axis.extent, symbols);
-      }
-    };
-    add_axes(kernel.outer);
-    for (const loop::Stage& stage : kernel.stages) {
-      add_axes(stage.axes);
-      add_axes(stage.reduce_axes);
-    }
-    for (const loop::Buffer& buffer : kernel.buffers)
-      sym::collect_symbols(buffer.elements, symbols);
-    for (Expr index : loop::index_expressions(kernel)) sym::collect_symbols(index, symbols);
-    for (Expr symbol : symbols) {
-      bool is_axis = std::find(axes.begin(), axes.end(), symbol) != axes.end();
-      if (!is_axis && kernel.scalars->indirect(symbol) == nullptr) kernel.sizes.push_back(symbol);
-    }
-  }
-
   /// Nanoseconds on one core, roughly: enough to decide whether a team is worth waking.
   static Expr work_of(const loop::Kernel& kernel) {
     Expr points = 1;
@@ -362,10 +331,10 @@ class Emitter {
 
   uint32_t kernel_number(const loop::Kernel& kernel) {
     loop::Kernel own = loop::canonical(kernel);
-    uint64_t identity = loop::identity(own);
-    for (uint32_t i = 0; i < program().kernels.size(); ++i)
-      if (program().kernels[i].identity == identity) return i;
     uint32_t number = static_cast<uint32_t>(program().kernels.size());
+    const auto [known, is_new] = kernel_of_text_.emplace(loop::identity_text(own), number);
+    if (!is_new) return known->second;
+    const uint64_t identity = loop::identity(own);
     program().kernels.push_back({identity, fmt::format("tandem_{:016x}", identity)});
     own.name = program().kernels.back().symbol;
     out_.kernels.push_back(std::move(own));
@@ -565,6 +534,7 @@ class Emitter {
   GraphLowering& lowering_;
   std::vector<Group> groups_;
   Scheduled out_;
+  std::map<std::string, uint32_t> kernel_of_text_;
   std::map<std::string, uint32_t> slots_;
   std::map<const Value*, uint32_t> input_buffer_;
   std::map<const Value*, uint32_t> input_number_;  // in Program::inputs, or Program::constants
@@ -576,8 +546,8 @@ class Emitter {
 }  // namespace
 
 Scheduled emit_program(Plan& plan, GraphLowering& lowering, std::vector<Group> groups,
-                       const Drafts& drafts) {
-  return Emitter(plan, lowering, std::move(groups)).run(drafts);
+                       const Drafts& drafts, const LaunchOrder& order) {
+  return Emitter(plan, lowering, std::move(groups)).run(drafts, order);
 }
 
 }  // namespace tandem::schedule

@@ -382,11 +382,11 @@ void map_row_stage(Stage& stage, const Target& target) {
 void map_axes(Kernel& kernel, const Target& target) {
   kernel.target = target.features;
   split_by_divisors(kernel);
-  if (is_chain(kernel) && !sums_on_the_way(kernel)) return map_chain(kernel, target);
+  if (is_chain(kernel) && !has_footprint(kernel)) return map_chain(kernel, target);
   order_axes(kernel);
   merge_axes(kernel);
   if (accumulates(kernel)) return map_scatter(kernel, target);
-  if (map_window(kernel, target) || sums_on_the_way(kernel)) return;
+  if (map_window(kernel, target)) return;
   if (map_product(kernel, target)) return;
   if (!has_reduction(kernel) && kernel.stages.size() == 1 && kernel.stages[0].axes.empty())
     return map_points(kernel, target);

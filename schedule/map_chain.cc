@@ -34,7 +34,8 @@ bool is_scratch(const Kernel& kernel, int32_t slot) {
 }
 
 bool gathers(const Kernel& kernel) {
-  return std::any_of(kernel.stages.begin(), kernel.stages.end(), is_gathering);
+  return std::any_of(kernel.stages.begin(), kernel.stages.end(),
+                     [](const Stage& stage) { return stage.kind == loop::StageKind::gather; });
 }
 
 /// Rows of a block: a matrix of the block fills a quarter of the cache at most (share_scratch
@@ -144,8 +145,9 @@ class ChainMapper {
       std::move(made.begin(), made.end(), std::back_inserter(stages));
       return;
     }
-    if (is_gathering(stage)) {
-      std::vector<Stage> made = map_product_stage(kernel_, stage, gathered(stage), target_);
+    if (stage.kind == loop::StageKind::gather) {
+      Stage sums = sums_of_rows(stage);
+      std::vector<Stage> made = map_product_stage(kernel_, sums, gathered(sums), target_);
       std::move(made.begin(), made.end(), std::back_inserter(stages));
       return;
     }
@@ -154,28 +156,38 @@ class ChainMapper {
     stages.push_back(std::move(stage));
   }
 
-  /// Sums over the block's rows instead of one, and adds them to those of earlier blocks.
-  ProductBlock gathered(Stage& stage) {
-    Axis sum{pool_.symbols().index("r", height_), rows_.extent};
-    loop::substitute(kernel_, stage, {{rows_.index, sum.index}});
-    stage.reduce_axes = {sum};
-    loop::Store& store = stage.after[0];
+  /// The block's rows are summed instead of one, and added to the sums of earlier blocks.
+  Stage sums_of_rows(const Stage& gather) {
+    const Val step = gather.body[0].value;  // an fma
+    const int32_t local = kernel_.locals++;
+    const Axis sum{pool_.symbols().index("r", height_), rows_.extent};
+    Stage sums;
+    sums.axes = gather.axes;
+    sums.reduce_axes = {sum};
+    sums.reductions = {{loop::Combiner::dot, {step->args[0], step->args[1]}, local}};
+    loop::Store store = gather.body[0];
+    store.value = pool_.local(local, step->dtype);
     const Axis& blocks = kernel_.outer.back();
     if (blocks.extent != Expr(1)) {
       const Val is_first =
           pool_.binary(loop::Opcode::eq, pool_.index(blocks.index), pool_.index(0));
-      const Val before = pool_.load(store.buffer, store.value->dtype, store.index);
+      const Val before = pool_.load(store.buffer, step->dtype, store.index);
       store.value =
           pool_.select(is_first, store.value, pool_.binary(loop::Opcode::add, before, store.value));
-      kernel_.buffers[static_cast<size_t>(store.buffer)].access = loop::Access::read_write;
     }
+    sums.after = {store};
+    loop::substitute(kernel_, sums, {{rows_.index, sum.index}});
+    return sums;
+  }
+
+  ProductBlock gathered(const Stage& sums) const {
     ProductBlock block;
-    block.rows = stage.axes[0];
-    block.columns = stage.axes[1];
+    block.rows = sums.axes[0];
+    block.columns = sums.axes[1];
     block.height = block.rows.extent;
     block.width = block.columns.extent;
     block.length = height_;
-    block.left = walks(stage.reductions[0].inputs[0], block.columns.index) ? 1 : 0;
+    block.left = walks(sums.reductions[0].inputs[0], block.columns.index) ? 1 : 0;
     return block;
   }
 
@@ -204,12 +216,6 @@ class ChainMapper {
 };
 
 }  // namespace
-
-bool is_gathering(const Stage& stage) {
-  return stage.reductions.size() == 1 && stage.axes.size() == 2 && stage.body.empty() &&
-         stage.reductions[0].combiner == loop::Combiner::dot && stage.reduce_axes.size() == 1 &&
-         stage.reduce_axes[0].extent == Expr(1);
-}
 
 bool is_chain(const Kernel& kernel) {
   return kernel.stages.size() > 1 &&

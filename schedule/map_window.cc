@@ -74,7 +74,9 @@ Val without_mask(Val weight) { return is_masked(weight) ? weight->args[1] : weig
 class WindowMapper {
  public:
   WindowMapper(Kernel& kernel, const Target& target)
-      : kernel_(kernel), pool_(*kernel.scalars), target_(target) {}
+      : kernel_(kernel), pool_(*kernel.scalars), target_(target), windowed_(kernel.stages.back()) {
+    if (has_footprint(kernel)) take_footprint();
+  }
 
   bool run() {
     if (!is_stencil() || !find_windows() || !choose_blocks()) return false;
@@ -86,9 +88,32 @@ class WindowMapper {
   // --- what it is
   // --------------------------------------------------------------------------------
 
-  const Stage& stage() const { return kernel_.stages.back(); }
+  /// The footprint's sum at the axes of the windows that read it, its value in the place of what
+  /// they load of the scratch.
+  void take_footprint() {
+    Stage footprint = kernel_.stages[0];
+    const loop::Store stored = footprint.after[0];
+    std::vector<Expr> taps;
+    for (const Axis& tap : windowed_.reduce_axes)
+      if (tap.extent != Expr(1)) taps.push_back(tap.index);
+    if (taps.size() != footprint.axes.size()) return;
+    sym::Substitution map;
+    for (size_t i = 0; i < taps.size(); ++i) map.emplace_back(footprint.axes[i].index, taps[i]);
+    loop::substitute(kernel_, footprint, map);
+    loop::StageRewrite how;
+    how.replace = [&](const loop::Scalar& node, std::span<const Val>) -> Val {
+      const bool reads = node.opcode == loop::Opcode::load && node.slot == stored.buffer &&
+                         node.index == footprint.after[0].index;
+      return reads ? footprint.after[0].value : nullptr;
+    };
+    loop::rewrite(pool_, pool_, windowed_, how);
+    footprint_buffer_ = stored.buffer;
+    sum_ = std::move(footprint);
+  }
+
+  const Stage& stage() const { return windowed_; }
   /// The sum that what the windows see is made from; null where they see memory.
-  const Stage* sum() const { return sums_on_the_way(kernel_) ? &kernel_.stages[0] : nullptr; }
+  const Stage* sum() const { return sum_ ? &*sum_ : nullptr; }
   Val input(size_t number) const { return stage().reductions[0].inputs[number]; }
 
   bool is_stencil() const {
@@ -253,8 +278,7 @@ class WindowMapper {
 
   void write() {
     std::vector<Stage> stages;
-    if (sum() != nullptr) sum_ = kernel_.stages[0];
-    Stage sums = std::move(kernel_.stages.back());
+    Stage sums = std::move(windowed_);
     take_axes(sums);
     std::vector<Val>& inputs = sums.reductions[0].inputs;
     Val image = sum_ ? summed_in_scratch(inputs[windows_.image], sums, stages)
@@ -346,7 +370,10 @@ class WindowMapper {
     Copy copy = what_is_seen(sums);
     loop::Reduction sum = sum_->reductions[0];
     sum.inputs[1] = panel_in_scratch(sum.inputs[1], sums, stages);
-    const int32_t number = scratch(value->dtype, copy.elements * channels_);
+    const int32_t number = footprint_buffer_;
+    loop::Buffer& seen = kernel_.buffers[static_cast<size_t>(number)];
+    seen.dtype = value->dtype;
+    seen.elements = copy.elements * channels_;
     const Axis channel = fresh(channel_.extent);
     copy.map.emplace_back(channel_.index, channel.index);
     for (Val& factor : sum.inputs) factor = rewritten(factor, copy.map);
@@ -471,8 +498,10 @@ class WindowMapper {
   Kernel& kernel_;
   loop::ScalarPool& pool_;
   const Target& target_;
+  Stage windowed_;            // the windows, with the sum's value in them
+  std::optional<Stage> sum_;  // at their axes
+  int32_t footprint_buffer_ = 0;
   Windows windows_;
-  std::optional<Stage> sum_;
   DType input_type_{};
   int lanes_ = 0;
   int64_t channels_ = 0;  // of a task
@@ -486,14 +515,8 @@ class WindowMapper {
 
 }  // namespace
 
-// No other stage can be addressed along the axes of a later one.
-bool sums_on_the_way(const Kernel& kernel) {
-  if (kernel.stages.size() != 2 || kernel.stages[0].reductions.size() != 1) return false;
-  const std::vector<Val>& factors = kernel.stages[0].reductions[0].inputs;
-  const std::vector<Axis>& taps = kernel.stages[1].reduce_axes;
-  return std::ranges::any_of(taps, [&](const Axis& tap) {
-    return std::ranges::any_of(factors, [&](Val value) { return walks(value, tap.index); });
-  });
+bool has_footprint(const Kernel& kernel) {
+  return kernel.stages.size() == 2 && kernel.stages[0].kind == loop::StageKind::footprint;
 }
 
 bool map_window(Kernel& kernel, const Target& target) { return WindowMapper(kernel, target).run(); }

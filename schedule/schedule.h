@@ -50,6 +50,9 @@ struct Group {
   std::string reason;
 };
 
+/// Groups by number, in the order they run; those that run at the same time stand together.
+using LaunchOrder = std::vector<std::vector<size_t>>;
+
 /// Splits, merges and orders axes and writes how they meet the machine. map_axes.cc
 void map_axes(loop::Kernel& kernel, const Target& target);
 /// Of a sum of products over two independent axes: register tiles over packed operands. False when
@@ -59,8 +62,8 @@ bool map_product(loop::Kernel& kernel, const Target& target);
 /// windows see is computed once. Where a stage of its own comes first, that is a sum which what
 /// they see is made from. False when the kernel is none. map_window.cc
 bool map_window(loop::Kernel& kernel, const Target& target);
-/// Whether the kernel begins with such a sum: one that no other mapping knows.
-bool sums_on_the_way(const loop::Kernel& kernel);
+/// Whether the kernel begins with such a sum.
+bool has_footprint(const loop::Kernel& kernel);
 /// The rows and columns of one task, which a stage that sums products runs over.
 struct ProductBlock {
   loop::Axis rows;

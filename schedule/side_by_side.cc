@@ -89,8 +89,8 @@ GroupUse use_of(const Group& group, const Plan& plan) {
   return use;
 }
 
-std::vector<std::vector<size_t>> side_by_side(const std::vector<GroupUse>& groups) {
-  std::vector<std::vector<size_t>> order;
+LaunchOrder side_by_side(const std::vector<GroupUse>& groups) {
+  LaunchOrder order;
   std::vector<char> is_placed(groups.size(), false);
   for (size_t i = 0; i < groups.size(); ++i) {
     if (is_placed[i]) continue;

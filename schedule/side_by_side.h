@@ -21,6 +21,6 @@ GroupUse use_of(const Group& group, const Plan& plan);
 
 /// The groups in the order they run, those that run at the same time together. Each one keeps its
 /// place after whatever it depends on.
-std::vector<std::vector<size_t>> side_by_side(const std::vector<GroupUse>& groups);
+LaunchOrder side_by_side(const std::vector<GroupUse>& groups);
 
 }  // namespace tandem::schedule

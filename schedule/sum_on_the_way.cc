@@ -60,7 +60,7 @@ class OnTheWay {
 
   bool maps(loop::Kernel& trial) const {
     map_axes(trial, plan_.target);
-    return !sums_on_the_way(trial);
+    return !has_footprint(trial);
   }
 
   /// The library call that writes a large value, sums of few products.

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/diagnostic.h"
+#include "base/flags.h"
 #include "test/golden/case.h"
 #include "test/golden/diff.h"
 
@@ -86,6 +87,7 @@ int run(const std::string& program, const std::vector<std::string>& paths) {
 int main(int argc, char** argv) {
   std::signal(SIGABRT, tandem::golden::name_current);
   try {
+    const tandem::FlagOverride verify(tandem::Flag::verify, "1");  // each kernel, at each step
     return tandem::golden::run(argv[0], {argv + 1, argv + argc});
   } catch (const std::exception& error) {
     std::fprintf(stderr, "golden_runner: in %s: %s\n", tandem::golden::g_current.c_str(),

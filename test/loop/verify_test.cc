@@ -37,6 +37,20 @@ TEST(Verify, AcceptsGoodKernels) {
       "");
 }
 
+TEST(Verify, LanesBesideAPlaceFromDataAreApart) {
+  EXPECT_EQ(problems_of(parse_kernel(kernel_of(
+                "axis y0 < 4\naxis y1 < 16 vector(8)\n%0: i64 = load b3[y0]\nt0 < n0 = %0\n"
+                "b2[t0*16 + y1] += f32(1)"))),
+            "");
+}
+
+TEST(Verify, StagesMayShareAnAxis) {
+  Kernel kernel = parse_kernel(kernel_of(
+      "axis y0 < n0\nb2[y0] = f32(1)", "axis y1 < n0\n%0: f32 = load b2[y1]\nb1[x0*n0 + y1] = %0"));
+  kernel.stages[1] = kernel.stages[0];
+  EXPECT_EQ(problems_of(kernel), "");
+}
+
 struct Violation {
   std::string_view stage;
   std::string_view second;
@@ -96,6 +110,22 @@ TEST(Verify, NamesWhatIsWrong) {
     EXPECT_NE(problems.find(violation.problem), std::string::npos)
         << violation.stage << "\ngives: " << problems;
   }
+}
+
+TEST(Verify, KindsKeepTheirPromise) {
+  const auto problems = [](std::string_view kind, std::string_view body) {
+    std::string text = kernel_of(body);
+    text.replace(text.find("stage {"), 7, "stage " + std::string(kind) + " {");
+    return problems_of(parse_kernel(text));
+  };
+  const std::string sum = "axis y0 < n0\nreduce r0 < 4\n%0: f32 = load b0[y0 + r0]\nl0 = sum %0\n";
+  EXPECT_EQ(problems("footprint", sum + "after\n%1: f32 = l0\nb2[y0] = %1"), "");
+  EXPECT_NE(problems("footprint", sum + "after\n%1: f32 = l0\nb1[y0] = %1")
+                .find("a footprint is one reduction, stored once to scratch"),
+            std::string::npos);
+  EXPECT_NE(problems("gather", "axis y0 < n0\naxis y1 < 4\nb2[y0] = f32(1)")
+                .find("a gather is one store of an fma under two axes"),
+            std::string::npos);
 }
 
 TEST(Verify, WhatTextCannotSay) {
