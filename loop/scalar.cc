@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 47> kNames = {
     "sub",      "mul",    "div",     "floor_div", "fmod",   "pow",  "min",     "max",
     "bit_and",  "bit_or", "bit_xor", "shl",       "shr",    "eq",   "ne",      "lt",
     "le",       "gt",     "ge",      "fma",       "select", "cast", "bitcast"};
-constexpr std::array<std::string_view, 2> kLastNames = {"philox", "check"};
+constexpr std::array<std::string_view, 3> kLastNames = {"philox", "check", "element"};
 
 bool is_compare(Opcode opcode) { return opcode >= Opcode::eq && opcode <= Opcode::ge; }
 
@@ -91,6 +91,7 @@ size_t ScalarPool::Hash::operator()(const Scalar* node) const {
   mix(hash, static_cast<size_t>(node->integer));
   mix(hash, std::bit_cast<uint64_t>(node->number));
   mix(hash, node->index.hash());
+  for (sym::Expr at : node->at) mix(hash, at.hash());
   for (Val arg : node->args) mix(hash, arg->id);
   return hash;
 }
@@ -99,7 +100,7 @@ bool ScalarPool::Equal::operator()(const Scalar* a, const Scalar* b) const {
   return a->opcode == b->opcode && a->dtype == b->dtype && a->slot == b->slot &&
          a->masked == b->masked && a->integer == b->integer &&
          std::bit_cast<uint64_t>(a->number) == std::bit_cast<uint64_t>(b->number) &&
-         a->index == b->index && a->args == b->args;
+         a->index == b->index && a->at == b->at && a->args == b->args;
 }
 
 Val ScalarPool::intern(Scalar node) {
@@ -139,6 +140,18 @@ Val ScalarPool::load(int32_t buffer, DType dtype, sym::Expr index, Val mask) {
   Scalar node(Opcode::load, dtype);
   node.slot = buffer;
   node.index = index;
+  if (mask != nullptr && !is_number(mask, 1)) {
+    node.masked = true;
+    node.args.push_back(mask);
+  }
+  add_indirects(node);
+  return intern(std::move(node));
+}
+
+Val ScalarPool::element(int32_t tensor, DType dtype, std::vector<sym::Expr> at, Val mask) {
+  Scalar node(Opcode::element, dtype);
+  node.slot = tensor;
+  node.at = std::move(at);
   if (mask != nullptr && !is_number(mask, 1)) {
     node.masked = true;
     node.args.push_back(mask);
@@ -281,8 +294,11 @@ Val ScalarPool::indirect(sym::Expr symbol) const {
 
 void ScalarPool::add_indirects(Scalar& node) const {
   if (indirects_.empty()) return;
-  for (sym::Expr symbol : sym::free_symbols(node.index))
-    if (Val value = indirect(symbol)) node.args.push_back(value);
+  std::vector<sym::Expr> indices = node.at;
+  indices.push_back(node.index);
+  for (sym::Expr index : indices)
+    for (sym::Expr symbol : sym::free_symbols(index))
+      if (Val value = indirect(symbol)) node.args.push_back(value);
 }
 
 Val ScalarPool::rebuild(const Scalar& node, std::vector<Val> args, sym::Expr index) {
@@ -292,6 +308,8 @@ Val ScalarPool::rebuild(const Scalar& node, std::vector<Val> args, sym::Expr ind
                                   : integer(node.dtype, node.integer);
     case Opcode::index: return this->index(index);
     case Opcode::load: return load(node.slot, node.dtype, index, node.masked ? args[0] : nullptr);
+    case Opcode::element:
+      return element(node.slot, node.dtype, node.at, node.masked ? args[0] : nullptr);
     case Opcode::local: return local(node.slot, node.dtype);
     case Opcode::fma: return fma(args[0], args[1], args[2]);
     case Opcode::select: return select(args[0], args[1], args[2]);
@@ -332,27 +350,29 @@ sym::Expr extent_of(sym::Expr symbol, const Rewrite& how) {
 std::vector<Val> rewrite(ScalarPool& to, const ScalarPool& from, std::span<const Val> roots,
                          const Rewrite& how) {
   std::unordered_map<Val, Val> mapped;
-  sym::Substitution rebound;  // indirect symbols of `from` to those of `to`
+  const auto mapped_index = [&](sym::Expr index) {
+    sym::Substitution here;  // indirect symbols of `from` to those of `to`
+    for (sym::Expr symbol : sym::free_symbols(index))
+      if (Val old = from.indirect(symbol))
+        here.emplace_back(symbol, to.as_index(mapped.at(old), extent_of(symbol, how)));
+    if (how.map_index) index = how.map_index(index);
+    return here.empty() ? index : sym::substitute(index, here);
+  };
+  const auto copied = [&](Val value, std::vector<Val> args) {
+    Scalar copy = *value;
+    if (value->opcode == Opcode::load || value->opcode == Opcode::index)
+      copy.index = mapped_index(copy.index);
+    for (sym::Expr& at : copy.at) at = mapped_index(at);
+    if (how.adjust) how.adjust(copy);
+    if (value->opcode == Opcode::element && how.element)
+      if (Val replaced = how.element(copy, copy.masked ? args[0] : nullptr)) return replaced;
+    return to.rebuild(copy, std::move(args), copy.index);
+  };
   for (Val value : reachable(roots)) {
     std::vector<Val> args;
     for (Val arg : value->args) args.push_back(mapped.at(arg));
     Val result = how.replace ? how.replace(*value, args) : nullptr;
-    if (result == nullptr) {
-      sym::Expr index = value->index;
-      if (value->opcode == Opcode::load || value->opcode == Opcode::index) {
-        sym::Substitution here;
-        for (sym::Expr symbol : sym::free_symbols(index))
-          if (Val old = from.indirect(symbol))
-            here.emplace_back(symbol, to.as_index(mapped.at(old), extent_of(symbol, how)));
-        if (how.map_index) index = how.map_index(index);
-        if (!here.empty()) index = sym::substitute(index, here);
-      }
-      Scalar copy = *value;
-      copy.index = index;
-      if (how.adjust) how.adjust(copy);
-      result = to.rebuild(copy, std::move(args), copy.index);
-    }
-    mapped.emplace(value, result);
+    mapped.emplace(value, result != nullptr ? result : copied(value, std::move(args)));
   }
   std::vector<Val> results;
   for (Val root : roots) results.push_back(mapped.at(root));

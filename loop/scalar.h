@@ -71,6 +71,8 @@ enum class Opcode : uint8_t {
   bitcast,  // same size
   philox,   // (seed, stream, element) -> i32 with 32 random bits; see random.h of this room
   check,    // (cond, value): value; where cond is false the kernel fails with error number `slot`
+  element,  // of tensor number `slot` at `at`; with a mask operand: 0 where it is false. Stands in
+            // what an op computes, before tensors have addresses; in no kernel
 };
 std::string_view name_of(Opcode opcode);
 std::optional<Opcode> opcode_from_name(std::string_view name);
@@ -83,12 +85,13 @@ struct Scalar {
   DType dtype;
   uint32_t id = 0;  // creation order: operands have smaller ids
   int32_t slot = 0;
-  bool masked = false;  // load: args[0] is the mask
+  bool masked = false;  // load, element: args[0] is the mask
   int64_t integer = 0;
   double number = 0;
   sym::Expr index;
-  /// Operands. Of load and index: the mask if any, then the scalars behind indirect symbols of
-  /// `index`, in order of first occurrence.
+  std::vector<sym::Expr> at;  // of an element: its position, dimension by dimension
+  /// Operands. Of load, element and index: the mask if any, then the scalars behind indirect
+  /// symbols of `index` and `at`, in order of first occurrence.
   std::vector<const Scalar*> args;
 };
 using Val = const Scalar*;
@@ -105,6 +108,7 @@ class ScalarPool {
   Val integer(DType dtype, int64_t value);
   Val index(sym::Expr value);
   Val load(int32_t buffer, DType dtype, sym::Expr index, Val mask = nullptr);
+  Val element(int32_t tensor, DType dtype, std::vector<sym::Expr> at, Val mask = nullptr);
   Val local(int32_t number, DType dtype);
   Val unary(Opcode opcode, Val x);
   Val binary(Opcode opcode, Val a, Val b);  // operands of equal dtype
@@ -121,7 +125,8 @@ class ScalarPool {
   /// The scalar behind an indirect symbol; null for axes and sizes.
   Val indirect(sym::Expr symbol) const;
 
-  /// Any node with operands replaced (types as given): for rewriters.
+  /// Any node with operands replaced (types as given): for rewriters. Of an element, `at` is the
+  /// node's own.
   Val rebuild(const Scalar& node, std::vector<Val> args, sym::Expr index);
   size_t size() const { return nodes_.size(); }
 
@@ -153,6 +158,8 @@ struct Rewrite {
   std::function<sym::Expr(sym::Expr)> map_index;
   std::function<Val(const Scalar& node, std::span<const Val> args)> replace;
   std::function<void(Scalar& copy)> adjust;
+  /// What takes the place of an element whose position is rewritten already; null keeps it.
+  std::function<Val(const Scalar& element, Val mask)> element;
 };
 std::vector<Val> rewrite(ScalarPool& to, const ScalarPool& from, std::span<const Val> roots,
                          const Rewrite& how);

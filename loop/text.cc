@@ -78,6 +78,7 @@ class Printer {
   void line(Val value);
   void expression(Val value);
   void load(Val value);
+  void element(Val value);
   void operands(std::span<const Val> values);
   void operand(Val value);
   /// Binds the indirect symbols that the next line uses first.
@@ -202,6 +203,7 @@ void Printer::line(Val value) {
 
 void Printer::expression(Val value) {
   if (value->opcode == Opcode::load) return load(value);
+  if (value->opcode == Opcode::element) return element(value);
   if (value->opcode == Opcode::local) {
     out_ += "l" + std::to_string(value->slot);
     return;
@@ -221,6 +223,16 @@ void Printer::load(Val value) {
   if (pool_ != nullptr || value->args.size() == (value->masked ? 1u : 0u)) return;
   out_ += " with";
   operands(std::span(value->args).subspan(value->masked ? 1 : 0));
+}
+
+void Printer::element(Val value) {
+  out_ += "element v" + std::to_string(value->slot) + "[";
+  for (size_t i = 0; i < value->at.size(); ++i)
+    out_ += (i == 0 ? "" : ", ") + sym::to_string(value->at[i]);
+  out_ += "]";
+  if (!value->masked) return;
+  out_ += " if ";
+  operand(value->args[0]);
 }
 
 void Printer::operands(std::span<const Val> values) {

@@ -107,6 +107,7 @@ std::string type_problem(Val value) {
     case Opcode::index: return value->dtype == DType::i64 ? "" : "an index is i64";
     case Opcode::load:
       return value->masked && value->args[0]->dtype != DType::boolean ? "the mask is no bool" : "";
+    case Opcode::element: return "stands for memory that has no address yet";
     default: break;
   }
   if (value->args.size() != arity_of(value->opcode)) return "wrong number of operands";

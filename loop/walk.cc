@@ -31,6 +31,7 @@ std::vector<sym::Expr> extents_ahead(std::span<const Axis> nest) {
 }
 
 std::vector<Val> LineOrder::operands_of(Val value) const {
+  if (value->opcode == Opcode::element) return value->args;
   bool indexed = value->opcode == Opcode::load || value->opcode == Opcode::index;
   size_t plain = indexed ? (value->masked ? 1 : 0) : value->args.size();
   if (plain + 1 >= value->args.size()) return value->args;

@@ -106,12 +106,6 @@ class KernelBuilder final : public Sink {
                                            : scalars().cast(bits, value->type.dtype);
   }
 
-  Val launch_number(int64_t number) override {
-    Expr symbol = symbols_.symbol("launch$" + std::to_string(number));
-    plan_.launch_numbers[symbol.name()] = number;
-    return scalars().index(symbol);
-  }
-
   int32_t error(const std::string& text) override {
     std::vector<std::string>& errors = group_.kernel.errors;
     std::vector<std::string>::iterator it = std::find(errors.begin(), errors.end(), text);
@@ -222,7 +216,7 @@ class KernelBuilder final : public Sink {
     ir::Sizes sizes = draft_.space.outer;
     sizes.insert(sizes.end(), draft_.space.inner.begin(), draft_.space.inner.end());
     ops::Index index = index_at(sizes, axes, slot.sizes);
-    Val value = scalars().cast(item.definition.map(item.result, index), slot.dtype);
+    Val value = scalars().cast(lowering_.point(item.computation, item.result, index), slot.dtype);
     SlotKey key{&item, 0};
     point_values_[key] = value;
     if (drafts_.stored.count(key)) return store(stage().body, key, index, value);
@@ -235,7 +229,7 @@ class KernelBuilder final : public Sink {
     const Slot& slot = item.slots[0];
     SlotKey key{&item, 0};
     ColumnPoint point = column_point(item, draft_.space, outer_, inner_);
-    Val added = item.definition.input(point.out, point.in)[0];
+    Val added = lowering_.inputs(item.computation, point.out, point.in)[0];
     int32_t number = buffer(nullptr, {member.item, 0}, slot.dtype, loop::Access::write);
     Val before = scalars().load(number, slot.dtype, address(point.out, slot.strides));
     Val first = scalars().binary(loop::Opcode::eq, scalars().index(point.in[0]),
@@ -274,7 +268,7 @@ class KernelBuilder final : public Sink {
   /// nearest one: where the mask is false nothing sees which.
   Val sum_here(const ops::Index& index, Val mask) {
     const Item& item = *draft_.on_the_way;
-    const ops::Definition& def = lowering_.definition(item.node);
+    const Computation& def = lowering_.computation(item.node);
     ops::Index at;
     for (Expr size : item.slots[0].sizes) at.push_back(symbols_.index("p", size));
     ops::Index r;
@@ -284,9 +278,9 @@ class KernelBuilder final : public Sink {
     }
     const int32_t local = group_.kernel.locals++;
     std::vector<Val> values = lowering_.unmasked([&] {
-      std::vector<Val> written = def.input(at, r);
+      std::vector<Val> written = lowering_.inputs(def, at, r);
       const std::array total{scalars().local(local, written[0]->dtype)};
-      written.push_back(def.finish ? def.finish(total, at)[0] : total[0]);
+      written.push_back(lowering_.finished(def, total, at)[0]);
       return written;
     });
     const Seen seen = axes_of_footprint();
@@ -359,7 +353,7 @@ class KernelBuilder final : public Sink {
     const Item& item = *member.item;
     ops::Index out = index_at(draft_.space.outer, outer_, item.slots[0].sizes);
     loop::Reduction reduction;
-    reduction.combiner = item.definition.combiner;
+    reduction.combiner = item.computation.combiner;
     reduction.inputs = inputs_of(item, out);
     reduction.first_local = group_.kernel.locals;
     group_.kernel.locals += loop::results(reduction.combiner);
@@ -375,9 +369,9 @@ class KernelBuilder final : public Sink {
   }
 
   std::vector<Val> inputs_of(const Item& item, const ops::Index& out) {
-    const ops::Definition& def = item.definition;
+    const Computation& def = item.computation;
     ops::Index r = index_at(draft_.space.inner, inner_, def.reduce_sizes);
-    if (item.partial_of == nullptr) return def.input(out, r);
+    if (item.partial_of == nullptr) return lowering_.inputs(def, out, r);
     const Slot& partial = item.partial_of->slots[0];
     ops::Index at = out;
     at.insert(at.begin(), r[0]);
@@ -389,9 +383,10 @@ class KernelBuilder final : public Sink {
   void finish_row(const Member& member) {
     const Item& item = *member.item;
     ops::Index out = index_at(draft_.space.outer, outer_, item.slots[0].sizes);
-    std::vector<Val> results = item.kind == Item::Kind::reduce
-                                   ? finished(item, locals_of(item), out)
-                                   : std::vector<Val>{item.definition.map(item.result, out)};
+    std::vector<Val> results =
+        item.kind == Item::Kind::reduce
+            ? lowering_.finished(item.computation, locals_of(item), out)
+            : std::vector<Val>{lowering_.point(item.computation, item.result, out)};
     for (uint32_t i = 0; i < item.slots.size(); ++i) {
       SlotKey key{&item, i};
       Val value = scalars().cast(results[i], item.slots[i].dtype);
@@ -408,18 +403,12 @@ class KernelBuilder final : public Sink {
     return locals;
   }
 
-  static std::vector<Val> finished(const Item& item, std::vector<Val> combined,
-                                   const ops::Index& out) {
-    // A partial result keeps the accumulator; only the last step finishes.
-    return item.definition.finish ? item.definition.finish(combined, out) : combined;
-  }
-
   // --- scan and scatter
   // ---------------------------------------------------------------------------
 
   void build_scan(const Item& item) {
     const Slot& slot = item.slots[0];
-    int64_t dim = item.definition.reduced_dims[0];
+    int64_t dim = item.computation.reduced_dims[0];
     stage_ = 0;
     group_.kernel.stages.emplace_back();
     ops::Index out;
@@ -435,14 +424,14 @@ class KernelBuilder final : public Sink {
         stage().axes.push_back(axis);
     }
     loop::Reduction reduction;
-    reduction.combiner = item.definition.combiner;
-    reduction.inputs = item.definition.input(out, {out[dim]});
+    reduction.combiner = item.computation.combiner;
+    reduction.inputs = lowering_.inputs(item.computation, out, {out[dim]});
     reduction.scan = true;
     group_.kernel.locals = loop::results(reduction.combiner);
     remember_types(item, reduction);
     first_local_[&item] = 0;
     stage().reductions.push_back(std::move(reduction));
-    std::vector<Val> results = finished(item, locals_of(item), out);
+    std::vector<Val> results = lowering_.finished(item.computation, locals_of(item), out);
     for (uint32_t i = 0; i < item.slots.size(); ++i)
       store(stage().body, {&item, i}, out, scalars().cast(results[i], item.slots[i].dtype));
   }
@@ -450,7 +439,7 @@ class KernelBuilder final : public Sink {
   /// First stage: the initial values; second: the sources, in order. Tasks own ranges of the
   /// dimensions that destination and source share, so no two tasks touch one place.
   void build_scatter(const Item& item) {
-    const ops::Definition& def = item.definition;
+    const Computation& def = item.computation;
     const Slot& slot = item.slots[0];
     SlotKey key{&item, 0};
     stage_ = 0;
@@ -463,7 +452,7 @@ class KernelBuilder final : public Sink {
       loop::Axis axis{index.back(), slot.sizes[i]};
       (shared ? group_.kernel.outer : stage().axes).push_back(axis);
     }
-    store(stage().body, key, index, scalars().cast(def.map(0, index), slot.dtype));
+    store(stage().body, key, index, scalars().cast(lowering_.point(def, 0, index), slot.dtype));
     group_.kernel.stages.emplace_back();
     ops::Index source;
     ops::Index target;
@@ -474,9 +463,9 @@ class KernelBuilder final : public Sink {
       if (!shared) stage().axes.push_back({source.back(), def.source_sizes[i]});
     }
     target = source;
-    target[def.scatter_dim] =
-        scalars().as_index(def.destination(source), slot.sizes[def.scatter_dim]);
-    Val value = scalars().cast(def.value(source), slot.dtype);
+    const std::pair<Val, Val> scattered = lowering_.scattered(def, source);
+    target[def.scatter_dim] = scalars().as_index(scattered.first, slot.sizes[def.scatter_dim]);
+    Val value = scalars().cast(scattered.second, slot.dtype);
     store(stage().body, key, target, value);
     stage().body.back().accumulate = def.accumulate;
     stage().body.back().combiner = def.combiner;

@@ -70,9 +70,9 @@ class Emitter {
   SizeCode code(Expr e) {
     if (e.constant()) return {{SizeInstruction::Op::constant, *e.constant()}};
     if (e.is_symbol()) {
-      std::map<std::string, int64_t>::const_iterator number = plan_.launch_numbers.find(e.name());
-      if (number != plan_.launch_numbers.end())
-        return {{SizeInstruction::Op::constant, number->second}};
+      const std::map<std::string, int64_t>& numbers = lowering_.computations().launch_numbers();
+      std::map<std::string, int64_t>::const_iterator number = numbers.find(e.name());
+      if (number != numbers.end()) return {{SizeInstruction::Op::constant, number->second}};
       return {{SizeInstruction::Op::slot, slot_of(e.name())}};
     }
     SizeCode result;

@@ -80,7 +80,7 @@ class Fuser {
   // --- spaces
 
   Space space_of(const Item& item) const {
-    const ops::Definition& def = item.definition;
+    const Computation& def = item.computation;
     Space space;
     if (item.kind == Item::Kind::map || item.kind == Item::Kind::library) {
       space.outer = without_ones(item.slots[0].sizes);
@@ -118,8 +118,8 @@ class Fuser {
   /// channels-last value do where they hold its channels.
   static bool walks_rows(const Item& item, const Space& space) {
     if (!item.channels_last) return true;
-    bool reduces = !item.definition.full_sizes.empty() && item.kind == Item::Kind::reduce;
-    const ir::Sizes& sizes = reduces ? item.definition.full_sizes : item.slots[0].sizes;
+    bool reduces = !item.computation.full_sizes.empty() && item.kind == Item::Kind::reduce;
+    const ir::Sizes& sizes = reduces ? item.computation.full_sizes : item.slots[0].sizes;
     Expr rows = numel(space.outer);
     return rows == Expr(1) || rows == sizes[0];
   }
@@ -174,10 +174,10 @@ class Fuser {
         numel(have.outer) == numel(want.outer) && numel(have.inner) == numel(want.inner);
     if (!same_rows || have.whole != want.whole) return std::nullopt;
     // The register tile of a product has room for one sum.
-    if (item.definition.combiner == loop::Combiner::dot) return std::nullopt;
+    if (item.computation.combiner == loop::Combiner::dot) return std::nullopt;
     if (!have.whole) {
-      const ops::Definition& a = draft.members[0].item->definition;
-      const ops::Definition& b = item.definition;
+      const Computation& a = draft.members[0].item->computation;
+      const Computation& b = item.computation;
       bool same_shape = a.full_sizes == b.full_sizes && a.reduced_dims == b.reduced_dims &&
                         have.outer == want.outer && have.inner == want.inner;
       if (!same_shape) return std::nullopt;
@@ -227,11 +227,12 @@ class Fuser {
 
   void write_item(const Item& item, const Space& space, Extent extent, const ops::Index& axes,
                   const ops::Index& outer) {
-    const ops::Definition& def = item.definition;
+    const Computation& def = item.computation;
     if (item.kind == Item::Kind::map) {
       bool rows = extent == Extent::row;
-      def.map(item.result, index_at(rows ? space.outer : all_sizes(space), rows ? outer : axes,
-                                    item.slots[0].sizes));
+      lowering_.point(def, item.result,
+                      index_at(rows ? space.outer : all_sizes(space), rows ? outer : axes,
+                               item.slots[0].sizes));
       return;
     }
     if (item.kind == Item::Kind::scatter) return write_scatter(item);
@@ -239,17 +240,17 @@ class Fuser {
     ops::Index inner(axes.begin() + space.outer.size(), axes.end());
     if (extent == Extent::columns) {
       ColumnPoint point = column_point(item, space, outer, inner);
-      def.input(point.out, point.in);
+      lowering_.inputs(def, point.out, point.in);
       return;
     }
     ops::Index out = index_at(space.outer, outer, item.slots[0].sizes);
     std::vector<loop::Val> inputs;
-    if (def.input) inputs = def.input(out, reduce_point(def, space, inner));
+    if (!def.inputs.empty()) inputs = lowering_.inputs(def, out, reduce_point(def, space, inner));
     if (!inputs.empty()) inputs.resize(static_cast<size_t>(loop::results(def.combiner)));
-    if (def.finish && !inputs.empty()) def.finish(inputs, out);
+    if (!inputs.empty()) lowering_.finished(def, inputs, out);
   }
 
-  static ops::Index reduce_point(const ops::Definition& def, const Space& space,
+  static ops::Index reduce_point(const Computation& def, const Space& space,
                                  const ops::Index& inner) {
     return index_at(space.inner, inner, def.reduce_sizes);
   }
@@ -257,21 +258,19 @@ class Fuser {
   void write_scatter(const Item& item) {
     sym::Pool& symbols = plan_.graph->pool();
     ops::Index source;
-    for (Expr size : item.definition.source_sizes) source.push_back(symbols.index("a", size));
-    item.definition.destination(source);
-    item.definition.value(source);
+    for (Expr size : item.computation.source_sizes) source.push_back(symbols.index("a", size));
+    lowering_.scattered(item.computation, source);
     ops::Index index;
     for (Expr size : item.slots[0].sizes) index.push_back(symbols.index("a", size));
-    item.definition.map(0, index);
+    lowering_.point(item.computation, 0, index);
   }
 
   void write_scan(const Item& item) {
     sym::Pool& symbols = plan_.graph->pool();
     ops::Index out;
     for (Expr size : item.slots[0].sizes) out.push_back(symbols.index("a", size));
-    ops::Index r{out[item.definition.reduced_dims[0]]};
-    std::vector<loop::Val> inputs = item.definition.input(out, r);
-    if (item.definition.finish) item.definition.finish(inputs, out);
+    ops::Index r{out[item.computation.reduced_dims[0]]};
+    lowering_.finished(item.computation, lowering_.inputs(item.computation, out, r), out);
   }
 
   // --- placing
@@ -364,7 +363,7 @@ class Fuser {
   }
 
   static bool is_product(const Item& item) {
-    return item.kind == Item::Kind::reduce && item.definition.combiner == loop::Combiner::dot;
+    return item.kind == Item::Kind::reduce && item.computation.combiner == loop::Combiner::dot;
   }
 
   /// An epilogue reads the product. What only reads the same operands would bring its own walk

@@ -232,7 +232,7 @@ class Layouts {
     std::unique_ptr<Item> copy = std::make_unique<Item>();
     copy->node = view.shown->node;
     copy->result = view.shown->index;
-    copy->definition = lowering_.definition(copy->node);
+    copy->computation = lowering_.computation(copy->node);
     copy->reason = "a library call reads it in this order";
     const ir::Type& type = view.shown->type;
     copy->slots.push_back({view.shown, type.dtype, type.sizes, ir::contiguous_strides(type.sizes)});
@@ -266,7 +266,7 @@ class Layouts {
   /// The order of the walk: that of the result, where it is all that is walked.
   size_t walker_of(const Item& item, const Walk& walk) {
     if (!has_two_layouts(walk.sizes)) return kContiguous;
-    bool own = item.definition.full_sizes.empty() || item.kind == Item::Kind::map;
+    bool own = item.computation.full_sizes.empty() || item.kind == Item::Kind::map;
     return own ? vertex(item.slots[0].value) : add_vertex();
   }
 
@@ -280,19 +280,19 @@ class Layouts {
 
   /// Writes the item's expression at fresh axes.
   Walk write(const Item& item) {
-    const ops::Definition& def = item.definition;
+    const Computation& def = item.computation;
     Walk walk{item.slots[0].sizes, axes_of(item.slots[0].sizes), {}};
     if (item.kind == Item::Kind::map) {
-      def.map(item.result, walk.axes);
+      lowering_.point(def, item.result, walk.axes);
       return walk;
     }
     walk.inner = axes_of(def.reduce_sizes);
-    def.input(walk.axes, walk.inner);
+    lowering_.inputs(def, walk.axes, walk.inner);
     return def.full_sizes.empty() ? walk : full_walk(item, walk.axes, walk.inner);
   }
 
   static Walk full_walk(const Item& item, const ops::Index& out, const ops::Index& r) {
-    const ops::Definition& def = item.definition;
+    const Computation& def = item.computation;
     Walk walk{def.full_sizes, ops::Index(def.full_sizes.size()), {}};
     bool keeps = out.size() == def.full_sizes.size();
     size_t next_r = 0;

@@ -1,8 +1,9 @@
-// Inlining is calling the producer's map at the index the consumer wants. Remembered by (value,
-// index, mask), so an expression with sharing costs what its distinct parts cost. Depth is bounded:
-// realize.cc realises a value before chains of inlined ones grow long.
+// Inlining is rewriting the producer's computation at the index the consumer wants. Remembered by
+// (value, index, mask), so an expression with sharing costs what its distinct parts cost. Depth is
+// bounded: realize.cc realises a value before chains of inlined ones grow long.
 #include "schedule/lowering.h"
 
+#include <array>
 #include <bit>
 
 #include "base/check.h"
@@ -37,26 +38,15 @@ GraphLowering::Into::~Into() {
   lowering_.memo_ = std::move(old_memo_);
 }
 
-const ops::Definition& GraphLowering::definition(const ir::Node* node) {
-  std::unique_ptr<ops::Definition>& slot = definitions_[node];
-  if (slot == nullptr) {
-    const ops::OpDef& def = ops::def_of(*node);
-    TD_CHECK(def.lower != nullptr) << node->op->name() << " has no lowering: decompose first";
-    slot = std::make_unique<ops::Definition>(def.lower(*this, node->call()));
-  }
-  return *slot;
-}
-
 bool GraphLowering::is_home(const ir::Value* value) const {
-  if (opaque_) return true;
   if (root_ != nullptr) return value == root_ || value->node == nullptr;
   return plan_->is_realized(value);
 }
 
 Val GraphLowering::inlined(const ir::Value* value, const ops::Index& index) {
-  const ops::Definition& def = definition(value->node);
-  TD_CHECK(def.kind == ops::Definition::Kind::map) << value->node->op->name() << " does not inline";
-  return at_op_boundary(scalars(), def.map(value->index, index), value->type.dtype);
+  const Computation& from = computation(value->node);
+  TD_CHECK(from.kind == Computation::Kind::map) << value->node->op->name() << " does not inline";
+  return at_op_boundary(scalars(), point(from, value->index, index), value->type.dtype);
 }
 
 Val GraphLowering::load(const ir::Value* value, const ops::Index& index, Val mask) {
@@ -87,24 +77,78 @@ Val GraphLowering::load(const ir::Value* value, const ops::Index& index, Val mas
 
 Val GraphLowering::check(Val holds, Val value, int32_t error) {
   loop::ScalarPool& pool = scalars();
+  if (holds->opcode == loop::Opcode::constant && holds->integer != 0) return value;
   if (mask_ != nullptr) {
     Val hidden = pool.unary(loop::Opcode::logical_not, mask_);
     holds = pool.binary(loop::Opcode::bit_or, hidden, holds);
   }
-  return pool.check(holds, value, error);
+  return pool.check(holds, value, sink_->error(computations_.error_text(error)));
 }
 
-Val GraphLowering::scalar(const ir::Arg& arg, DType dtype) {
+namespace {
+
+/// A dimension of one element may have no symbol.
+void bind(sym::Substitution& map, const ops::Index& axes, const ops::Index& at) {
+  TD_CHECK(axes.size() == at.size()) << axes.size() << " axes, " << at.size() << " indices";
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i].is_symbol()) map.emplace_back(axes[i], at[i]);
+}
+
+}  // namespace
+
+std::vector<Val> GraphLowering::written(std::span<const Val> roots, const sym::Substitution& at,
+                                        std::span<const Val> locals) {
+  loop::Rewrite how;
+  how.map_index = [&](sym::Expr e) { return sym::substitute(e, at); };
+  how.replace = [&](const loop::Scalar& node, std::span<const Val> args) -> Val {
+    if (node.opcode == loop::Opcode::local) return locals[static_cast<size_t>(node.slot)];
+    return node.opcode == loop::Opcode::check ? check(args[0], args[1], node.slot) : nullptr;
+  };
+  how.element = [&](const loop::Scalar& element, Val mask) {
+    const ir::Value* value = computations_.value(element.slot);
+    if (!value->type.is_tensor()) return sink_->scalar_input(value);
+    return load(value, element.at, mask);
+  };
+  return loop::rewrite(scalars(), computations_.scalars(), roots, how);
+}
+
+Val GraphLowering::point(const Computation& of, size_t result, const ops::Index& at) {
+  const Computation::Points& points = of.results[result];
+  sym::Substitution map;
+  bind(map, points.axes, at);
+  return written(std::span(&points.value, 1), map)[0];
+}
+
+std::vector<Val> GraphLowering::inputs(const Computation& of, const ops::Index& out,
+                                       const ops::Index& r) {
+  sym::Substitution map;
+  bind(map, of.out, out);
+  bind(map, of.reduce, r);
+  if (of.guard == nullptr) return written(of.inputs, map);
   loop::ScalarPool& pool = scalars();
-  if (const double* number = std::get_if<double>(&arg)) return pool.constant(dtype, *number);
-  if (const bool* flag = std::get_if<bool>(&arg)) return pool.integer(dtype, *flag ? 1 : 0);
-  if (const sym::Expr* expr = std::get_if<sym::Expr>(&arg)) {
-    if (expr->constant()) return pool.integer(dtype, *expr->constant());
-    return pool.cast(pool.index(*expr), dtype);
-  }
-  ir::Value* const* value = std::get_if<ir::Value*>(&arg);
-  TD_CHECK(value != nullptr) << "a scalar argument is " << ir::to_string(arg);
-  return pool.cast(sink_->scalar_input(*value), dtype);
+  const Val guard = written(std::span(&of.guard, 1), map)[0];
+  const Val outer = mask_;
+  const bool always = guard->opcode == loop::Opcode::constant && guard->integer != 0;
+  if (!always) mask_ = outer == nullptr ? guard : pool.binary(loop::Opcode::bit_and, outer, guard);
+  std::vector<Val> values = written(of.inputs, map);
+  mask_ = outer;
+  values[0] = pool.select(guard, values[0], loop::identity_of(pool, of.combiner, values[0]->dtype));
+  return values;
+}
+
+std::vector<Val> GraphLowering::finished(const Computation& of, std::span<const Val> combined,
+                                         const ops::Index& out) {
+  if (of.finished.empty()) return {combined.begin(), combined.end()};
+  sym::Substitution map;
+  bind(map, of.out, out);
+  return written(of.finished, map, combined);
+}
+
+std::pair<Val, Val> GraphLowering::scattered(const Computation& of, const ops::Index& source) {
+  sym::Substitution map;
+  bind(map, of.source, source);
+  const std::vector<Val> found = written(std::array{of.destination, of.value}, map);
+  return {found[0], found[1]};
 }
 
 }  // namespace tandem::schedule

@@ -1,9 +1,9 @@
-// The Lowering that definitions write their expressions through: inlines what has no home, asks the
-// sink of the kernel in progress for everything else.
+// Computations written into a kernel: what has no home is inlined, the sink of the kernel in
+// progress is asked for everything else.
 #pragma once
 
 #include <map>
-#include <unordered_map>
+#include <span>
 #include <utility>
 
 #include "schedule/plan.h"
@@ -18,7 +18,6 @@ class Sink {
   /// Element of a realised value or input in its storage dtype.
   virtual loop::Val element(const ir::Value* value, const ops::Index& index, loop::Val mask) = 0;
   virtual loop::Val scalar_input(const ir::Value* value) = 0;
-  virtual loop::Val launch_number(int64_t number) { return scalars().integer(DType::i64, number); }
   virtual int32_t error(const std::string& text) = 0;
 };
 
@@ -37,21 +36,28 @@ class ProbeSink final : public Sink {
   loop::ScalarPool pool_;
 };
 
-class GraphLowering final : public ops::Lowering {
+class GraphLowering {
  public:
-  explicit GraphLowering(Plan& plan) : plan_(&plan) {}
+  explicit GraphLowering(Plan& plan) : plan_(&plan), computations_(plan.graph->pool()) {}
   Plan& plan() const { return *plan_; }
+  loop::ScalarPool& scalars() { return sink_->scalars(); }
+  Computations& computations() { return computations_; }
+  const Computation& computation(const ir::Node* node) { return computations_.of(node); }
 
-  loop::ScalarPool& scalars() override { return sink_->scalars(); }
-  loop::Val load(const ir::Value* tensor, const ops::Index& index,
-                 loop::Val mask = nullptr) override;
-  loop::Val scalar(const ir::Arg& arg, DType dtype) override;
-  loop::Val launch_number(int64_t number) override { return sink_->launch_number(number); }
-  int32_t error(const std::string& text) override { return sink_->error(text); }
-  loop::Val check(loop::Val holds, loop::Val value, int32_t error) override;
+  /// Element of a tensor in its compute type (16-bit floats widened). With a mask: 0 where it is
+  /// false, and the index may be anything there.
+  loop::Val load(const ir::Value* value, const ops::Index& index, loop::Val mask = nullptr);
 
-  /// The op's loops, made once per node.
-  const ops::Definition& definition(const ir::Node* node);
+  // A computation at the given axes.
+  /// A result of a map, or what a scatter starts from.
+  loop::Val point(const Computation& of, size_t result, const ops::Index& at);
+  /// Inputs of the combiner.
+  std::vector<loop::Val> inputs(const Computation& of, const ops::Index& out, const ops::Index& r);
+  /// Results of what was combined.
+  std::vector<loop::Val> finished(const Computation& of, std::span<const loop::Val> combined,
+                                  const ops::Index& out);
+  /// Of a scatter: place along its dimension and value of a source point.
+  std::pair<loop::Val, loop::Val> scattered(const Computation& of, const ops::Index& source);
 
   /// Directs expressions to `sink` while alive; also drops remembered expressions of the previous
   /// one.
@@ -71,8 +77,6 @@ class GraphLowering final : public ops::Lowering {
   /// While alive, every value but `root`s is inlined whatever its home, and `root`s are read as
   /// realised.
   void set_root(const ir::Value* root) { root_ = root; }
-  /// While set, every operand is read from the sink: what an op itself computes.
-  void set_opaque(bool opaque) { opaque_ = opaque; }
 
   /// Runs `write` with loads under no mask but their own.
   template <class F>
@@ -83,28 +87,18 @@ class GraphLowering final : public ops::Lowering {
     return result;
   }
 
-  /// Runs `write` with every load under `mask`.
-  template <class F>
-  auto masked(loop::Val mask, F write) {
-    loop::Val outer = mask_;
-    bool always = mask->opcode == loop::Opcode::constant && mask->integer != 0;
-    if (!always)
-      mask_ = outer == nullptr ? mask : scalars().binary(loop::Opcode::bit_and, outer, mask);
-    auto result = write();
-    mask_ = outer;
-    return result;
-  }
-
  private:
   bool is_home(const ir::Value* value) const;
   loop::Val inlined(const ir::Value* value, const ops::Index& index);
+  std::vector<loop::Val> written(std::span<const loop::Val> roots, const sym::Substitution& at,
+                                 std::span<const loop::Val> locals = {});
+  loop::Val check(loop::Val holds, loop::Val value, int32_t error);
 
   Plan* plan_;
+  Computations computations_;
   Sink* sink_ = nullptr;
   const ir::Value* root_ = nullptr;
-  bool opaque_ = false;
   loop::Val mask_ = nullptr;
-  std::unordered_map<const ir::Node*, std::unique_ptr<ops::Definition>> definitions_;
   std::map<std::vector<uint64_t>, loop::Val> memo_;
 };
 

@@ -11,7 +11,7 @@
 #include "base/dense_map.h"
 #include "base/target.h"
 #include "ir/graph.h"
-#include "ops/opdef.h"
+#include "schedule/computation.h"
 
 namespace tandem::schedule {
 
@@ -30,8 +30,8 @@ struct Item {
   uint32_t id = 0;
   Kind kind = Kind::map;
   const ir::Node* node = nullptr;
-  size_t result = 0;           // of a map: which result of the node
-  ops::Definition definition;  // of a library item: unused
+  size_t result = 0;        // of a map: which result of the node
+  Computation computation;  // of a library item: unused
   ops::RouteKind route = ops::RouteKind::matmul;
   std::vector<Slot> slots;
   /// Split reductions: the item whose slots hold this item's partial results, and the number of
@@ -73,9 +73,6 @@ struct Plan {
   /// Results of the graph that are another value's elements in the same order, with other sizes:
   /// they leave as that value, and have no place of their own.
   DenseMap<ir::Value, const ir::Value*> leaves_as;
-  /// Values of symbols that stand for launch numbers.
-  std::map<std::string, int64_t> launch_numbers;
-
   bool is_realized(const ir::Value* value) const {
     return value->node == nullptr || homes.at(value).item != nullptr;
   }

@@ -22,7 +22,7 @@ namespace {
 using ir::Node;
 using ir::Value;
 using sym::Expr;
-using Kind = ops::Definition::Kind;
+using Kind = Computation::Kind;
 
 /// Items one value reaches without passing memory; only "none, one, several" matters.
 struct Reach {
@@ -113,7 +113,7 @@ class Realizer {
     if (node.results.empty()) return;
     if (!is_read(node) && !ops::def_of(node).host) return;
     if (std::optional<ops::RouteKind> route = library_route(node)) return add_library(node, *route);
-    const ops::Definition& def = lowering_.definition(&node);
+    const Computation& def = lowering_.computation(&node);
     if (def.kind != Kind::map) return add_loops(node, def);
     for (const Value* result : node.results) visit_map(node, result);
   }
@@ -207,11 +207,11 @@ class Realizer {
   // --- loops
   // --------------------------------------------------------------------------------------
 
-  void add_loops(const Node& node, const ops::Definition& def) {
+  void add_loops(const Node& node, const Computation& def) {
     static constexpr Item::Kind kKinds[] = {Item::Kind::map, Item::Kind::reduce, Item::Kind::scan,
                                             Item::Kind::scatter};
     Item& item = new_item(kKinds[static_cast<int>(def.kind)], node, "not pointwise");
-    item.definition = def;
+    item.computation = def;
     for (const Value* result : node.results) add_slot(item, result);
     bool repeats = def.kind == Kind::reduce && def.full_sizes.empty();
     Reach from;
@@ -232,7 +232,7 @@ class Realizer {
       to.items.insert(from.items.begin(), from.items.end());
       to.repeated |= from.repeated;
       to.multiplied |= from.multiplied && operand != from.windows_over;
-      bool reduces = lowering_.definition(&node).kind != Kind::map;
+      bool reduces = lowering_.computation(&node).kind != Kind::map;
       to.broadcast |= from.broadcast ||
                       (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
                       ops::def_of(node).schema.find("aten::expand") == 0;
@@ -262,7 +262,7 @@ class Realizer {
     }
     Item& item = new_item(Item::Kind::map, node, std::move(reason));
     item.result = result->index;
-    item.definition = lowering_.definition(&node);
+    item.computation = lowering_.computation(&node);
     add_slot(item, result);
     Reach from;
     from.items = {item.id};
@@ -274,7 +274,7 @@ class Realizer {
     if (const char* reason = forced_.at(result)) return reason;
     const Reach& to = reach(result);
     if (to.depth >= kMaxInlineDepth) return "the chain of inlined operations is long";
-    if (node.op->is_view() && lowering_.definition(&node).kind == Kind::map && !to.repeated)
+    if (node.op->is_view() && lowering_.computation(&node).kind == Kind::map && !to.repeated)
       return "";
     Weight weight = weigh(node);
     if (weight.operands > kMostOperands) return "it joins many values";
@@ -295,25 +295,16 @@ class Realizer {
   /// A gather of few elements out of many: where the reader would be one long loop over them, a
   /// place of its own lets it join the kernel that walks the rows which they stand in.
   bool picks_few(const Node& node) {
-    ProbeSink sink(plan_.graph->pool());
-    std::vector<loop::Val> parts = own_scalars(node, sink);
     int64_t picked = node.results[0]->type.numel().constant().value_or(INT64_MAX);
+    std::vector<loop::Val> parts = own_scalars(node);
     return std::any_of(parts.begin(), parts.end(), [&](loop::Val part) {
-      bool gathers = part->opcode == loop::Opcode::load && part->args.size() > part->masked;
-      const Value* from = gathers ? operand_with(node, part->slot) : nullptr;
-      std::optional<int64_t> all = from == nullptr ? std::nullopt : from->type.numel().constant();
+      if (part->opcode != loop::Opcode::element || part->args.size() <= part->masked) return false;
+      const Value* from = lowering_.computations().value(part->slot);
+      std::optional<int64_t> all = from->type.numel().constant();
       return all && *all / kFewOf >= picked;
     });
   }
   static constexpr int64_t kFewOf = 64;
-
-  static const Value* operand_with(const Node& node, int32_t id) {
-    const Value* found = nullptr;
-    ir::for_each_operand(node.args, [&](const Value* operand) {
-      if (static_cast<int32_t>(operand->id) == id) found = operand;
-    });
-    return found;
-  }
 
   /// A mask of an expensive value that nothing else reads: keeping the mask is cheaper than keeping
   /// (or computing again) the value.
@@ -323,7 +314,7 @@ class Realizer {
       if (operand->node != nullptr && operand->uses.size() == 1) wide = operand;
     });
     return wide != nullptr && size_of(node.results[0]->type.dtype) < size_of(wide->type.dtype) &&
-           !library_route(*wide->node) && lowering_.definition(wide->node).kind == Kind::map &&
+           !library_route(*wide->node) && lowering_.computation(wide->node).kind == Kind::map &&
            has_transcendental(*wide->node);
   }
 
@@ -334,8 +325,7 @@ class Realizer {
       weight.operands += operand->type.is_tensor();
       weight.full_operands += operand->type.is_tensor() && operand->type.numel() == elements;
     });
-    ProbeSink sink(plan_.graph->pool());
-    for (loop::Val part : own_scalars(node, sink)) {
+    for (loop::Val part : own_scalars(node)) {
       bool divides = part->opcode == loop::Opcode::sqrt || part->opcode == loop::Opcode::div;
       weight.transcendental |= loop::is_transcendental(part->opcode);
       weight.divides |= divides && is_float(part->dtype);
@@ -343,21 +333,13 @@ class Realizer {
     return weight;
   }
 
-  /// What one element of the op takes, with operands as loads whose slots are the values' ids.
-  std::vector<loop::Val> own_scalars(const Node& node, ProbeSink& sink) {
-    GraphLowering::Into into(lowering_, sink);
-    ops::Index index;
-    for (Expr size : node.results[0]->type.sizes)
-      index.push_back(plan_.graph->pool().index("p", size));
-    lowering_.set_opaque(true);
-    std::vector<loop::Val> roots{lowering_.definition(&node).map(0, index)};
-    lowering_.set_opaque(false);
-    return loop::reachable(roots);
+  /// What one element of the op's first result takes.
+  std::vector<loop::Val> own_scalars(const Node& node) {
+    return loop::reachable(std::span(&lowering_.computation(&node).results[0].value, 1));
   }
 
   bool has_transcendental(const Node& node) {
-    ProbeSink sink(plan_.graph->pool());
-    std::vector<loop::Val> parts = own_scalars(node, sink);
+    std::vector<loop::Val> parts = own_scalars(node);
     return std::any_of(parts.begin(), parts.end(),
                        [](loop::Val part) { return loop::is_transcendental(part->opcode); });
   }

@@ -22,7 +22,7 @@ ColumnPoint column_point(const Item& item, const Space& space, const ops::Index&
                          const ops::Index& inner) {
   const ir::Sizes& sizes = item.slots[0].sizes;
   Expr row = linear_index(outer, space.outer);
-  Expr block = item.definition.reduce_sizes[0];
+  Expr block = item.computation.reduce_sizes[0];
   ColumnPoint point;
   point.out = index_at(space.inner, inner, ir::Sizes(sizes.begin() + 1, sizes.end()));
   point.out.insert(point.out.begin(), sym::floor_div(row, block));

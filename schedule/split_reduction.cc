@@ -11,7 +11,6 @@ namespace tandem::schedule {
 namespace {
 
 using sym::Expr;
-using Kind = ops::Definition::Kind;
 
 constexpr int64_t kEnoughResults = 4096;
 constexpr int64_t kLongReduction = 2048;
@@ -21,16 +20,16 @@ constexpr int64_t kMinColumnBlock = 128;
 
 /// Whether memory runs along reduced elements: the dimension with stride 1 is reduced.
 bool along_memory(const Item& item) {
-  const std::vector<int64_t>& dims = item.definition.reduced_dims;
-  int64_t last = static_cast<int64_t>(item.definition.full_sizes.size()) - 1;
+  const std::vector<int64_t>& dims = item.computation.reduced_dims;
+  int64_t last = static_cast<int64_t>(item.computation.full_sizes.size()) - 1;
   return std::find(dims.begin(), dims.end(), item.channels_last ? 1 : last) != dims.end();
 }
 
 /// Elements of a block; nothing when the reduction stays whole.
 std::optional<int64_t> block_of(const Item& item) {
-  if (item.definition.full_sizes.empty() || item.slots.size() != 1) return std::nullopt;
-  if (loop::results(item.definition.combiner) != 1) return std::nullopt;
-  std::optional<int64_t> n = sym::product(item.definition.reduce_sizes).constant();
+  if (item.computation.full_sizes.empty() || item.slots.size() != 1) return std::nullopt;
+  if (loop::results(item.computation.combiner) != 1) return std::nullopt;
+  std::optional<int64_t> n = sym::product(item.computation.reduce_sizes).constant();
   std::optional<int64_t> m = item.slots[0].value->type.numel().constant();
   bool few_results = m.has_value() && *m < kEnoughResults;
   bool across = item.channels_last && !along_memory(item);
@@ -45,28 +44,12 @@ std::optional<int64_t> block_of(const Item& item) {
 
 /// Numbers of the reduced dimensions, outermost in memory first.
 std::vector<size_t> memory_order(const Item& item) {
-  std::vector<size_t> order(item.definition.reduce_sizes.size());
+  std::vector<size_t> order(item.computation.reduce_sizes.size());
   std::iota(order.begin(), order.end(), 0);
   if (!item.channels_last) return order;
   std::stable_partition(order.begin(), order.end(),
-                        [&](size_t i) { return item.definition.reduced_dims[i] != 1; });
+                        [&](size_t i) { return item.computation.reduced_dims[i] != 1; });
   return order;
-}
-
-DType accumulator_dtype(const Item& item, GraphLowering& lowering) {
-  if (item.definition.combiner == loop::Combiner::any) return DType::boolean;
-  if (item.definition.combiner == loop::Combiner::all) return DType::boolean;
-  sym::Pool& symbols = lowering.plan().graph->pool();
-  ProbeSink sink(symbols);
-  GraphLowering::Into into(lowering, sink);
-  ops::Index out;
-  ops::Index r;
-  for (Expr size : item.slots[0].value->type.sizes) out.push_back(symbols.index("p", size));
-  for (Expr size : item.definition.reduce_sizes) r.push_back(symbols.index("p", size));
-  lowering.set_opaque(true);
-  DType dtype = item.definition.input(out, r)[0]->dtype;
-  lowering.set_opaque(false);
-  return dtype;
 }
 
 /// Position number `linear` of the reduced elements, counted in the given order of dimensions.
@@ -83,34 +66,36 @@ ops::Index reduce_position(const std::vector<Expr>& sizes, const std::vector<siz
 
 /// The reduction of one block: results [block number, results of the whole]. What hangs over the
 /// end counts as the combiner's identity.
-ops::Definition partial_definition(const Item& item, int64_t block, GraphLowering* lowering) {
-  ops::Definition def;
-  def.kind = Kind::reduce;
-  def.combiner = item.definition.combiner;
-  def.reduce_sizes = {Expr(block)};
-  def.input = [=, sizes = item.definition.reduce_sizes, order = memory_order(item),
-               combiner = def.combiner,
-               input = item.definition.input](const ops::Index& out, const ops::Index& r) {
-    Expr linear = out[0] * block + r[0];
-    ops::Index inner = reduce_position(sizes, order, linear);
-    loop::ScalarPool& pool = lowering->scalars();
-    loop::Val inside =
-        pool.binary(loop::Opcode::lt, pool.index(linear), pool.index(sym::product(sizes)));
-    ops::Index results(out.begin() + 1, out.end());
-    std::vector<loop::Val> values = lowering->masked(inside, [&] { return input(results, inner); });
-    values[0] = pool.select(inside, values[0], loop::identity_of(pool, combiner, values[0]->dtype));
-    return values;
-  };
-  return def;
+Computation partial_of(const Item& item, int64_t block, loop::ScalarPool& pool) {
+  const Computation& whole = item.computation;
+  sym::Pool& symbols = pool.symbols();
+  Computation part;
+  part.kind = Computation::Kind::reduce;
+  part.combiner = whole.combiner;
+  part.reduce_sizes = {Expr(block)};
+  const Expr reduced = sym::product(whole.reduce_sizes);
+  part.out = whole.out;
+  part.out.insert(part.out.begin(), symbols.index("p", sym::ceil_div(reduced, block)));
+  part.reduce = {symbols.index("p", block)};
+  const Expr linear = part.out[0] * block + part.reduce[0];
+  const ops::Index inner = reduce_position(whole.reduce_sizes, memory_order(item), linear);
+  sym::Substitution map;
+  for (size_t i = 0; i < inner.size(); ++i)
+    if (whole.reduce[i].is_symbol()) map.emplace_back(whole.reduce[i], inner[i]);
+  loop::Rewrite how;
+  how.map_index = [&](Expr e) { return sym::substitute(e, map); };
+  part.inputs = loop::rewrite(pool, pool, whole.inputs, how);
+  part.guard = pool.binary(loop::Opcode::lt, pool.index(linear), pool.index(reduced));
+  return part;
 }
 
 /// Whether the leading dimensions are summed, and all of them that come before a kept one.
 bool sums_columns(const Item& item) {
-  const std::vector<int64_t>& dims = item.definition.reduced_dims;
+  const std::vector<int64_t>& dims = item.computation.reduced_dims;
   for (size_t i = 0; i < dims.size(); ++i)
     if (dims[i] != static_cast<int64_t>(i)) return false;
-  return item.definition.combiner == loop::Combiner::sum &&
-         dims.size() < item.definition.full_sizes.size();
+  return item.computation.combiner == loop::Combiner::sum &&
+         dims.size() < item.computation.full_sizes.size();
 }
 
 /// The item of partial results; `item` becomes the reduction of those.
@@ -119,20 +104,20 @@ std::unique_ptr<Item> split(Item& item, int64_t block, GraphLowering& lowering) 
   partial->kind = Item::Kind::reduce;
   partial->node = item.node;
   partial->reason = "partial results of a long reduction";
-  partial->definition = partial_definition(item, block, &lowering);
+  partial->computation = partial_of(item, block, lowering.computations().scalars());
   partial->channels_last = item.channels_last;
-  Expr reduced = sym::product(item.definition.reduce_sizes);
+  Expr reduced = sym::product(item.computation.reduce_sizes);
   Expr blocks = sym::ceil_div(reduced, block);
   if (sums_columns(item) && sym::known_divisible(reduced, block)) partial->partial_rows = reduced;
   ir::Sizes sizes = item.slots[0].value->type.sizes;
   sizes.insert(sizes.begin(), blocks);
-  DType dtype = accumulator_dtype(item, lowering);
+  const DType dtype = item.computation.inputs[0]->dtype;
   partial->slots.push_back({nullptr, dtype, sizes, ir::contiguous_strides(sizes)});
   item.partial_of = partial.get();
-  item.definition.reduce_sizes = {blocks};
-  item.definition.full_sizes.clear();
-  item.definition.reduced_dims.clear();
-  item.definition.input = nullptr;  // reads the partials
+  item.computation.reduce_sizes = {blocks};
+  item.computation.full_sizes.clear();
+  item.computation.reduced_dims.clear();
+  item.computation.inputs.clear();  // reads the partials
   return partial;
 }
 

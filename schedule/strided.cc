@@ -90,7 +90,7 @@ bool shows_operand(GraphLowering& lowering, const ir::Node* node) {
   const ops::OpDef& def = ops::def_of(*node);
   bool candidate = node->op->is_view() || node->op->schema.name == "aten::_unsafe_view";
   return candidate && def.lower != nullptr &&
-         lowering.definition(node).kind == ops::Definition::Kind::map;
+         lowering.computation(node).kind == Computation::Kind::map;
 }
 
 }  // namespace

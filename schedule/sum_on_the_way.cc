@@ -70,7 +70,7 @@ class OnTheWay {
         home.item->route != ops::RouteKind::convolution || value->type.dtype != DType::f32)
       return nullptr;
     const std::optional<int64_t> bytes = value->type.numel().constant();
-    const ops::Definition& def = lowering_.definition(value->node);
+    const Computation& def = lowering_.computation(value->node);
     const std::optional<int64_t> terms = sym::product(def.reduce_sizes).constant();
     const bool pays = bytes && *bytes * size_of(value->type.dtype) > plan_.target.l2_bytes &&
                       terms && *terms <= kMostTerms;

@@ -86,8 +86,12 @@ def keep(name, text, folder, seen):
 
 def run(command, **more):
     environment = dict(os.environ, TANDEM_DUMP="before:schedule", TANDEM_CACHE_DIR="", **more)
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True,
-                          timeout=SECONDS, check=False)
+    try:
+        return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True,
+                              timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired as late:
+        text = (late.stderr or b"").decode()
+        return subprocess.CompletedProcess(command, 1, "", text)
 
 
 def main():
