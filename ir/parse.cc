@@ -208,11 +208,15 @@ class Parser {
   }
 
   /// An integer expression up to the next `,` or closing bracket at this depth, read by sym::parse.
+  /// It ends with its line, as sym::parse knows no others: brackets that nobody closes must not
+  /// make each of many bad lines as long as the rest of the text.
   sym::Expr parse_expr() {
+    const size_t first = at_;
+    const int line = peek().line;
     size_t start = peek().offset;
     size_t end = start;
     int depth = 0;
-    while (peek().kind != Kind::end) {
+    while (peek().kind != Kind::end && peek().line == line) {
       bool closing = at(")") || at("]") || at("}");
       if (depth == 0 && (closing || at(","))) break;
       depth += at("(") ? 1 : closing ? -1 : 0;
@@ -222,8 +226,9 @@ class Parser {
     std::string error;
     std::string_view text = text_.substr(start, end - start);
     std::optional<sym::Expr> expr = sym::parse(module_->pool(), text, &error);
-    if (!expr) fail(fmt::format("'{}' is no integer expression: {}", text, error));
-    return *expr;
+    if (expr) return *expr;
+    at_ = first;  // the line to blame, and to go on behind
+    fail(fmt::format("'{}' is no integer expression: {}", text, error));
   }
 
   // --- nodes ----------------------------------------------------------------------------------
@@ -255,7 +260,7 @@ class Parser {
   /// The type that `{autocast bf16}` behind the call at hand names.
   std::optional<DType> autocast_ahead() const {
     for (size_t ahead = 0; at("{") && peek(ahead).kind != Kind::end; ++ahead) {
-      if (peek(ahead).text == "}") break;
+      if (peek(ahead).text == "}" || peek(ahead).text == "=") break;  // a next line, if not closed
       if (peek(ahead).text == "autocast") return dtype_from_name(peek(ahead + 1).text);
     }
     return std::nullopt;
@@ -270,12 +275,14 @@ class Parser {
     return has_place ? peek(ahead + 2).text : std::string_view();
   }
 
-  /// Goes on after a bad line; its results get unusable names, and lines that read them are bad too
-  /// without a word.
+  /// Goes on after a bad line, or at the line that its call could not be continued on: what was
+  /// read without an error is not read again. The results get unusable names, and lines that read
+  /// them are bad too without a word.
   void skip_line(size_t start, int line) {
+    const int next = std::max(peek().line, line + 1);
     at_ = start;
     bool is_result = true;
-    while (peek().kind != Kind::end && peek().line == line) {
+    while (peek().kind != Kind::end && peek().line < next) {
       if (at("=")) is_result = false;
       if (peek().kind == Kind::value && is_result) broken_.insert(std::string(peek().text));
       ++at_;
