@@ -174,10 +174,14 @@ void Graph::add_output(Output output) {
 }
 
 void Graph::set_output(size_t number, Value* value) {
-  std::vector<Output> outputs = outputs_;
-  outputs[number].value = value;
-  clear_outputs();
-  for (Output& output : outputs) add_output(std::move(output));
+  Value*& output = outputs_[number].value;
+  if (output == value) return;
+  if (output != nullptr)
+    std::erase_if(output->uses,
+                  [&](const Use& use) { return use.node == nullptr && use.arg == number; });
+  output = value;
+  if (value != nullptr) value->uses.push_back({nullptr, static_cast<uint32_t>(number), 0});
+  ++epoch_;
 }
 
 void Graph::clear_outputs() {

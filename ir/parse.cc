@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/diagnostic.h"
 #include "ir/autocast.h"
@@ -77,6 +78,7 @@ class Parser {
     values_.clear();
     parse_where_ahead();
     expect("(");
+    narrow_sizes();
     while (!accept(")")) {
       parse_input();
       if (!at(")")) expect(",");
@@ -129,7 +131,40 @@ class Parser {
         fail(fmt::format("range [{}, {}] of {} contradicts [{}, {}]", range.lo, range.hi, name,
                          before.lo, before.hi));
     }
+    sym::Range& all = ranges_[std::string(name)];
+    all = {std::max(all.lo, range.lo), std::min(all.hi, range.hi)};
     module_->pool().symbol(name, range);
+  }
+
+  /// The size of an input is not negative, so neither is a symbol that is one. Expressions simplify
+  /// by the ranges that their symbols have when they are read, so this is found out in a pool that
+  /// goes away, before any is read; and again, as one range may make a symbol of what was none.
+  void narrow_sizes() {
+    const size_t back = at_;
+    for (bool narrows = true; std::exchange(narrows, false); at_ = back) {
+      sym::Pool pool;
+      for (const auto& [name, range] : ranges_) pool.symbol(name, range);
+      for (const sym::Expr& size : sizes_ahead(pool)) {
+        if (!size.is_symbol() || size.range().lo >= 0) continue;
+        narrow(size.name(), {0, sym::Range::kMax});
+        pool.symbol(size.name(), {0, sym::Range::kMax});
+        narrows = true;
+      }
+    }
+  }
+
+  /// Of all inputs.
+  std::vector<sym::Expr> sizes_ahead(sym::Pool& pool) {
+    std::vector<sym::Expr> sizes;
+    while (!at(")") && peek().kind != Kind::end) {
+      expect(Kind::value, "an input");
+      expect(":");
+      const Type type = parse_type(pool);
+      sizes.insert(sizes.end(), type.sizes.begin(), type.sizes.end());
+      while (!at(",") && !at(")") && peek().kind != Kind::end) next();  // the role
+      accept(",");
+    }
+    return sizes;
   }
 
   void skip_where() {
@@ -151,7 +186,7 @@ class Parser {
   void parse_input() {
     std::string name(expect(Kind::value, "an input"));
     expect(":");
-    Type type = parse_type();
+    Type type = parse_type(module_->pool());
     Role role = Role::input;
     std::string target;
     bool requires_grad = false;
@@ -180,39 +215,43 @@ class Parser {
     if (!values_.emplace(name, value).second) fail("%" + name + " is defined twice");
   }
 
-  Type parse_type() {
+  Type parse_type(sym::Pool& pool) {
     std::string_view word = expect(Kind::name, "a type");
     if (word == "token") return {Type::Kind::token, DType::i64, Device::cpu, {}, {}};
     if (word == "handle") return {Type::Kind::handle, DType::i64, Device::cpu, {}, {}};
     std::optional<DType> dtype = dtype_from_name(word);
     if (!dtype) fail(fmt::format("unknown type '{}'", word));
     if (!at("[")) return Type::scalar(*dtype);
-    Type type = Type::tensor(*dtype, parse_sizes("[", "]"));
+    Type type = Type::tensor(*dtype, parse_sizes(pool, "[", "]"));
     for (const sym::Expr& size : type.sizes)
       if (size.range().hi < (size.is_constant() ? 0 : 1))
         fail("a size is negative: " + to_string(type));
-    if (at("{") && !is_role(peek(1).text)) type.strides = parse_sizes("{", "}");
+    if (at("{") && !is_role(peek(1).text)) type.strides = parse_sizes(pool, "{", "}");
     if (!type.strides.empty() && type.strides.size() != type.sizes.size())
       fail("as many strides as sizes are needed: " + to_string(type));
     return type;
   }
 
-  Ints parse_sizes(std::string_view open, std::string_view close) {
+  Ints parse_sizes(sym::Pool& pool, std::string_view open, std::string_view close) {
     expect(open);
     Ints sizes;
     while (!accept(close)) {
-      sizes.push_back(parse_expr());
+      sizes.push_back(parse_expr(pool));
       if (!at(close)) expect(",");
     }
     return sizes;
   }
 
   /// An integer expression up to the next `,` or closing bracket at this depth, read by sym::parse.
-  sym::Expr parse_expr() {
+  /// It ends with its line, as sym::parse knows no others: brackets that nobody closes must not
+  /// make each of many bad lines as long as the rest of the text.
+  sym::Expr parse_expr(sym::Pool& pool) {
+    const size_t first = at_;
+    const int line = peek().line;
     size_t start = peek().offset;
     size_t end = start;
     int depth = 0;
-    while (peek().kind != Kind::end) {
+    while (peek().kind != Kind::end && peek().line == line) {
       bool closing = at(")") || at("]") || at("}");
       if (depth == 0 && (closing || at(","))) break;
       depth += at("(") ? 1 : closing ? -1 : 0;
@@ -221,9 +260,10 @@ class Parser {
     }
     std::string error;
     std::string_view text = text_.substr(start, end - start);
-    std::optional<sym::Expr> expr = sym::parse(module_->pool(), text, &error);
-    if (!expr) fail(fmt::format("'{}' is no integer expression: {}", text, error));
-    return *expr;
+    std::optional<sym::Expr> expr = sym::parse(pool, text, &error);
+    if (expr) return *expr;
+    at_ = first;  // the line to blame, and to go on behind
+    fail(fmt::format("'{}' is no integer expression: {}", text, error));
   }
 
   // --- nodes ----------------------------------------------------------------------------------
@@ -255,7 +295,7 @@ class Parser {
   /// The type that `{autocast bf16}` behind the call at hand names.
   std::optional<DType> autocast_ahead() const {
     for (size_t ahead = 0; at("{") && peek(ahead).kind != Kind::end; ++ahead) {
-      if (peek(ahead).text == "}") break;
+      if (peek(ahead).text == "}" || peek(ahead).text == "=") break;  // a next line, if not closed
       if (peek(ahead).text == "autocast") return dtype_from_name(peek(ahead + 1).text);
     }
     return std::nullopt;
@@ -270,12 +310,14 @@ class Parser {
     return has_place ? peek(ahead + 2).text : std::string_view();
   }
 
-  /// Goes on after a bad line; its results get unusable names, and lines that read them are bad too
-  /// without a word.
+  /// Goes on after a bad line, or at the line that its call could not be continued on: what was
+  /// read without an error is not read again. The results get unusable names, and lines that read
+  /// them are bad too without a word.
   void skip_line(size_t start, int line) {
+    const int next = std::max(peek().line, line + 1);
     at_ = start;
     bool is_result = true;
-    while (peek().kind != Kind::end && peek().line == line) {
+    while (peek().kind != Kind::end && peek().line < next) {
       if (at("=")) is_result = false;
       if (peek().kind == Kind::value && is_result) broken_.insert(std::string(peek().text));
       ++at_;
@@ -287,7 +329,7 @@ class Parser {
     while (peek().kind == Kind::value) {
       Written& result = written.emplace_back();
       result.name = std::string(next().text);
-      if (accept(":")) result.type = parse_type();
+      if (accept(":")) result.type = parse_type(module_->pool());
       if (!accept(",")) break;
     }
     if (!written.empty()) expect("=");
@@ -373,7 +415,7 @@ class Parser {
     const Token& number = peek(negative ? 1 : 0);
     bool is_float =
         number.kind == Kind::number && number.text.find_first_of(".eE") != std::string_view::npos;
-    if (!is_float) return parse_expr();
+    if (!is_float) return parse_expr(module_->pool());
     at_ += negative ? 2 : 1;
     double value = std::strtod(std::string(number.text).c_str(), nullptr);
     return negative ? -value : value;
@@ -526,6 +568,7 @@ class Parser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   std::unique_ptr<Module> module_;
+  std::map<std::string, sym::Range> ranges_;  // of symbols
   Graph* graph_ = nullptr;
   std::map<std::string, Value*, std::less<>> values_;
   std::set<std::string> broken_;

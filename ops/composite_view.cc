@@ -373,6 +373,12 @@ const OpDef kStridedScatter{
     .types =
         [](const Call& c) {
           strided_types(c);
+          need_rank(c, "self", 1, 1);
+          need_rank(c, "src", 1, 1);
+          need_same_dtype(c, {"self", "src"});
+          if (sym::known_ne(c.type("src").numel(), sym::product(c.ints("size"))))
+            c.fail(fmt::format("{} has not as many elements as size {}", c.describe("src"),
+                               ir::to_string(c.ints("size"))));
           return unary_same(c);
         },
     .lower =

@@ -405,12 +405,32 @@ const OpDef kConvolution{
                 "$[0, 3, 5], $[3, 4, 3], $[4], [2], [0], [1], true, [0], 1"}};
 
 /// The gradients are linear in both operands, so theirs are convolutions again.
+/// What is read lies in grad_output, and in a weight whose groups divide it.
+void check_backward(const Call& c, const Sizes& input, const Sizes& weight) {
+  const Sizes& grad = c.type("grad_output").sizes;
+  if (weight.size() < 3 || input.size() != weight.size() || grad.size() != weight.size())
+    c.fail(fmt::format("sizes {}, {} and {} have not the same 3 or more dimensions",
+                       ir::to_string(input), ir::to_string(weight), ir::to_string(grad)));
+  const Expr groups = c.integer("groups");
+  const bool has_groups = !sym::known_lt(groups, 1) && sym::known_divisible(weight[0], groups) &&
+                          !sym::known_ne(weight[1] * groups, input[1]);
+  if (!has_groups)
+    c.fail(fmt::format("groups {} do not fit weight {} and input {}", sym::to_string(groups),
+                       ir::to_string(weight), ir::to_string(input)));
+  const Sizes sizes = output_sizes(shape_of(c, input, weight));
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (sym::known_ne(grad[i], sizes[i]))
+      c.fail(fmt::format("{} must have sizes {}", c.describe("grad_output"), ir::to_string(sizes)));
+}
+
 const OpDef kBackwardData{
     .schema =
         "tandem::convolution_backward_data(Tensor grad_output, Tensor weight, SymInt[] input_size, "
         "SymInt[] "
         "stride, SymInt[] padding, SymInt[] dilation, SymInt groups) -> Tensor",
     .types = [](const Call& c) -> Types {
+      need_same_dtype(c, {"grad_output", "weight"});
+      check_backward(c, c.ints("input_size"), c.type("weight").sizes);
       return {ir::Type::tensor(c.type("grad_output").dtype, c.ints("input_size"))};
     },
     .lower = data_lower,
@@ -427,6 +447,8 @@ const OpDef kBackwardWeights{
         "weight_size, SymInt[] "
         "stride, SymInt[] padding, SymInt[] dilation, SymInt groups) -> Tensor",
     .types = [](const Call& c) -> Types {
+      need_same_dtype(c, {"grad_output", "input"});
+      check_backward(c, c.type("input").sizes, c.ints("weight_size"));
       return {ir::Type::tensor(c.type("input").dtype, c.ints("weight_size"))};
     },
     .lower = weights_lower,

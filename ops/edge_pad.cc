@@ -68,15 +68,26 @@ Tensor line_gradient(Tensor grad, int64_t dim, Edge edge, Expr before, Expr afte
   return total;
 }
 
+/// A reflection does not read past the other edge, and each new element is one of the operand.
+Types line_types(const Call& c) {
+  Sizes sizes = c.type("self").sizes;
+  Expr& size = sizes[pad_dim(c)];
+  const int64_t edge = c.constant("edge");
+  if (edge < 0 || edge >= std::ssize(kEdgeNames)) c.fail(fmt::format("edge {} is not known", edge));
+  const Expr least = edge == static_cast<int64_t>(Edge::reflect)
+                         ? sym::max(c.integer("before"), c.integer("after")) + 1
+                         : Expr(1);
+  if (sym::known_lt(size, least))
+    c.fail(fmt::format("dimension {} of {} has {} elements, {} are read", pad_dim(c),
+                       c.describe("self"), sym::to_string(size), sym::to_string(least)));
+  size = size + c.integer("before") + c.integer("after");
+  return {ir::Type::tensor(c.type("self").dtype, sizes)};
+}
+
 const OpDef kLine{
     .schema =
         "tandem::edge_pad(Tensor self, int dim, SymInt before, SymInt after, int edge) -> Tensor",
-    .types = [](const Call& c) -> Types {
-      Sizes sizes = c.type("self").sizes;
-      Expr& size = sizes[pad_dim(c)];
-      size = size + c.integer("before") + c.integer("after");
-      return {ir::Type::tensor(c.type("self").dtype, sizes)};
-    },
+    .types = line_types,
     .lower = reindex<[](const Call& c, size_t, const Index& index) {
       Index at = index;
       int64_t dim = pad_dim(c);
@@ -113,14 +124,19 @@ Widths widths_of(const ir::Ints& pad, size_t i, Edge edge, Expr size) {
   return widths;
 }
 
-/// `pad` lists pairs from the last dimension on.
+Tensor cut(Tensor x, int64_t dim, const Widths& w) {
+  return w.cuts() ? slice(x, dim, w.cut_front, x.size(dim) - w.cut_back) : x;
+}
+/// `pad` lists pairs from the last dimension on. What is reflected is what was there before
+/// anything was cut, as in eager.
 Tensor padded(Tensor x, const ir::Ints& pad, Edge edge) {
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     int64_t dim = x.rank() - 1 - static_cast<int64_t>(i);
     Widths w = widths_of(pad, i, edge, x.size(dim));
-    if (w.cuts()) x = slice(x, dim, w.cut_front, x.size(dim) - w.cut_back);
-    if (w.before == Expr(0) && w.after == Expr(0)) continue;
-    x = call(x.builder(), "tandem.edge_pad", {x, dim, w.before, w.after, static_cast<int>(edge)});
+    if (edge != Edge::reflect) x = cut(x, dim, w);
+    if (w.before != Expr(0) || w.after != Expr(0))
+      x = call(x.builder(), "tandem.edge_pad", {x, dim, w.before, w.after, static_cast<int>(edge)});
+    if (edge == Edge::reflect) x = cut(x, dim, w);
   }
   return x;
 }
@@ -129,9 +145,11 @@ Tensor padded_gradient(Tensor grad, const ir::Ints& pad, Edge edge, const Sizes&
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     int64_t dim = grad.rank() - 1 - static_cast<int64_t>(i);
     Widths w = widths_of(pad, i, edge, sizes[dim]);
-    Expr kept = sizes[dim] - w.cut_front - w.cut_back;
+    if (w.cuts() && edge == Edge::reflect) grad = placed(grad, dim, w.cut_front, w.cut_back);
+    Expr kept = sizes[dim];
+    if (edge != Edge::reflect) kept = kept - w.cut_front - w.cut_back;
     grad = line_gradient(grad, dim, edge, w.before, w.after, kept);
-    if (w.cuts()) grad = placed(grad, dim, w.cut_front, w.cut_back);
+    if (w.cuts() && edge != Edge::reflect) grad = placed(grad, dim, w.cut_front, w.cut_back);
   }
   return grad;
 }

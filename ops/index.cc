@@ -247,18 +247,32 @@ const OpDef kIndexSelect{
 // --- scatter
 // --------------------------------------------------------------------------------------
 
+[[noreturn]] void fail_past(const Call& c, std::string_view larger, std::string_view smaller,
+                            int64_t dim) {
+  c.fail(fmt::format("{} is larger than {} in dimension {}", c.describe(larger),
+                     c.describe(smaller), dim));
+}
+
 /// One place for each element of src, or, where index is a list, for each slice of it.
 Types primitive_scatter_types(const Call& c) {
   const int64_t rank = c.type("self").rank();
   const ir::Type& index = c.type("index");
-  indexed_dim(c);
+  const ir::Type& src = c.type("src");
+  const int64_t dim = indexed_dim(c);
+  check_index(c, "index");
+  need_same_dtype(c, {"self", "src"});
   need_rank(c, "self", 1, INT64_MAX);
-  need_rank(c, "index", 1, INT64_MAX);
-  if (index.numel() == Expr(0)) return unary_same(c);
-  if (index.rank() != 1)
-    need_rank(c, "index", rank, rank);
-  else if (rank != 1)
-    need_rank(c, "src", rank, rank);
+  if (index.rank() != 1) need_rank(c, "index", rank, rank);
+  need_rank(c, "src", rank, rank);
+  if (index.numel() == Expr(0) || src.numel() == Expr(0)) return unary_same(c);
+  const bool slices = index.rank() == 1 && rank != 1;
+  for (int64_t i = 0; i < rank; ++i) {
+    const Expr places = slices ? src.sizes[i] : index.sizes[i];
+    if (sym::known_lt(src.sizes[i], places)) fail_past(c, "index", "src", i);
+    if (i != dim && sym::known_lt(c.type("self").sizes[i], places))
+      fail_past(c, slices ? "src" : "index", "self", i);
+  }
+  if (slices && sym::known_lt(index.sizes[0], src.sizes[dim])) fail_past(c, "src", "index", dim);
   return unary_same(c);
 }
 
@@ -312,7 +326,9 @@ DType scatter_dtype(DType dtype, bool accumulate) {
   return dtype == DType::boolean ? DType::i64 : compute_type(dtype);
 }
 
+/// An index without elements, which writes nothing, may have any number of dimensions, and dtype.
 Tensor scatter_into(const Call& c, Tensor self, Tensor index, Tensor src, bool accumulate) {
+  if (index.type().numel() == Expr(0)) return self;
   DType dtype = scatter_dtype(self.dtype(), accumulate);
   const Sizes& sizes = self.sizes();
   Builder& b = self.builder();
@@ -335,9 +351,7 @@ Types scatter_types(const Call& c) {
     c.fail(fmt::format("{} and {} must have the same number of dimensions", c.describe("src"),
                        c.describe("index")));
   for (int64_t i = 0; i < std::min(src.rank(), index.rank()); ++i)
-    if (sym::known_lt(src.sizes[i], index.sizes[i]))
-      c.fail(fmt::format("{} is larger than {} in dimension {}", c.describe("index"),
-                         c.describe("src"), i));
+    if (sym::known_lt(src.sizes[i], index.sizes[i])) fail_past(c, "index", "src", i);
   return unary_same(c);
 }
 

@@ -253,7 +253,10 @@ Scatter widened(Scatter s) {
   s.src = to(s.src, dtype);
   return s;
 }
+/// An index without elements may have any number of dimensions.
+bool writes_nothing(const Call& c) { return c.type("index").numel() == Expr(0); }
 Tensors scatter_reduce(Builder& b, const Call& c) {
+  if (writes_nothing(c)) return {self_of(b, c)};
   Tensor result = reduced(c, widened(scatter_of(b, c)));
   return {reshape(to(result, c.type("self").dtype), c.type("self").sizes)};
 }
@@ -295,6 +298,7 @@ Shares shares_of(const Call& c, const Scatter& s, Tensor grad, Tensor result) {
   return {grad, read(s, grad)};
 }
 Gradients scatter_reduce_vjp(Builder& b, const Call& c, Grads g) {
+  if (writes_nothing(c)) return {{"self", g[0]}, {"src", zeros_like(tensor(b, c, "src"))}};
   Scatter s = widened(scatter_of(b, c));
   Tensor grad = reshape(to(g[0], s.self.dtype()), s.self.sizes());
   Tensor result = reshape(to(Tensor{b, c.result()}, s.self.dtype()), s.self.sizes());

@@ -92,6 +92,7 @@ class Functionalizer {
   void visit(Node& node) {
     if (ops::def_of(node).functional != nullptr) return write_operands(node);
     if (node.op->mutates()) return write(node);
+    if (node.op->is_view()) lay_row_major(node);
     // Aliases follow what the program named, not the pure values that stand for it.
     const Value* parent = node.op->is_view() ? std::get<Value*>(node.args[0]) : nullptr;
     if (parent != nullptr && !strides_.shares_memory(node, parent)) parent = nullptr;
@@ -100,6 +101,21 @@ class Functionalizer {
       graph_.set_arg(&node, i,
                      ir::map_operands(node.args[i], [&](Value* v) { return fresh(v, &node); }));
     if (parent != nullptr) record_view(node, parent);
+  }
+
+  /// A view that counts in the storage of self counts in row-major order from here on. Where self
+  /// lies otherwise, its dimensions are put in the order of memory first, which moves nothing:
+  /// as_strided(x) = as_strided(permute(x, order)).
+  void lay_row_major(Node& node) {
+    Value* self = std::get<Value*>(node.args[0]);
+    ir::Ints order;
+    for (int64_t dim : strides_.storage_order(node, self)) order.emplace_back(dim);
+    if (order.empty()) return;
+    ir::Builder builder(graph_, &node);
+    builder.stamp() = ir::Builder::stamp_of(node);
+    Node* permuted = builder.call("aten.permute", {self, order});
+    graph_.set_arg(&node, 0, permuted->results[0]);
+    visit(*permuted);
   }
 
   void record_view(const Node& node, const Value* parent) {

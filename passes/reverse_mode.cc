@@ -2,7 +2,10 @@
 // added to the gradients of its operands. Nodes outside of history have no rule to ask.
 #include "passes/reverse_mode.h"
 
+#include <fmt/format.h>
+
 #include "base/check.h"
+#include "base/diagnostic.h"
 
 namespace tandem::passes {
 
@@ -11,6 +14,25 @@ using ir::Value;
 using ops::Tensor;
 
 namespace {
+
+/// Sizes that depend on symbols without ranges may be equal in a way that nobody can prove.
+bool may_be_equal(const ir::Sizes& a, const ir::Sizes& b) {
+  bool may = a.size() == b.size();
+  for (size_t i = 0; may && i < a.size(); ++i) may = !sym::known_ne(a[i], b[i]);
+  return may;
+}
+
+void expect_sizes(const Node& node, const ops::Gradient& gradient, const ir::Type& operand) {
+  if (gradient.grad.sizes() == operand.sizes) return;
+  const std::string problem = fmt::format("gradient of {} is {}, the operand {}", gradient.param,
+                                          to_string(gradient.grad.type()), to_string(operand));
+  TD_CHECK(may_be_equal(gradient.grad.sizes(), operand.sizes))
+      << node.op->name() << ": " << problem;
+  throw Unsupported(fmt::format("[{}] {}: that these sizes are equal does not follow from the "
+                                "ranges of their symbols; narrower ranges are accepted",
+                                node.op->schema.full_name(), problem),
+                    node.origin.place);
+}
 
 bool differentiable(const Node& node) { return !node.no_grad && ops::def_of(node).vjp != nullptr; }
 
@@ -80,9 +102,7 @@ void ReverseMode::pass_on(const Node& node, const ops::Gradient& gradient) {
   if (operand == nullptr || !needs_.at(operand)) return;
   reached_[operand] = 1;
   if (!gradient.grad) return;
-  TD_CHECK(gradient.grad.sizes() == operand->type.sizes)
-      << node.op->name() << ": gradient of " << gradient.param << " is "
-      << to_string(gradient.grad.type()) << ", the operand " << to_string(operand->type);
+  expect_sizes(node, gradient, operand->type);
   accumulate(operand, gradient.grad);
 }
 

@@ -45,23 +45,38 @@ bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
   return true;
 }
 
-}  // namespace
+/// Whether the op's arguments are places in the storage of its operand.
+bool counts_in_storage(const ir::Schema& schema) {
+  return schema.find("stride") >= 0 && schema.find("storage_offset") >= 0;
+}
 
-std::vector<int64_t> memory_order(const ir::Type& type) {
+std::vector<int64_t> order_of(const Sizes& type_sizes, const Sizes& type_strides) {
   std::vector<int64_t> order;
-  for (size_t i = 0; i < type.strides.size(); ++i) order.push_back(static_cast<int64_t>(i));
+  for (size_t i = 0; i < type_strides.size(); ++i) order.push_back(static_cast<int64_t>(i));
   // By insertion: symbolic strides are ordered in part only, and what is not known stays.
-  auto stride = [&](int64_t dim) { return type.strides[static_cast<size_t>(dim)]; };
+  auto stride = [&](int64_t dim) { return type_strides[static_cast<size_t>(dim)]; };
   for (size_t i = 1; i < order.size(); ++i)
     for (size_t k = i; k > 0 && sym::known_lt(stride(order[k - 1]), stride(order[k])); --k)
       std::swap(order[k - 1], order[k]);
   Sizes sizes, strides;
   for (int64_t dim : order) {
-    sizes.push_back(type.sizes[static_cast<size_t>(dim)]);
+    sizes.push_back(type_sizes[static_cast<size_t>(dim)]);
     strides.push_back(stride(dim));
   }
   bool is_row_major = std::is_sorted(order.begin(), order.end());
   return is_row_major || !is_contiguous(sizes, strides) ? std::vector<int64_t>() : order;
+}
+
+}  // namespace
+
+std::vector<int64_t> memory_order(const ir::Type& type) {
+  return order_of(type.sizes, type.strides);
+}
+
+std::vector<int64_t> EagerStrides::storage_order(const ir::Node& view,
+                                                 const ir::Value* self) const {
+  if (!counts_in_storage(view.op->schema) || is_odd_.at(self) != 0) return {};
+  return order_of(self->type.sizes, of(self));
 }
 
 Sizes EagerStrides::of(const ir::Value* value) const {
@@ -125,10 +140,11 @@ void EagerStrides::note_layout(const ir::Node& node, bool shared) {
   ir::for_each_operand(node.args, [&](const ir::Value* operand) {
     if (operand->type.is_tensor() && !is_row_major(operand)) odd = operand;
   });
-  if (odd != nullptr && schema.find("stride") >= 0 && schema.find("storage_offset") >= 0)
+  if (odd != nullptr && counts_in_storage(schema))
     throw Unsupported(
-        fmt::format("[{}] the elements of %{} {} do not lie in row-major order from the start of a "
-                    "storage; a contiguous tensor, made by aten.contiguous, is accepted",
+        fmt::format("[{}] the elements of %{} {} do not lie without gaps from the start of a "
+                    "storage, as far as is known; a contiguous tensor, made by aten.contiguous, is "
+                    "accepted",
                     schema.full_name(), odd->name, to_string(odd->type)),
         node.origin.place);
   for (const ir::Value* result : node.results) {
@@ -139,8 +155,9 @@ void EagerStrides::note_layout(const ir::Node& node, bool shared) {
       bool is_part = result->type.numel() != self->type.numel();
       keeps = is_part || is_odd_.at(self) != 0 || ops::def_of(node).lower == nullptr;
     }
-    if (!shared && !result->type.strides.empty())  // a front end has said it
-      keeps = !is_contiguous(result->type.sizes, result->type.strides);
+    // A front end has said them; the result of a write may be a part of a storage all the same.
+    if (!shared && !result->type.strides.empty())
+      keeps = node.op->mutates() && !is_contiguous(result->type.sizes, result->type.strides);
     is_odd_[result] = keeps ? 1 : 0;
   }
 }

@@ -21,6 +21,10 @@ class EagerStrides {
   /// UserError for `view`, which never copies.
   bool shares_memory(const ir::Node& view, const ir::Value* self);
 
+  /// Of a view that counts in self's storage (as_strided): the order in which self's dimensions lie
+  /// there, from its start and without gaps. Empty where that is row-major, or not known.
+  std::vector<int64_t> storage_order(const ir::Node& view, const ir::Value* self) const;
+
   /// Notes whether eager lays the results out in row-major order from the start of a storage;
   /// `shared` when they share self's memory. To be called for every node in order. Unsupported when
   /// the op counts in the storage of an operand that is not laid out so.
@@ -33,7 +37,8 @@ class EagerStrides {
   bool is_row_major(const ir::Value* value) const;
   const ir::Graph* graph_;
   DenseMap<ir::Value, ir::Sizes> strides_;
-  DenseMap<ir::Value, char> is_odd_;  // certainly or possibly not row-major
+  // Not from the start of a storage, or in strides that are not known.
+  DenseMap<ir::Value, char> is_odd_;
 };
 
 }  // namespace tandem::passes

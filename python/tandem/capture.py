@@ -36,6 +36,7 @@ from tandem.gradients import autograd_grad
 from tandem.higher_order import HANDLERS, Bodies
 from tandem.hooks import hooks_where_tensors_are_made
 from tandem.modes import restore_modes
+from tandem.scalars import READS_OF_NUMBERS
 
 
 class Captured:
@@ -196,6 +197,15 @@ def _hand_on_operands(graph):
             graph.erase_node(node)
 
 
+def _drop_known_reads(graph):
+    """Without `item()` of a tensor that is made from numbers alone, as torch.div of two sizes is:
+    torch knew what it gives, so nobody reads the node, and the graph would be cut at it."""
+    for target in READS_OF_NUMBERS:
+        for node in graph.find_nodes(op="call_function", target=target):
+            if not node.users and not node.meta.get("unbacked_bindings"):
+                graph.erase_node(node)
+
+
 def _same(value):
     return value
 
@@ -276,6 +286,7 @@ def capture(module, examples):
         if not leaks:
             for graph in (traced, *bodies.graphs):
                 _hand_on_operands(graph.graph)
+                _drop_known_reads(graph.graph)
             held = list(attributes.values())
             captured = Captured(traced, fakes, requires_grad, held, dialect, bodies)
             captured.weights, captured.unwatched = weights - unwatched, unwatched

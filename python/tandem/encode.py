@@ -171,11 +171,11 @@ class Encoder:
             return
         self._arguments.append(number)
 
-    def _type_text(self, value):
+    def _type_text(self, value, says_strides=False):
         dtype = dtype_text(value)
         sizes = [self._sizes.text(size) for size in value.shape]
         text = f"{dtype}[{', '.join(sizes)}]"
-        if value.dim() > 0 and not is_row_major(value):
+        if value.dim() > 0 and (says_strides or not is_row_major(value)):
             strides = [self._sizes.text(stride) for stride in value.stride()]
             text += "{" + ", ".join(strides) + "}"
         return text
@@ -398,17 +398,23 @@ class Encoder:
                 raise Unsupported(f"[{node.target}] gives a list among its results")
             names = [f"{base}_{i}" for i in range(len(value))]
             self._names[node] = names
-            return [self._typed(*pair) for pair in zip(names, value, strict=True)]
+            return [self._typed(node, *pair) for pair in zip(names, value, strict=True)]
         self._names[node] = base
-        return [self._typed(base, value)] if value is not None else []
+        return [self._typed(node, base, value)] if value is not None else []
 
-    def _typed(self, name, value):
-        """With its type where it is not row-major: views depend on strides."""
+    def _typed(self, node, name, value):
+        """With its type where it is not row-major: views depend on strides. And where it need not
+        be, as an operand is not: some operators keep the strides of an operand."""
         if isinstance(value, torch.Tensor):
             dtype_text(value)  # other layouts than strided have no strides to ask for
-        if not isinstance(value, torch.Tensor) or value.dim() == 0 or is_row_major(value):
+        if not isinstance(value, torch.Tensor) or value.dim() == 0:
             return "%" + name
-        return f"%{name}: {self._type_text(value)}"
+        if not is_row_major(value):
+            return f"%{name}: {self._type_text(value)}"
+        operands = [each.meta["val"] for each in node.all_input_nodes if is_tensor(each)]
+        if all(is_row_major(operand) for operand in operands):
+            return "%" + name
+        return f"%{name}: {self._type_text(value, says_strides=True)}"
 
     def _argument(self, value):
         if isinstance(value, fx.Node):

@@ -250,7 +250,9 @@ CASES = {
 
 
 def cases_of(entry):
-    return [name for name in CASES if name != "dropout" or entry.has_dropout]
+    left_out = [] if entry.has_dropout else ["dropout"]
+    left_out += [] if entry.is_dynamic else ["infer dynamic", "train dynamic"]
+    return [name for name in CASES if name not in left_out]
 
 
 # --- rows

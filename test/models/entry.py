@@ -13,6 +13,7 @@ class Entry:
     """`build(p)` makes the model, in f32, with dropout p. `inputs(batch, size)` makes its keyword
     arguments; `sizes` are pairs (batch, size): the first for static shapes, all for dynamic ones,
     where `size` is the length, or the side of an image, if the model takes several.
+    `is_dynamic`: Dynamo, whatever the backend, does not compile it again for other sizes.
     `phases`: what one training step runs, in order: further arguments, and the prefix of the names
     of the parameters that learn from it."""
 
@@ -21,6 +22,7 @@ class Entry:
     inputs: Callable
     sizes: tuple
     has_dropout: bool = False
+    is_dynamic: bool = True
     phases: tuple = (({}, ""),)
 
     def model(self, dropout=0.0):

@@ -25,6 +25,7 @@ class Model:
 
     phases = (({}, ""),)
     has_dropout = False
+    is_dynamic = True
 
     def __init__(self, name):
         self.name, self._title = name.split(",")[0], name

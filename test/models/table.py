@@ -50,7 +50,8 @@ max), of up to {most}, and the number stands behind the verdict.
 Sizes that are not dynamic: lengths of LSTM, GRU (their steps are unrolled) and Mamba (torch's
 associative_scan guards each parity of the length), image sides of models with a fixed number of
 positions, of MobileNet (its padding takes them as numbers) and of Swin (torch's own tracing of its
-windows takes minutes; Tandem's part of that compile is 1 to 2 s).
+windows takes minutes; Tandem's part of that compile is 1 to 2 s). LED has no dynamic sizes at all:
+it divides them with torch.div, at which Dynamo breaks the graph, with any backend.
 """
 
 

@@ -70,12 +70,12 @@ def decoder(name, model_name, p_names=(), kind="ForCausalLM", sizes=LENGTHS, **o
                           options, sizes)  # fmt: skip
 
 
-def language_model(name, kind, config, inputs, p_names, options, sizes=LENGTHS):
+def language_model(name, kind, config, inputs, p_names, options, sizes=LENGTHS, **facts):
     def build(dropout):
         chosen = getattr(hf, config)(**options, **dict.fromkeys(p_names, dropout))
         return model(getattr(hf, kind), chosen)
 
-    return Entry(name, build, inputs, sizes, has_dropout=bool(p_names))
+    return Entry(name, build, inputs, sizes, has_dropout=bool(p_names), **facts)
 
 
 BERT_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -189,5 +189,24 @@ ENTRIES = [
         pairs_of_sentences,
         ("dropout", "attention_dropout", "activation_dropout"),
         BART | dict(max_position_embeddings=64, encoder_layerdrop=0.0, decoder_layerdrop=0.0),
+    ),
+    # Its windows overlap: as_strided of what is permuted. How many there are is a quotient of
+    # tensors (torch.div of two sizes), at which Dynamo breaks where sizes are symbols: 24 graphs,
+    # 31 after a second size, with any backend.
+    language_model(
+        "led",
+        "LEDForConditionalGeneration",
+        "LEDConfig",
+        pairs_of_sentences,
+        ("dropout", "attention_dropout", "activation_dropout"),
+        BART
+        | dict(
+            attention_window=8,
+            max_encoder_position_embeddings=64,
+            max_decoder_position_embeddings=64,
+            encoder_layerdrop=0.0,
+            decoder_layerdrop=0.0,
+        ),
+        is_dynamic=False,
     ),
 ]

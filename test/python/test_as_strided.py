@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import tandem
+from compiled import compile_with
 from graphs import build
 
 OPERANDS = {
@@ -13,7 +14,7 @@ OPERANDS = {
     "%q = aten.t(%x)\n  %t = aten.contiguous(%q)": (lambda x: x.t().contiguous(), True),
     "%q = aten.t(%x)\n  %t = aten.mm(%q, %x)": (lambda x: x.t() @ x, True),
     "%t = aten.exp(%x)": (lambda x: x.exp(), True),
-    "%t = aten.t(%x)": (lambda x: x.t(), False),
+    "%t = aten.t(%x)": (lambda x: x.t(), True),
     "%t = aten.numpy_T(%x)": (lambda x: x.T, False),
     "%t = aten.slice.Tensor(%x, 0, 1, 3)": (lambda x: x[1:3], False),
     "%t = aten.slice.Tensor(%x, 1, 0, 4, 2)": (lambda x: x[:, ::2], False),
@@ -40,6 +41,42 @@ def test_storage_of_the_operand(lines, size, stride, offset):
     torch.testing.assert_close(build("%x: f32[3, 4]", call).run([x])[0], expected)
 
 
-def test_strided_input():
-    with pytest.raises(tandem.Unsupported, match="row-major"):
-        build("%x: f32[3, 4]{1, 3}", "%r = aten.as_strided(%x, [2], [1])")
+def test_permuted_input():
+    x = torch.randn(4, 3).t()
+    call = "%r = aten.as_strided(%x, [3, 2], [3, 2], 1)"
+    actual = build("%x: f32[3, 4]{1, 3}", call).run([x])[0]
+    torch.testing.assert_close(actual, x.as_strided((3, 2), (3, 2), 1), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("strides", ["{8, 2}", "{0, 1}", "{1, 4}"])
+def test_input_with_gaps(strides):
+    with pytest.raises(tandem.Unsupported, match="without gaps"):
+        build("%x: f32[3, 4]" + strides, "%r = aten.as_strided(%x, [2], [1])")
+
+
+def windows(x, y):
+    """Overlapping, of an operand in another order than its memory; and a write through one."""
+    half = y.transpose(0, 1)
+    whole = (x * 2).transpose(0, 1) + half
+    size, stride = list(whole.size()), list(whole.stride())
+    size[1], stride[1] = size[1] * 2 - 3, stride[1] // 2
+    corner = half.as_strided((2, 2), (1, 3), 1)
+    corner.mul_(3)
+    return whole.as_strided(size, stride), half * 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_permuted_in_a_model(dynamic):
+    """As in LED's sliding attention; the gradient adds up what windows share."""
+    compiled = compile_with(windows, fullgraph=True, dynamic=dynamic)
+    for length in (4, 6):
+        x = torch.randn(length, 5, 4, requires_grad=True)
+        y = torch.randn(length, 5, 4)
+        other_y = y.clone()
+        expected, actual = windows(x, y), compiled(x, other_y)
+        for left, right in zip((*expected, y), (*actual, other_y), strict=True):
+            assert left.stride() == right.stride()
+            torch.testing.assert_close(right, left)
+        weights = torch.randn(expected[0].shape)
+        gradients = [torch.autograd.grad((r[0] * weights).sum(), x)[0] for r in (expected, actual)]
+        torch.testing.assert_close(*gradients)

@@ -327,3 +327,15 @@ def test_mask_and_values_of_known_sizes():
     compiled = beside_eager(function, x, v)
     with pytest.raises(RuntimeError, match="shape mismatch"):
         compiled(torch.ones(3), v)
+
+
+def test_a_number_that_torch_knows():
+    """torch.div of two sizes is a tensor, whose number a view takes: no place to cut at."""
+
+    def function(x):
+        count = torch.div(x.size(1), 4, rounding_mode="trunc")
+        return x.view(x.size(0), count, 4) * 2
+
+    x = torch.randn(2, 16)
+    torch.testing.assert_close(compile_with(function)(x), function(x))
+    assert [graph["fallbacks"] for graph in tandem.report()["graphs"]] == [{}]
