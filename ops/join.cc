@@ -137,6 +137,7 @@ const OpDef kUnsafeSplit{
     .schema = "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]",
     .types = unsafe_types,
     .decompose = unsafe_split,
+    .shows_self = true,
     .samples = {"$[7, 4], 3", "$[3, 6], 2, -1"}};
 const OpDef kUnsafeSplitSizes{
     .schema =
@@ -144,11 +145,13 @@ const OpDef kUnsafeSplitSizes{
         "Tensor[]",
     .types = unsafe_types,
     .decompose = unsafe_split,
+    .shows_self = true,
     .samples = {"$[6, 4], [1, 5]", "$[3, 6], [2, 0, 4], 1", "$[6], [2, 3]"}};
 const OpDef kUnsafeChunk{
     .schema = "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]",
     .types = unsafe_types,
     .decompose = unsafe_split,
+    .shows_self = true,
     .samples = {"$[5, 4], 2", "$[2, 12], 3, 1", "$[5], 0"}};
 
 // --- at least so many dimensions

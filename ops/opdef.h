@@ -142,6 +142,8 @@ struct OpDef {
   std::string_view no_grad{};              // the reason why there is none
   ScatterRule scatter = nullptr;           // views only
   ScatterPartRule scatter_part = nullptr;  // views with several results
+  /// In eager the results show self's memory, though the schema does not say so.
+  bool shows_self = false;
   /// Of a view: calls that give a copy after all (a cast). Null: its index map says.
   bool (*copies)(const ir::Call&) = nullptr;
   /// Of an op that writes operands besides giving new results (batch norm's running statistics).

@@ -77,6 +77,7 @@ const OpDef kUnsafeView{
     .types = [](const Call& c) { return self_with_sizes(c, resolve_sizes(c, c.ints("size"))); },
     .lower = reindex<kReshapeIndex>,
     .vjp = reshape_vjp,
+    .shows_self = true,
     .samples = kReshapeSamples};
 const OpDef kReshape{
     .schema = "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)",

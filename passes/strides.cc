@@ -150,13 +150,14 @@ void EagerStrides::note_layout(const ir::Node& node, bool shared) {
   for (const ir::Value* result : node.results) {
     bool keeps = odd != nullptr && !node.op->is_view() &&
                  (ops::def_of(node).pointwise || result->type.sizes == odd->type.sizes);
-    if (shared) {  // strides of views that are other views are not known
+    const bool shows = shared || ops::def_of(node).shows_self;
+    if (shows) {  // strides of views that are other views are not known
       const ir::Value* self = std::get<ir::Value*>(node.args[0]);
       bool is_part = result->type.numel() != self->type.numel();
       keeps = is_part || is_odd_.at(self) != 0 || ops::def_of(node).lower == nullptr;
     }
     // A front end has said them; the result of a write may be a part of a storage all the same.
-    if (!shared && !result->type.strides.empty())
+    if (!shows && !result->type.strides.empty())
       keeps = node.op->mutates() && !is_contiguous(result->type.sizes, result->type.strides);
     is_odd_[result] = keeps ? 1 : 0;
   }

@@ -22,6 +22,10 @@ OPERANDS = {
     "%q = aten.t(%x)\n  %t = aten.clone(%q)": (lambda x: x.t().clone(), False),
     "%q = aten.t(%x)\n  %t = aten.exp(%q)": (lambda x: x.t().exp(), False),
     "%q = aten.t(%x)\n  %t = aten.softmax.int(%q, 0)": (lambda x: x.t().softmax(0), False),
+    "%q, %t = aten.unsafe_chunk(%x, 2, 1)": (lambda x: x.unsafe_chunk(2, 1)[1], False),
+    "%q, %t = aten.unsafe_split.Tensor(%x, 2, 0)": (lambda x: x.unsafe_split(2, 0)[1], False),
+    "%q = aten.slice.Tensor(%x, 0, 1, 3)\n  %t = aten._unsafe_view(%q, [8])": (
+        lambda x: torch.ops.aten._unsafe_view(x[1:3], [8]), False),
     "%q = aten.t(%x)\n  %t = aten.add_.Scalar(%q, 1)": (lambda x: x.t() + 1, False),
 }
 WINDOWS = [([2], [1], "none"), ([2, 2], [1, 2], "none"), ([2], [1], 1), ([2, 2], [2, 1], 0)]
