@@ -7,11 +7,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <utility>
 
 #include "base/check.h"
 #include "base/flags.h"
 #include "ir/text.h"
-#include "ops/elements.h"
+#include "schedule/reads.h"
 
 namespace tandem::schedule {
 
@@ -32,38 +34,9 @@ ir::Sizes all_sizes(const Space& space) {
 
 Expr numel(const ir::Sizes& sizes) { return sym::product(sizes); }
 
-/// Records what an expression reads; reads of members are checked for their position.
-class ReadSink final : public Sink {
- public:
-  ReadSink(sym::Pool& symbols, const Plan& plan) : pool_(symbols), plan_(&plan) {}
-
-  loop::ScalarPool& scalars() override { return pool_; }
-  loop::Val element(const Value* value, const ops::Index& index, loop::Val mask) override {
-    reads.emplace_back(value, linear_index(index, value->type.sizes));
-    masked |= mask != nullptr;
-    return pool_.load(static_cast<int32_t>(value->id), value->type.dtype, reads.back().second,
-                      mask);
-  }
-  loop::Val scalar_input(const Value* value) override {
-    return pool_.load(static_cast<int32_t>(value->id), value->type.dtype, 0);
-  }
-  int32_t error(const std::string&) override {
-    can_fail = true;
-    return 0;
-  }
-
-  std::vector<std::pair<const Value*, Expr>> reads;
-  bool can_fail = false;
-  bool masked = false;
-
- private:
-  loop::ScalarPool pool_;
-  const Plan* plan_;
-};
-
 class Fuser {
  public:
-  Fuser(Plan& plan, GraphLowering& lowering) : plan_(plan), lowering_(lowering) {}
+  Fuser(Plan& plan, GraphLowering& lowering) : plan_(plan), reads_(plan, lowering) {}
 
   Drafts run() {
     groups_.assign(plan_.items.size(), kUnplaced);
@@ -201,76 +174,58 @@ class Fuser {
   // --- reading
 
   struct Reads {
-    std::vector<std::pair<const Value*, Expr>> at;  // linear position in the value
-    ops::Index axes;
+    ReadList at;
     Expr full;  // linear position of the point in the whole space
     Expr row;   // of its row
     bool can_fail = false;
   };
 
-  /// Writes the item's expressions at fresh axes of the space and collects what they read.
+  /// What the item reads at a point of the space.
   Reads read(const Item& item, const Space& space, Extent extent) {
-    sym::Pool& symbols = plan_.graph->pool();
-    ReadSink sink(symbols, plan_);
-    GraphLowering::Into into(lowering_, sink);
-    Reads reads;
-    ir::Sizes sizes = all_sizes(space);
-    for (Expr size : sizes) reads.axes.push_back(symbols.index("a", size));
-    ops::Index outer(reads.axes.begin(), reads.axes.begin() + space.outer.size());
-    reads.full = linear_index(reads.axes, sizes);
-    reads.row = linear_index(outer, space.outer);
-    write_item(item, space, extent, reads.axes, outer);
-    reads.at = std::move(sink.reads);
-    reads.can_fail = sink.can_fail;
+    const ir::Sizes sizes = all_sizes(space);
+    const ops::Index& axes = axes_of(sizes);
+    const ops::Index outer(axes.begin(), axes.begin() + space.outer.size());
+    const ItemReads& own = reads_.of(item);
+    Reads reads{own.at, linear_index(axes, sizes), linear_index(outer, space.outer), own.can_fail};
+    const sym::Substitution map = placed(item, space, extent, axes, outer);
+    for (auto& [value, position] : reads.at) position = sym::substitute(position, map);
     return reads;
   }
 
-  void write_item(const Item& item, const Space& space, Extent extent, const ops::Index& axes,
-                  const ops::Index& outer) {
+  /// Spaces of the same sizes have the same axes.
+  const ops::Index& axes_of(const ir::Sizes& sizes) {
+    for (const auto& [known, axes] : axes_)
+      if (known == sizes) return axes;
+    ops::Index axes;
+    for (Expr size : sizes) axes.push_back(plan_.graph->pool().index("a", size));
+    return axes_.emplace_back(sizes, std::move(axes)).second;
+  }
+
+  /// The axes of the item's computation at a point of the space. Scans and scatters have a space of
+  /// their own.
+  static sym::Substitution placed(const Item& item, const Space& space, Extent extent,
+                                  const ops::Index& axes, const ops::Index& outer) {
     const Computation& def = item.computation;
+    sym::Substitution map;
+    const auto bind = [&](const ops::Index& own, const ops::Index& at) {
+      for (size_t i = 0; i < own.size(); ++i)
+        if (own[i].is_symbol()) map.emplace_back(own[i], at[i]);
+    };
+    const ops::Index inner(axes.begin() + space.outer.size(), axes.end());
     if (item.kind == Item::Kind::map) {
-      bool rows = extent == Extent::row;
-      lowering_.point(def, item.result,
-                      index_at(rows ? space.outer : all_sizes(space), rows ? outer : axes,
-                               item.slots[0].sizes));
-      return;
+      const bool rows = extent == Extent::row;
+      bind(def.results[item.result].axes, index_at(rows ? space.outer : all_sizes(space),
+                                                   rows ? outer : axes, item.slots[0].sizes));
+    } else if (item.kind == Item::Kind::reduce && !def.inputs.empty()) {
+      const bool adds = extent == Extent::columns;
+      const ColumnPoint point = adds
+                                    ? column_point(item, space, outer, inner)
+                                    : ColumnPoint{index_at(space.outer, outer, item.slots[0].sizes),
+                                                  index_at(space.inner, inner, def.reduce_sizes)};
+      bind(def.out, point.out);
+      bind(def.reduce, point.in);
     }
-    if (item.kind == Item::Kind::scatter) return write_scatter(item);
-    if (item.kind == Item::Kind::scan) return write_scan(item);
-    ops::Index inner(axes.begin() + space.outer.size(), axes.end());
-    if (extent == Extent::columns) {
-      ColumnPoint point = column_point(item, space, outer, inner);
-      lowering_.inputs(def, point.out, point.in);
-      return;
-    }
-    ops::Index out = index_at(space.outer, outer, item.slots[0].sizes);
-    std::vector<loop::Val> inputs;
-    if (!def.inputs.empty()) inputs = lowering_.inputs(def, out, reduce_point(def, space, inner));
-    if (!inputs.empty()) inputs.resize(static_cast<size_t>(loop::results(def.combiner)));
-    if (!inputs.empty()) lowering_.finished(def, inputs, out);
-  }
-
-  static ops::Index reduce_point(const Computation& def, const Space& space,
-                                 const ops::Index& inner) {
-    return index_at(space.inner, inner, def.reduce_sizes);
-  }
-
-  void write_scatter(const Item& item) {
-    sym::Pool& symbols = plan_.graph->pool();
-    ops::Index source;
-    for (Expr size : item.computation.source_sizes) source.push_back(symbols.index("a", size));
-    lowering_.scattered(item.computation, source);
-    ops::Index index;
-    for (Expr size : item.slots[0].sizes) index.push_back(symbols.index("a", size));
-    lowering_.point(item.computation, 0, index);
-  }
-
-  void write_scan(const Item& item) {
-    sym::Pool& symbols = plan_.graph->pool();
-    ops::Index out;
-    for (Expr size : item.slots[0].sizes) out.push_back(symbols.index("a", size));
-    ops::Index r{out[item.computation.reduced_dims[0]]};
-    lowering_.finished(item.computation, lowering_.inputs(item.computation, out, r), out);
+    return map;
   }
 
   // --- placing
@@ -350,12 +305,12 @@ class Fuser {
 
   bool reaches(uint32_t from, uint32_t to) const {
     std::vector<uint32_t> stack{from};
-    std::set<uint32_t> seen;
+    std::vector<char> seen(result_.drafts.size(), 0);
     while (!stack.empty()) {
       uint32_t at = stack.back();
       stack.pop_back();
       if (at == to) return true;
-      if (!seen.insert(at).second) continue;
+      if (std::exchange(seen[at], 1) != 0) continue;
       const std::set<uint32_t>& depends = result_.drafts[at].depends;
       stack.insert(stack.end(), depends.begin(), depends.end());
     }
@@ -581,7 +536,8 @@ class Fuser {
   }
 
   Plan& plan_;
-  GraphLowering& lowering_;
+  ReadsByItem reads_;
+  std::deque<std::pair<ir::Sizes, ops::Index>> axes_;
   Drafts result_;
   std::vector<uint32_t> groups_;    // by item id: number of the group before ordering
   std::vector<uint32_t> position_;  // by that number: place in execution order

@@ -28,9 +28,13 @@ class ProbeSink final : public Sink {
   loop::ScalarPool& scalars() override { return pool_; }
   loop::Val element(const ir::Value* value, const ops::Index& index, loop::Val mask) override;
   loop::Val scalar_input(const ir::Value* value) override;
-  int32_t error(const std::string&) override { return 0; }
+  int32_t error(const std::string&) override {
+    can_fail = true;
+    return 0;
+  }
 
   std::vector<std::pair<const ir::Value*, ops::Index>> reads;
+  bool can_fail = false;
 
  private:
   loop::ScalarPool pool_;
