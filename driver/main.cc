@@ -218,7 +218,8 @@ int help(const std::vector<std::string>& args) {
   if (!args.empty() && args[0] == "flags") {
     std::fputs(flags_help().c_str(), stdout);
   } else if (!args.empty() && args[0] == "passes") {
-    for (std::string_view name : pass_names()) std::printf("%s\n", std::string(name).c_str());
+    for (const auto& names : {pass_names(), schedule::step_names()})
+      for (std::string_view name : names) std::printf("%s\n", std::string(name).c_str());
   } else {
     std::fputs(kUsage, stdout);
   }

@@ -1,15 +1,12 @@
 // Around every pass: facts checked, the graph verified, dumps when it changed, time taken.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
 
 #include "base/check.h"
 #include "base/flags.h"
 #include "base/interrupt.h"
-#include "base/log.h"
+#include "base/pass_runner.h"
 #include "driver/compiler.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -46,34 +43,12 @@ class CurrentPass {
   CheckContext old_;
 };
 
-void dump(const ir::Graph& graph, std::string_view pass, bool changed) {
-  static int number = 0;
-  DumpFlag flag = flag_dump();
-  bool wanted = (flag.when == DumpFlag::When::changed && changed) ||
-                (flag.when == DumpFlag::When::after && flag.argument == pass);
-  if (wanted)
-    std::fprintf(stderr, "; after %s\n%s\n", std::string(pass).c_str(),
-                 ir::to_string(graph).c_str());
-  if (flag.when != DumpFlag::When::all) return;
-  std::ofstream file(fmt::format("{}/{:03}_{}.tir", flag.argument, number++, pass));
-  file << ir::to_string(graph);
-}
-
 void verify_after(const ir::Graph& graph, const Pass<ir::Graph>& pass) {
   std::vector<Diagnostic> problems = ir::verify(graph);
   std::vector<Diagnostic> facts = passes::check_facts(graph, pass.gives);
   problems.insert(problems.end(), facts.begin(), facts.end());
   TD_CHECK(problems.empty()) << "after " << pass.name << ": " << problems[0].render();
 }
-
-bool is_disabled(std::string_view name) {
-  std::vector<std::string> disabled = flag_disable();
-  return std::find(disabled.begin(), disabled.end(), name) != disabled.end();
-}
-
-}  // namespace
-
-namespace {
 
 /// A pass that is asked for by name may meet a graph that is not ready for it: the user's problem.
 void check_needs(const ir::Graph& graph, const Pass<ir::Graph>& pass, const PassCtx& ctx) {
@@ -93,7 +68,7 @@ bool ends_here(const PassCtx& ctx) {
 
 void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx) {
   poll_interrupt();
-  if (is_disabled(pass.name) || ends_here(ctx)) return;
+  if (is_pass_disabled(pass.name) || ends_here(ctx)) return;
   check_needs(graph, pass, ctx);
   CurrentPass current(graph, pass.name);
   uint64_t epoch = graph.epoch();
@@ -105,9 +80,8 @@ void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx) {
   ctx.facts = (ctx.facts | pass.gives) & ~pass.breaks;
   ++ctx.applications;
   ctx.stopped = flag_stop_after() == pass.name;
-  if (flag_time()) std::fprintf(stderr, "%-22s %8.3f ms\n", std::string(pass.name).c_str(), ms);
-  log("passes", 1, fmt::format("{}: {:.3f} ms", pass.name, ms));
-  dump(graph, pass.name, graph.epoch() != epoch);
+  report_pass({"passes", pass.name, ms, graph.epoch() != epoch},
+              [&] { return ir::to_string(graph); });
   if (flag_verify()) verify_after(graph, pass);
 }
 

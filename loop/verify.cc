@@ -241,6 +241,22 @@ void Verifier::store(const Stage& stage, const Store& store) {
   written_.insert(store.buffer);
 }
 
+/// Whether no two lanes along the axis address one element. Where a place from data differs from
+/// lane to lane, a step of it must be wider than all lanes are together.
+bool are_lanes_apart(sym::Expr address, const Axis& axis, const std::vector<Indirect>& indirects) {
+  const std::optional<sym::Affine> lane = sym::affine_in(address, axis.index);
+  if (!lane || !sym::known_ne(lane->coefficient, 0)) return false;
+  int moving = 0;
+  for (const Indirect& from : indirects) {
+    if (!walks(from.value, axis.index)) continue;
+    const std::optional<sym::Affine> place = sym::affine_in(lane->rest, from.symbol);
+    const bool is_wide = place && sym::known_lt(0, lane->coefficient) &&
+                         sym::known_le(lane->coefficient * axis.extent, place->coefficient);
+    if (!is_wide || ++moving > 1) return false;
+  }
+  return true;
+}
+
 /// Lanes that may hit one element lose additions; so do tasks.
 void Verifier::accumulate(const Stage& stage, const Store& store) {
   require(!assignment_of(store.combiner).empty(),
@@ -249,11 +265,7 @@ void Verifier::accumulate(const Stage& stage, const Store& store) {
   for (const std::vector<Axis>* axes : {&stage.axes, &stage.reduce_axes})
     for (const Axis& each : *axes) {
       if (each.kind != AxisKind::vector) continue;
-      std::optional<sym::Affine> affine = sym::affine_in(store.index, each.index);
-      bool distinct = affine && sym::known_ne(affine->coefficient, 0) &&
-                      std::none_of(indirects.begin(), indirects.end(), [&](const Indirect& from) {
-                        return walks(from.value, each.index);
-                      });
+      bool distinct = are_lanes_apart(store.index, each, indirects);
       require(distinct, "an accumulating store under vector axis " + each.index.name());
     }
   bool shared =

@@ -462,11 +462,7 @@ class Chainer {
 }  // namespace
 
 void chain_products(const Plan& plan, const Drafts& drafts, std::vector<Group>& groups) {
-  std::vector<std::string> disabled = flag_disable();
-  bool is_asked_for =
-      std::find(disabled.begin(), disabled.end(), "chain_products") == disabled.end();
-  if (!flag_fusion() || !is_asked_for) return;
-  Chainer(plan, drafts, groups).run();
+  if (flag_fusion()) Chainer(plan, drafts, groups).run();
 }
 
 }  // namespace tandem::schedule

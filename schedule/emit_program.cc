@@ -9,8 +9,8 @@
 #include "base/diagnostic.h"
 #include "ir/text.h"
 #include "loop/stage.h"
-#include "schedule/build_kernel.h"
 #include "schedule/check_kernel.h"
+#include "schedule/emit_program.h"
 #include "schedule/schedule.h"
 #include "schedule/side_by_side.h"
 
@@ -545,9 +545,9 @@ class Emitter {
 
 }  // namespace
 
-Scheduled emit_program(Plan& plan, GraphLowering& lowering, std::vector<Group> groups,
-                       const Drafts& drafts, const LaunchOrder& order) {
-  return Emitter(plan, lowering, std::move(groups)).run(drafts, order);
+Scheduled emit_program(KernelGraph& graph) {
+  return Emitter(graph.plan, graph.lowering, std::move(graph.groups))
+      .run(graph.drafts, graph.order);
 }
 
 }  // namespace tandem::schedule

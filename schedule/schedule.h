@@ -1,4 +1,4 @@
-// Graph in, Program and kernels out. The steps in order; each is one file.
+// Graph in, Program and kernels out. The steps; steps.cc has their order.
 #pragma once
 
 #include <span>
@@ -93,6 +93,9 @@ struct Scheduled {
 /// All of it, with the graph `<name>.setup` of the module as Program::setup. Throws Unsupported
 /// when an op has no route.
 Scheduled schedule(const ir::Graph& graph, const Target& target);
+
+/// The steps between graph and program, by the names that the flags know.
+std::vector<std::string_view> step_names();
 
 /// Human-readable: instructions, notes, kernels.
 std::string report(const Scheduled& scheduled);

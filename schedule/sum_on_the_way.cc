@@ -112,10 +112,7 @@ class OnTheWay {
 
 void sum_on_the_way(Plan& plan, GraphLowering& lowering, const Drafts& drafts,
                     std::vector<Group>& groups) {
-  std::vector<std::string> disabled = flag_disable();
-  bool is_asked_for =
-      std::find(disabled.begin(), disabled.end(), "sum_on_the_way") == disabled.end();
-  if (flag_fusion() && is_asked_for) OnTheWay(plan, lowering, drafts, groups).run();
+  if (flag_fusion()) OnTheWay(plan, lowering, drafts, groups).run();
 }
 
 }  // namespace tandem::schedule

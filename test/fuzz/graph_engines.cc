@@ -205,6 +205,18 @@ void expect_equal(const std::vector<Result>& expected, const std::vector<Result>
   }
 }
 
+/// Kernels as they are before they meet the machine: fused or each op alone, interpreted or
+/// compiled. Their sums go point by point, other than those of mapped kernels.
+void run_unmapped(const std::string& input, int64_t rows) {
+  const FlagOverride unmapped(Flag::disable, "map_axes");
+  driver::Options interpreted;
+  interpreted.interpret = true;
+  const std::vector<Result> expected = results_of(input, rows, interpreted);
+  expect_equal(expected, results_of(input, rows, {}), "unmapped, compiled");
+  const FlagOverride alone(Flag::fusion, "0");
+  expect_equal(expected, results_of(input, rows, interpreted), "unmapped, not fused");
+}
+
 void run_graph(const std::string& input) {
   int rows = 3;
   int exact = 0;
@@ -226,6 +238,7 @@ void run_graph(const std::string& input) {
   other = {};
   other.interpret = true;
   expect_equal(expected, results_of(input, rows, other), "interpreter");
+  run_unmapped(input, rows);
 }
 
 }  // namespace

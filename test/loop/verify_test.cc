@@ -44,6 +44,12 @@ TEST(Verify, LanesBesideAPlaceFromDataAreApart) {
             "");
 }
 
+TEST(Verify, LanesMayHavePlacesOfTheirOwn) {
+  const std::string lines = "axis y0 < 16 vector(8)\n%0: i64 = load b3[y0]\nt0 < n0 = %0\n";
+  EXPECT_EQ(problems_of(parse_kernel(kernel_of(lines + "b2[t0*16 + y0] += f32(1)"))), "");
+  EXPECT_NE(problems_of(parse_kernel(kernel_of(lines + "b2[t0*15 + y0] += f32(1)"))), "");
+}
+
 TEST(Verify, StagesMayShareAnAxis) {
   Kernel kernel = parse_kernel(kernel_of(
       "axis y0 < n0\nb2[y0] = f32(1)", "axis y1 < n0\n%0: f32 = load b2[y1]\nb1[x0*n0 + y1] = %0"));

@@ -1,0 +1,130 @@
+// The steps from the tensor graph to mapped kernels, in their order. Each line says why it stands
+// where it stands.
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+
+#include "base/diagnostic.h"
+#include "base/flags.h"
+#include "base/interrupt.h"
+#include "base/pass_runner.h"
+#include "schedule/build_kernel.h"
+#include "schedule/chain.h"
+#include "schedule/check_kernel.h"
+#include "schedule/kernel_graph.h"
+#include "schedule/side_by_side.h"
+
+namespace tandem::schedule {
+namespace {
+
+void run_realize(KernelGraph& graph, PassCtx&) { realize(graph.plan, graph.lowering); }
+void run_layout(KernelGraph& graph, PassCtx&) { choose_layouts(graph.plan, graph.lowering); }
+void run_split(KernelGraph& graph, PassCtx&) { split_reductions(graph.plan, graph.lowering); }
+void run_fuse(KernelGraph& graph, PassCtx&) {
+  graph.drafts = form_groups(graph.plan, graph.lowering);
+}
+
+void run_build(KernelGraph& graph, PassCtx&) {
+  for (const Draft& draft : graph.drafts.drafts) {
+    poll_interrupt();
+    graph.groups.push_back(build_kernel(graph.plan, graph.lowering, draft, graph.drafts));
+  }
+}
+
+void run_chain(KernelGraph& graph, PassCtx&) {
+  chain_products(graph.plan, graph.drafts, graph.groups);
+}
+void run_sums(KernelGraph& graph, PassCtx&) {
+  sum_on_the_way(graph.plan, graph.lowering, graph.drafts, graph.groups);
+}
+
+template <class F>
+void for_each_kernel(KernelGraph& graph, F visit) {
+  for (Group& group : graph.groups)
+    if (!group.is_library) visit(group);
+}
+
+void run_map(KernelGraph& graph, PassCtx&) {
+  for_each_kernel(graph, [&](Group& group) {
+    poll_interrupt();
+    map_axes(group.kernel, graph.plan.target);
+  });
+}
+void run_share(KernelGraph& graph, PassCtx&) { for_each_kernel(graph, share_scratch); }
+
+void run_order(KernelGraph& graph, PassCtx&) {
+  std::vector<GroupUse> uses;
+  for (const Group& group : graph.groups) uses.push_back(use_of(group, graph.plan));
+  graph.order = side_by_side(uses);
+}
+
+constexpr std::array kSteps = {
+    // From the readers up: what is not realised is inlined into them.
+    KernelPass{"realize", run_realize, 0, kItems, 0},
+    // Of all values at once, before anybody counts on one.
+    KernelPass{"choose_layouts", run_layout, kItems, 0, 0},
+    // Blocks of a long sum are walks through memory, so layouts come first.
+    KernelPass{"split_reductions", run_split, kItems, 0, 0},
+    KernelPass{"form_groups", run_fuse, kItems, kDrafts, 0},
+    KernelPass{"build_kernel", run_build, kDrafts, kKernels, 0},
+    // Kernels that hand rows from product to product become one …
+    KernelPass{"chain_products", run_chain, kKernels, 0, 0},
+    // … and sums that only windows read are computed where they are read.
+    KernelPass{"sum_on_the_way", run_sums, kKernels, 0, 0},
+    // Disabled, kernels run point by point: slow, and the same numbers where sums have the same
+    // order.
+    KernelPass{"map_axes", run_map, kKernels, 0, 0},
+    // A mapped chain has scratch for all that one stage leaves for another.
+    KernelPass{"share_scratch", run_share, kKernels, 0, 0},
+    KernelPass{"side_by_side", run_order, kKernels, kOrdered, 0},
+};
+
+/// A step that another one needs was disabled: the user's doing.
+void check_needs(const KernelPass& step, Facts facts) {
+  const Facts missing = step.needs & ~facts;
+  if (missing == 0) return;
+  for (const KernelPass& giver : kSteps)
+    if ((giver.gives & missing) != 0)
+      throw UserError(fmt::format("step {} needs {}, which is disabled", step.name, giver.name));
+}
+
+void check_kernels(KernelGraph& graph, std::string_view step) {
+  for_each_kernel(graph, [&](Group& group) { check_kernel(group.kernel, step); });
+}
+
+void run_step(KernelGraph& graph, const KernelPass& step, PassCtx& ctx) {
+  using Clock = std::chrono::steady_clock;
+  poll_interrupt();
+  if (is_pass_disabled(step.name)) return;
+  check_needs(step, ctx.facts);
+  const Clock::time_point start = Clock::now();
+  step.run(graph, ctx);
+  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  ctx.facts |= step.gives;
+  report_pass({"schedule", step.name, ms}, [&] { return to_string(graph); });
+  check_kernels(graph, step.name);
+}
+
+}  // namespace
+
+std::vector<std::string_view> step_names() {
+  std::vector<std::string_view> names;
+  for (const KernelPass& step : kSteps) names.push_back(step.name);
+  return names;
+}
+
+void run_steps(KernelGraph& graph) {
+  PassCtx ctx;
+  for (const KernelPass& step : kSteps) {
+    run_step(graph, step, ctx);
+    if (flag_stop_after() == step.name)
+      throw UserError(
+          fmt::format("TANDEM_STOP_AFTER={}: no program is made; TANDEM_DUMP=after:{} "
+                      "shows what there is",
+                      step.name, step.name));
+  }
+  if ((ctx.facts & kOrdered) == 0) throw UserError("a program needs all of its launches in order");
+}
+
+}  // namespace tandem::schedule

@@ -1,0 +1,77 @@
+// The steps of the room as passes: their order, their text, and what flags do to them.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/diagnostic.h"
+#include "base/flags.h"
+#include "ir/text.h"
+#include "ops/opdef.h"
+#include "schedule/kernel_graph.h"
+
+namespace tandem::schedule {
+namespace {
+
+constexpr const char* kSoftmax = R"(graph @softmax(%x: f32[8, 128]) {
+  %0 = aten.amax(%x, [1], true)
+  %1 = aten.sub.Tensor(%x, %0)
+  %2 = aten.exp(%1)
+  %3 = aten.sum.dim_IntList(%2, [1], true, none)
+  %4 = aten.div.Tensor(%2, %3)
+  return %4
+}
+)";
+
+struct Scheduling {
+  Scheduling()
+      : module(ir::parse_module(kSoftmax, ops::op_table())), kernels(*module->graphs()[0], {}) {}
+  std::unique_ptr<ir::Module> module;
+  KernelGraph kernels;
+};
+
+std::string problem_with(Flag flag, const std::string& value) {
+  const FlagOverride set(flag, value);
+  Scheduling run;
+  try {
+    run_steps(run.kernels);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Steps, HaveNamesOfTheirOwn) {
+  const std::vector<std::string_view> names = step_names();
+  EXPECT_EQ(std::set<std::string_view>(names.begin(), names.end()).size(), names.size());
+}
+
+TEST(Steps, LeaveOneKernelInOrder) {
+  Scheduling run;
+  run_steps(run.kernels);
+  ASSERT_EQ(run.kernels.groups.size(), 1U);
+  EXPECT_EQ(run.kernels.order, (LaunchOrder{{0}}));
+  const std::string text = to_string(run.kernels);
+  EXPECT_NE(text.find("item 1 map aten.exp"), std::string::npos) << text;
+  EXPECT_NE(text.find("kernel of items 0, 1, 2, 3"), std::string::npos) << text;
+}
+
+TEST(Steps, ANeededOneIsMissedByName) {
+  EXPECT_EQ(problem_with(Flag::disable, "form_groups"),
+            "step build_kernel needs form_groups, which is disabled");
+  EXPECT_EQ(problem_with(Flag::disable, "realize"),
+            "step choose_layouts needs realize, which is disabled");
+}
+
+TEST(Steps, OptionalOnesMayBeMissing) {
+  for (const char* name : {"choose_layouts", "split_reductions", "chain_products", "sum_on_the_way",
+                           "map_axes", "share_scratch"})
+    EXPECT_EQ(problem_with(Flag::disable, name), "");
+}
+
+TEST(Steps, StopIsSaid) {
+  EXPECT_NE(problem_with(Flag::stop_after, "form_groups").find("TANDEM_DUMP=after:form_groups"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tandem::schedule
