@@ -5,7 +5,7 @@
 # Labels: `fast` (make check, the edit loop), `slow`, `tools`. CTest runs one entry per executable, slow ones cut in shards.
 find_package(GTest REQUIRED)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-set(TANDEM_SLOW_FOLDERS numerics conformance models replay)
+set(TANDEM_SLOW_FOLDERS numerics conformance models)
 set(TANDEM_SLOW_SHARDS 4)
 
 if(TANDEM_PCH)
