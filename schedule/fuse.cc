@@ -303,8 +303,9 @@ class Fuser {
     return depends;
   }
 
-  bool reaches(uint32_t from, uint32_t to) const {
-    std::vector<uint32_t> stack{from};
+  /// Whether any of them has to run after `to`.
+  bool reach(const std::set<uint32_t>& from, uint32_t to) const {
+    std::vector<uint32_t> stack(from.begin(), from.end());
     std::vector<char> seen(result_.drafts.size(), 0);
     while (!stack.empty()) {
       uint32_t at = stack.back();
@@ -338,8 +339,7 @@ class Fuser {
     Reads reads = read(item, room->first, room->second);
     if (is_product(*draft.members[0].item) && !reads_member(draft, reads)) return false;
     std::set<uint32_t> depends = dependencies(item, reads, number);
-    for (uint32_t before : depends)
-      if (reaches(before, number)) return false;
+    if (reach(depends, number)) return false;
     std::optional<int> stage = stage_of(draft, room->second, reads);
     if (!stage || !may_have_stage(draft, item, *stage)) return false;
     draft.space = room->first;
