@@ -1,6 +1,7 @@
 // The tandem command. Sub-commands: opt (passes on text), run (a graph on generated inputs), help.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -19,10 +20,12 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: tandem opt [--pass NAME]... [FILE]    passes on text IR, result on standard output\n"
-    "       tandem schedule [--freeze] [--core] [FILE]\n"
+    "       tandem schedule [--freeze] [--core] [--why %A,%B] [FILE]\n"
     "                                             kernels and decisions of a graph; --core: of "
     "one\n"
-    "                                             that went through the passes\n"
+    "                                             that went through the passes; --why: where "
+    "these\n"
+    "                                             values are computed, and why not by one kernel\n"
     "       tandem objects FILE [FOLDER]          object code of the kernels\n"
     "       tandem run [--grad] [--freeze] [--repeat N] [--profile N] [FILE]\n"
     "                                             compiles and runs a graph on generated inputs;\n"
@@ -74,18 +77,32 @@ int opt(const std::vector<std::string>& args) {
   return 0;
 }
 
+/// The parts of the word behind an option, which are taken out; none where it is not there.
+std::vector<std::string> taken_list(std::vector<std::string>& args, std::string_view option) {
+  const auto at = std::find(args.begin(), args.end(), option);
+  if (at == args.end()) return {};
+  if (at + 1 == args.end()) throw UserError(fmt::format("{} needs names of values", option));
+  std::vector<std::string> parts;
+  std::istringstream words(*(at + 1));
+  for (std::string part; std::getline(words, part, ',');) parts.push_back(part);
+  args.erase(at, at + 2);
+  return parts;
+}
+
 int schedule_command(std::vector<std::string> args) {
   Options options;
   options.freeze = std::erase(args, "--freeze") > 0;
   const bool is_core = std::erase(args, "--core") > 0;
+  const std::vector<std::string> asked = taken_list(args, "--why");
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {
     if (graph->name().ends_with(".setup")) continue;  // goes with the graph that it is of
     PassCtx ctx;
     if (!is_core) run_passes(*graph, options, ctx);
-    schedule::Scheduled scheduled = schedule::schedule(*graph, host());
-    std::fputs(schedule::report(scheduled).c_str(), stdout);
+    const std::string text = asked.empty() ? schedule::report(schedule::schedule(*graph, host()))
+                                           : schedule::why(*graph, host(), asked);
+    std::fputs(text.c_str(), stdout);
   }
   return 0;
 }

@@ -11,11 +11,9 @@
 namespace tandem::ir {
 namespace {
 
-using Names = DenseMap<Value, std::string>;
-
 class Printer {
  public:
-  explicit Printer(const Graph& graph) : graph_(graph) { name_values(); }
+  explicit Printer(const Graph& graph) : graph_(graph), names_(value_names(graph)) {}
 
   std::string print() {
     std::string text = "graph @" + graph_.name() + "(";
@@ -37,24 +35,6 @@ class Printer {
   }
 
  private:
-  void name_values() {
-    std::set<std::string> taken;
-    for (const Value* value : graph_.inputs()) {
-      names_[value] = value->name;
-      taken.insert(value->name);
-    }
-    int next = 0;
-    const auto numbered = [&] {
-      std::string name = std::to_string(next++);
-      while (taken.contains(name)) name = std::to_string(next++);  // of an input
-      return name;
-    };
-    for (const Node* node = graph_.first(); node != nullptr; node = node->next)
-      for (const Value* value : node->results)
-        names_[value] =
-            !value->name.empty() && taken.insert(value->name).second ? value->name : numbered();
-  }
-
   std::string input(const Value& value) const {
     std::string text = fmt::format("%{}: {}", value.name, to_string(value.type));
     bool plain = value.role == Role::input || value.role == Role::none;
@@ -157,7 +137,7 @@ class Printer {
   }
 
   const Graph& graph_;
-  Names names_;
+  DenseMap<Value, std::string> names_;
 };
 
 }  // namespace
@@ -177,6 +157,26 @@ std::string to_string(const Node& node) {
     operands += (operands.empty() ? "" : ", ") + to_string(value->type);
   });
   return node.op->name() + "(" + operands + ")";
+}
+
+DenseMap<Value, std::string> value_names(const Graph& graph) {
+  DenseMap<Value, std::string> names;
+  std::set<std::string> taken;
+  for (const Value* value : graph.inputs()) {
+    names[value] = value->name;
+    taken.insert(value->name);
+  }
+  int next = 0;
+  const auto numbered = [&] {
+    std::string name = std::to_string(next++);
+    while (taken.contains(name)) name = std::to_string(next++);  // of an input
+    return name;
+  };
+  for (const Node* node = graph.first(); node != nullptr; node = node->next)
+    for (const Value* value : node->results)
+      names[value] =
+          !value->name.empty() && taken.insert(value->name).second ? value->name : numbered();
+  return names;
 }
 
 }  // namespace tandem::ir

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/dense_map.h"
 #include "ir/graph.h"
 
 namespace tandem::ir {
@@ -19,6 +20,8 @@ std::string to_string(const Graph& graph);
 std::string to_string(const Module& module);
 /// `aten.mm(f32[3, 4], f32[4, 5])`: op and operand types, for messages.
 std::string to_string(const Node& node);
+/// Names that the text gives to the graph's values, without `%`.
+DenseMap<Value, std::string> value_names(const Graph& graph);
 
 /// Parses one or more graphs. Types of results are inferred; where the text gives them they must
 /// agree. Throws UserError with every problem found, each at its line (`line 4`).

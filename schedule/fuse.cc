@@ -46,6 +46,7 @@ class Fuser {
     find_stored();
     order();
     choose_in_place();
+    plan_.decisions.group_of = groups_;
     return std::move(result_);
   }
 
@@ -103,29 +104,34 @@ class Fuser {
     });
   }
 
-  /// The group's space with room for the item, or nothing when it does not fit.
-  std::optional<std::pair<Space, Extent>> fit(const Draft& draft, const Item& item) const {
+  using Room = std::pair<Space, Extent>;
+
+  /// The group's space with room for the item.
+  OrReason<Room> fit(const Draft& draft, const Item& item) const {
     const Space& have = draft.space;
     Space want = space_of(item);
     if (item.kind == Item::Kind::map) {
       Expr count = numel(want.outer);
       if (!have.reduces) {
-        if (numel(have.outer) == count) return std::pair{have, Extent::full};
-        return std::nullopt;
+        if (numel(have.outer) == count) return Room{have, Extent::full};
+        return kOtherPoints;
       }
-      if (count == numel(have.outer)) return std::pair{have, Extent::row};
-      bool whole = count == numel(have.outer) * numel(have.inner) && rows_may_grow(have);
-      if (whole && walks_rows(item, have) && all_walk_rows(draft, have))
-        return std::pair{have, Extent::full};
-      return std::nullopt;
+      if (count == numel(have.outer)) return Room{have, Extent::row};
+      if (count != numel(have.outer) * numel(have.inner)) return kOtherPoints;
+      if (!rows_may_grow(have)) return kLongRows;
+      if (!walks_rows(item, have) || !all_walk_rows(draft, have)) return kOtherOrder;
+      return Room{have, Extent::full};
     }
-    if (item.kind != Item::Kind::reduce || item.partial_of != nullptr) return std::nullopt;
-    if (item.partial_rows != Expr(0) && adds_rows(draft, item))
-      return std::pair{have, Extent::columns};
+    if (item.kind != Item::Kind::reduce) return "a scan, a scatter or a library call is alone";
+    if (item.partial_of != nullptr) return "it combines partial results of all tasks";
+    if (item.partial_rows != Expr(0) && adds_rows(draft, item)) return Room{have, Extent::columns};
     if (have.reduces) return fit_reduction(draft, have, want, item);
-    if (!walks_rows(item, want) || !all_walk_rows(draft, want)) return std::nullopt;
+    if (!walks_rows(item, want) || !all_walk_rows(draft, want)) return kOtherOrder;
     return fit_into_rows(draft, have, want);
   }
+  static constexpr const char* kOtherPoints = "it has another number of points";
+  static constexpr const char* kLongRows = "rows would be too long, or too few";
+  static constexpr const char* kOtherOrder = "one of them walks memory in another order";
 
   /// Sums of columns over the rows that a group walks: each row of a block adds to them, so that
   /// what a row's kernel has in cache is not read a second time (layer norm backward).
@@ -141,35 +147,37 @@ class Fuser {
            numel(have.inner) == numel(ir::Sizes(sizes.begin() + 1, sizes.end()));
   }
 
-  std::optional<std::pair<Space, Extent>> fit_reduction(const Draft& draft, const Space& have,
-                                                        const Space& want, const Item& item) const {
+  OrReason<Room> fit_reduction(const Draft& draft, const Space& have, const Space& want,
+                               const Item& item) const {
     bool same_rows =
         numel(have.outer) == numel(want.outer) && numel(have.inner) == numel(want.inner);
-    if (!same_rows || have.whole != want.whole) return std::nullopt;
-    // The register tile of a product has room for one sum.
-    if (item.computation.combiner == loop::Combiner::dot) return std::nullopt;
+    if (!same_rows || have.whole != want.whole) return "it reduces other rows";
+    if (item.computation.combiner == loop::Combiner::dot)
+      return "the register tile of a product has room for one sum";
     if (!have.whole) {
       const Computation& a = draft.members[0].item->computation;
       const Computation& b = item.computation;
       bool same_shape = a.full_sizes == b.full_sizes && a.reduced_dims == b.reduced_dims &&
                         have.outer == want.outer && have.inner == want.inner;
-      if (!same_shape) return std::nullopt;
+      if (!same_shape) return "it reduces other dimensions";
     }
-    return std::pair{have, Extent::full};
+    return Room{have, Extent::full};
   }
 
   /// A reduction over the trailing part of what the group computes point by point.
-  std::optional<std::pair<Space, Extent>> fit_into_rows(const Draft& draft, const Space& have,
-                                                        const Space& want) const {
-    if (!want.whole || draft.fixed || !rows_may_grow(want)) return std::nullopt;
+  OrReason<Room> fit_into_rows(const Draft& draft, const Space& have, const Space& want) const {
+    if (!want.whole) return "it does not reduce trailing dimensions";
+    if (draft.fixed) return kFixed;
+    if (!rows_may_grow(want)) return kLongRows;
     for (size_t cut = 0; cut <= have.outer.size(); ++cut) {
       ir::Sizes outer(have.outer.begin(), have.outer.begin() + cut);
       ir::Sizes inner(have.outer.begin() + cut, have.outer.end());
       if (numel(outer) != numel(want.outer) || numel(inner) != numel(want.inner)) continue;
-      return std::pair{Space{outer, inner, true, true}, Extent::full};
+      return Room{Space{outer, inner, true, true}, Extent::full};
     }
-    return std::nullopt;
+    return "its rows are no rows of the group";
   }
+  static constexpr const char* kFixed = "nothing joins a library call, a scan or a scatter";
 
   // --- reading
 
@@ -331,21 +339,42 @@ class Fuser {
                        });
   }
 
+  /// A place in a group: everything that joining takes.
+  struct Fit {
+    Room room;
+    Reads reads;
+    std::set<uint32_t> depends;
+    int stage = 0;
+  };
+
   bool join(uint32_t number, Item& item) {
+    OrReason<Fit> found = fit_into(number, item);
+    plan_.decisions.joins.push_back({item.id, number, static_cast<bool>(found), found.reason()});
+    if (!found) return false;
     Draft& draft = result_.drafts[number];
-    if (draft.fixed || draft.reads.size() + draft.members.size() > kMostBuffers) return false;
-    std::optional<std::pair<Space, Extent>> room = fit(draft, item);
-    if (!room) return false;
-    Reads reads = read(item, room->first, room->second);
-    if (is_product(*draft.members[0].item) && !reads_member(draft, reads)) return false;
-    std::set<uint32_t> depends = dependencies(item, reads, number);
-    if (reach(depends, number)) return false;
-    std::optional<int> stage = stage_of(draft, room->second, reads);
-    if (!stage || !may_have_stage(draft, item, *stage)) return false;
-    draft.space = room->first;
-    draft.depends.insert(depends.begin(), depends.end());
-    add_member(number, item, room->second, *stage, reads);
+    draft.space = found->room.first;
+    draft.depends.insert(found->depends.begin(), found->depends.end());
+    add_member(number, item, found->room.second, found->stage, found->reads);
     return true;
+  }
+
+  OrReason<Fit> fit_into(uint32_t number, const Item& item) {
+    const Draft& draft = result_.drafts[number];
+    if (draft.fixed) return kFixed;
+    if (draft.reads.size() + draft.members.size() > kMostBuffers)
+      return "the kernel would have too many buffers";
+    const OrReason<Room> room = fit(draft, item);
+    if (!room) return room.reason();
+    Fit found{*room, read(item, room->first, room->second), {}, 0};
+    if (is_product(*draft.members[0].item) && !reads_member(draft, found.reads))
+      return "it does not read the product, whose operands it would walk again";
+    found.depends = dependencies(item, found.reads, number);
+    if (reach(found.depends, number)) return "something between needs the one and makes the other";
+    const std::optional<int> stage = stage_of(draft, room->second, found.reads);
+    if (!stage) return "it reads elsewhere than the kernel computes at that point";
+    if (!may_have_stage(draft, item, *stage)) return "columns have one stage";
+    found.stage = *stage;
+    return found;
   }
 
   /// Reductions across memory are columns, and columns have one stage: a second one would walk rows

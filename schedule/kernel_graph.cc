@@ -19,11 +19,10 @@ std::string_view name_of(Item::Kind kind) {
   return "";
 }
 
-std::string text_of(const Slot& slot) {
-  const std::string value =
-      slot.value == nullptr
-          ? "partial"
-          : "%" + (slot.value->name.empty() ? std::to_string(slot.value->id) : slot.value->name);
+using Names = DenseMap<ir::Value, std::string>;
+
+std::string text_of(const Slot& slot, const Names& names) {
+  const std::string value = slot.value == nullptr ? "partial" : "%" + names.at(slot.value);
   std::string text =
       fmt::format("{}: {}{}", value, tandem::name_of(slot.dtype), ir::to_string(slot.sizes));
   if (slot.strides != ir::contiguous_strides(slot.sizes))
@@ -31,9 +30,9 @@ std::string text_of(const Slot& slot) {
   return text;
 }
 
-std::string text_of(const Item& item) {
+std::string text_of(const Item& item, const Names& names) {
   std::string slots;
-  for (const Slot& slot : item.slots) slots += (slots.empty() ? "" : ", ") + text_of(slot);
+  for (const Slot& slot : item.slots) slots += (slots.empty() ? "" : ", ") + text_of(slot, names);
   return fmt::format("  item {} {} {} -> {}  ; {}\n", item.id, name_of(item.kind),
                      item.node->op->name(), slots, item.reason);
 }
@@ -58,11 +57,12 @@ std::string text_of(const Group& group) {
 }  // namespace
 
 KernelGraph::KernelGraph(const ir::Graph& graph, const Target& target)
-    : plan{&graph, target, {}, {}, {}, {}}, lowering(plan) {}
+    : plan{&graph, target, {}, {}, {}, {}, {}}, lowering(plan) {}
 
 std::string to_string(const KernelGraph& graph) {
+  const Names names = ir::value_names(*graph.plan.graph);
   std::string text = fmt::format("kernel graph of @{}\n", graph.plan.graph->name());
-  for (const std::unique_ptr<Item>& item : graph.plan.items) text += text_of(*item);
+  for (const std::unique_ptr<Item>& item : graph.plan.items) text += text_of(*item, names);
   if (graph.groups.empty())
     for (const Draft& draft : graph.drafts.drafts) text += text_of(draft);
   for (const Group& group : graph.groups) text += text_of(group);

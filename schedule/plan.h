@@ -12,6 +12,7 @@
 #include "base/target.h"
 #include "ir/graph.h"
 #include "schedule/computation.h"
+#include "schedule/decision.h"
 
 namespace tandem::schedule {
 
@@ -70,6 +71,7 @@ struct Plan {
   std::vector<std::unique_ptr<Item>> items;  // in program order
   DenseMap<ir::Value, Home> homes;
   std::vector<Note> notes;
+  Decisions decisions;
   /// Results of the graph that are another value's elements in the same order, with other sizes:
   /// they leave as that value, and have no place of their own.
   DenseMap<ir::Value, const ir::Value*> leaves_as;

@@ -138,6 +138,7 @@ class Realizer {
       std::string reason = route.declines(node.call(), plan_.target);
       if (reason.empty() && route.kind == ops::RouteKind::matmul && may_end_chain(node))
         reason = "its rows are computed, and it may join what computes them";
+      plan_.decisions.routes.push_back({&node, reason.empty(), reason});
       if (reason.empty()) return route.kind;
       note(node, "library route declined: " + reason);
     }

@@ -97,6 +97,10 @@ Scheduled schedule(const ir::Graph& graph, const Target& target);
 /// The steps between graph and program, by the names that the flags know.
 std::vector<std::string_view> step_names();
 
+/// Where each value is computed and why there, and of each two in a row why they are not computed
+/// by one kernel. Names are those of the graph's text. UserError for a name that no node makes.
+std::string why(const ir::Graph& graph, const Target& target, std::span<const std::string> values);
+
 /// Human-readable: instructions, notes, kernels.
 std::string report(const Scheduled& scheduled);
 

@@ -1,0 +1,53 @@
+// What was decided between neighbours, taken or declined, each with its reason.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ir/graph.h"
+
+namespace tandem::schedule {
+
+/// A result, or the reason why there is none.
+template <class T>
+class OrReason {
+ public:
+  OrReason(T value) : value_(std::move(value)) {}               // NOLINT: returned as either
+  OrReason(const char* reason) : reason_(reason) {}             // NOLINT: the same
+  OrReason(std::string reason) : reason_(std::move(reason)) {}  // NOLINT: the same
+  explicit operator bool() const { return value_.has_value(); }
+  const T* operator->() const { return &*value_; }
+  const T& operator*() const { return *value_; }
+  const std::string& reason() const { return reason_; }
+
+ private:
+  std::optional<T> value_;
+  std::string reason_;
+};
+
+/// Whether an item joins a group that holds or reads what the item reads.
+struct JoinDecision {
+  uint32_t item = 0;   // id
+  uint32_t group = 0;  // as form_groups numbers them
+  bool taken = false;
+  std::string reason;  // why not
+};
+
+/// Whether the library computes a node.
+struct RouteDecision {
+  const ir::Node* node = nullptr;
+  bool taken = false;
+  std::string reason;  // why not
+};
+
+struct Decisions {
+  std::vector<RouteDecision> routes;
+  std::vector<JoinDecision> joins;
+  std::vector<uint32_t> group_of;  // by item id
+};
+
+}  // namespace tandem::schedule
