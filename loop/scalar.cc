@@ -365,7 +365,7 @@ std::vector<Val> rewrite(ScalarPool& to, const ScalarPool& from, std::span<const
     for (sym::Expr& at : copy.at) at = mapped_index(at);
     if (how.adjust) how.adjust(copy);
     if (value->opcode == Opcode::element && how.element)
-      if (Val replaced = how.element(copy, copy.masked ? args[0] : nullptr)) return replaced;
+      if (Val replaced = how.element(copy, args)) return replaced;
     return to.rebuild(copy, std::move(args), copy.index);
   };
   for (Val value : reachable(roots)) {

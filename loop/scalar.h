@@ -158,8 +158,9 @@ struct Rewrite {
   std::function<sym::Expr(sym::Expr)> map_index;
   std::function<Val(const Scalar& node, std::span<const Val> args)> replace;
   std::function<void(Scalar& copy)> adjust;
-  /// What takes the place of an element whose position is rewritten already; null keeps it.
-  std::function<Val(const Scalar& element, Val mask)> element;
+  /// What takes the place of an element whose position and operands are rewritten already; null
+  /// keeps it.
+  std::function<Val(const Scalar& element, std::span<const Val> args)> element;
 };
 std::vector<Val> rewrite(ScalarPool& to, const ScalarPool& from, std::span<const Val> roots,
                          const Rewrite& how);

@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "ops/elements.h"
 #include "schedule/fuse.h"
 
 namespace tandem::schedule {
@@ -104,10 +105,13 @@ std::vector<Val> GraphLowering::written(std::span<const Val> roots, const sym::S
     if (node.opcode == loop::Opcode::local) return locals[static_cast<size_t>(node.slot)];
     return node.opcode == loop::Opcode::check ? check(args[0], args[1], node.slot) : nullptr;
   };
-  how.element = [&](const loop::Scalar& element, Val mask) {
+  how.element = [&](const loop::Scalar& element, std::span<const Val> args) {
     const ir::Value* value = computations_.value(element.slot);
     if (!value->type.is_tensor()) return sink_->scalar_input(value);
-    return load(value, element.at, mask);
+    Val read = load(value, element.at, element.masked ? args[0] : nullptr);
+    for (Val place : args.subspan(element.masked ? 1 : 0))
+      read = ops::with_check(scalars(), read, place);
+    return read;
   };
   return loop::rewrite(scalars(), computations_.scalars(), roots, how);
 }
