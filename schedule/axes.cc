@@ -15,12 +15,16 @@ using loop::Store;
 using loop::Val;
 using sym::Expr;
 
-/// Lists of axes that belong together: merging and splitting stay inside one.
+/// Lists of axes that belong together: merging and splitting stay inside one. The axes of a
+/// footprint are those of the sums that read it, one by one, so neither changes.
 std::vector<std::vector<Axis>*> axis_lists(Kernel& kernel) {
   std::vector<std::vector<Axis>*> lists{&kernel.outer};
+  bool reads_footprint = false;
   for (Stage& stage : kernel.stages) {
-    lists.push_back(&stage.axes);
-    lists.push_back(&stage.reduce_axes);
+    const bool is_footprint = stage.kind == loop::StageKind::footprint;
+    if (!is_footprint) lists.push_back(&stage.axes);
+    if (!reads_footprint) lists.push_back(&stage.reduce_axes);
+    reads_footprint = is_footprint;
   }
   return lists;
 }
