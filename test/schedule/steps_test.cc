@@ -68,6 +68,43 @@ TEST(Steps, OptionalOnesMayBeMissing) {
     EXPECT_EQ(problem_with(Flag::disable, name), "");
 }
 
+constexpr const char* kNeighbours = R"(graph @f(%x: f32[64, 256], %w: f32[256, 2048], %v: f32[64]) {
+  %p = aten.mm(%x, %w)
+  %r = aten.relu(%p)
+  %n = aten.neg(%r)
+  %s = aten.sum.dim_IntList(%n, [1], false, none)
+  %k = aten.cumsum(%s, 0)
+  %u = aten.add.Tensor(%k, %v)
+  return %r, %s, %u
+}
+)";
+
+std::string answer(const std::vector<std::string>& values) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(kNeighbours, ops::op_table());
+  return why(*module->graphs()[0], {}, values);
+}
+
+TEST(Why, TellsWhereAValueIsComputed) {
+  EXPECT_NE(answer({"%n"}).find("inlined into its readers"), std::string::npos);
+  EXPECT_NE(answer({"p"}).find("library declined: "), std::string::npos) << answer({"p"});
+  EXPECT_NE(answer({"p"}).find("its kernel also computes aten.relu"), std::string::npos);
+}
+
+TEST(Why, TellsWhyTwoAreNotOneKernel) {
+  EXPECT_NE(answer({"p", "r"}).find("they share a kernel"), std::string::npos);
+  const std::string apart = answer({"k", "u"});
+  EXPECT_NE(apart.find("aten.add.Tensor does not join the kernel of aten.cumsum: nothing joins a "
+                       "library call, a scan or a scatter"),
+            std::string::npos)
+      << apart;
+  EXPECT_NE(answer({"r", "s"}).find("aten.sum.dim_IntList does not join"), std::string::npos);
+}
+
+TEST(Why, ANameThatNothingMakesIsSaid) {
+  EXPECT_THROW(answer({"%x"}), UserError);  // an input
+  EXPECT_THROW(answer({"%zz"}), UserError);
+}
+
 TEST(Steps, StopIsSaid) {
   EXPECT_NE(problem_with(Flag::stop_after, "form_groups").find("TANDEM_DUMP=after:form_groups"),
             std::string::npos);
