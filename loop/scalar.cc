@@ -201,6 +201,11 @@ Val ScalarPool::fold(Opcode opcode, DType dtype, Val a, Val b) {
       if (dtype == DType::boolean && is_number(a, 1)) return b;
       if (dtype == DType::boolean && is_number(b, 1)) return a;
       break;
+    case Opcode::bit_or:
+      // `x | true` stays: x may hold a check.
+      if (dtype == DType::boolean && is_number(a, 0)) return b;
+      if (dtype == DType::boolean && is_number(b, 0)) return a;
+      break;
     default: break;
   }
   return nullptr;
@@ -268,7 +273,9 @@ Val ScalarPool::philox(Val seed, Val stream, Val element) {
 }
 
 Val ScalarPool::check(Val cond, Val value, int32_t error) {
-  if (is_number(cond, 1)) return value;
+  const auto holds = [](Val part) { return is_number(part, 1); };
+  const bool is_either = cond->opcode == Opcode::bit_or && std::ranges::any_of(cond->args, holds);
+  if (holds(cond) || is_either) return value;
   Scalar node(Opcode::check, value->dtype);
   node.slot = error;
   node.args = {cond, value};

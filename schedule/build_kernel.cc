@@ -7,8 +7,12 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/interrupt.h"
+#include "loop/stage.h"
 #include "ops/elements.h"
-#include "schedule/axes.h"
+#include "schedule/inline.h"
+#include "schedule/space.h"
+#include "schedule/steps.h"
 
 namespace tandem::schedule {
 namespace {
@@ -39,61 +43,98 @@ void drop_unread_positions(loop::Kernel& kernel) {
   }
 }
 
-class KernelBuilder final : public Sink {
+class KernelBuilder {
  public:
-  KernelBuilder(Plan& plan, GraphLowering& lowering, const Draft& draft, const Drafts& drafts)
-      : plan_(plan),
-        lowering_(lowering),
-        draft_(draft),
-        drafts_(drafts),
-        symbols_(plan.graph->pool()) {
+  KernelBuilder(KernelGraph& graph, Group& group)
+      : graph_(graph), group_(group), symbols_(graph.graph->pool()) {
     group_.kernel.scalars = std::make_shared<loop::ScalarPool>(symbols_);
+    group_.kernel.name = group_.first().node->op->name();
   }
 
-  Group build() {
-    for (const Member& member : draft_.members) group_.items.push_back(member.item);
-    for (Expr size : draft_.space.outer) {
+  void build() {
+    for (Expr size : group_.space.outer) {
       outer_.push_back(symbols_.index("x", size));
       group_.kernel.outer.push_back({outer_.back(), size});
     }
-    GraphLowering::Into into(lowering_, *this);
     int stages = 0;
-    for (const Member& member : draft_.members) stages = std::max(stages, member.stage + 1);
+    for (const Member& member : group_.members) stages = std::max(stages, member.stage + 1);
     for (stage_ = 0; stage_ < stages; ++stage_) build_stage();
     if (!footprint_.reductions.empty())
       group_.kernel.stages.insert(group_.kernel.stages.begin(), std::move(footprint_));
     drop_unread_positions(group_.kernel);
-    group_.kernel.name = draft_.members[0].item->node->op->name();
-    return std::move(group_);
   }
 
   /// A single item with loops of its own: scan or scatter.
-  Group build_alone() {
-    Item& item = *draft_.members[0].item;
-    group_.items.push_back(&item);
-    group_.kernel.name = item.node->op->name();
-    GraphLowering::Into into(lowering_, *this);
+  void build_alone() {
+    const Item& item = group_.first();
     item.kind == Item::Kind::scan ? build_scan(item) : build_scatter(item);
-    return std::move(group_);
   }
 
-  // --- Sink
-  // ---------------------------------------------------------------------------------------
+ private:
+  // --- what a computation becomes here
 
-  loop::ScalarPool& scalars() override { return *group_.kernel.scalars; }
+  loop::ScalarPool& scalars() { return *group_.kernel.scalars; }
 
-  Val element(const Value* value, const ops::Index& index, Val mask) override {
-    Home home = plan_.homes.at(value);
+  /// Scalars of a computation, its axes at places of this kernel.
+  std::vector<Val> written(std::span<const Val> roots, const sym::Substitution& at,
+                           std::span<const Val> locals = {}) {
+    loop::Rewrite how;
+    how.map_index = [&](Expr e) { return sym::substitute(e, at); };
+    how.replace = [&](const loop::Scalar& node, std::span<const Val> args) -> Val {
+      if (node.opcode == loop::Opcode::local) return locals[static_cast<size_t>(node.slot)];
+      return node.opcode == loop::Opcode::check ? check(args[0], args[1], node.slot) : nullptr;
+    };
+    how.element = [&](const loop::Scalar& part, std::span<const Val> args) -> Val {
+      const Value* value = graph_.computations.value(part.slot);
+      if (!value->type.is_tensor()) return scalar_input(value);
+      Val read = element(value, part.at, part.masked ? args[0] : nullptr);
+      for (Val place : args.subspan(part.masked ? 1 : 0))
+        read = ops::with_check(scalars(), read, place);
+      return read;
+    };
+    return loop::rewrite(scalars(), graph_.scalars, roots, how);
+  }
+
+  Val point(const Computation& of, size_t result, const ops::Index& at) {
+    sym::Substitution map;
+    bind_axes(map, of.results[result].axes, at);
+    return written(std::span(&of.results[result].value, 1), map)[0];
+  }
+
+  std::vector<Val> inputs(const Computation& of, const ops::Index& out, const ops::Index& r) {
+    sym::Substitution map;
+    bind_axes(map, of.out, out);
+    bind_axes(map, of.reduce, r);
+    return written(of.inputs, map);
+  }
+
+  std::vector<Val> finished(const Computation& of, std::span<const Val> combined,
+                            const ops::Index& out) {
+    if (of.finished.empty()) return {combined.begin(), combined.end()};
+    sym::Substitution map;
+    bind_axes(map, of.out, out);
+    return written(of.finished, map, combined);
+  }
+
+  Val check(Val holds, Val value, int32_t error) {
+    const Val checked = scalars().check(holds, value, 0);
+    if (checked == value) return value;
+    return scalars().check(holds, value, number_of(graph_.computations.error_text(error)));
+  }
+
+  /// Element of a realised value or input in its storage dtype.
+  Val element(const Value* value, const ops::Index& index, Val mask) {
+    Home home = graph_.homes.at(value);
     const Member* member = home.item == nullptr ? nullptr : member_of(home.item);
-    const bool is_sum = home.item != nullptr && home.item == draft_.on_the_way;
-    if (is_sum && ++group_.sums_on_the_way == 1) return sum_here(index, mask);
+    const bool is_sum = home.item != nullptr && home.item == group_.footprint;
+    if (is_sum && ++group_.footprint_reads == 1) return sum_here(index, mask);
     if (member == nullptr) return load_value(value, index, mask);
     if (is_per_row(*member)) return row_values_.at({home.item, home.slot});
     if (member->stage == stage_) return point_values_.at({home.item, home.slot});
     return load_earlier({home.item, home.slot}, index);
   }
 
-  Val scalar_input(const Value* value) override {
+  Val scalar_input(const Value* value) {
     std::vector<const Value*>& known = group_.scalar_values;
     std::vector<const Value*>::iterator it = std::find(known.begin(), known.end(), value);
     if (it == known.end()) {
@@ -106,18 +147,17 @@ class KernelBuilder final : public Sink {
                                            : scalars().cast(bits, value->type.dtype);
   }
 
-  int32_t error(const std::string& text) override {
+  int32_t number_of(const std::string& text) {
     std::vector<std::string>& errors = group_.kernel.errors;
     std::vector<std::string>::iterator it = std::find(errors.begin(), errors.end(), text);
     if (it == errors.end()) it = errors.insert(errors.end(), text);
     return static_cast<int32_t>(it - errors.begin());
   }
 
- private:
   Expr scalar_symbol(const Value& value) { return symbols_.symbol("scalar$" + value.name); }
 
   const Member* member_of(const Item* item) const {
-    for (const Member& member : draft_.members)
+    for (const Member& member : group_.members)
       if (member.item == item) return &member;
     return nullptr;
   }
@@ -147,21 +187,6 @@ class KernelBuilder final : public Sink {
     return static_cast<int32_t>(buffers.size()) - 1;
   }
 
-  /// Memory that holds a value: its own, or that of the input it replaces.
-  const Value* memory_of(const Value* value) const {
-    Home home = plan_.homes.at(value);
-    std::map<SlotKey, const Value*>::const_iterator it =
-        drafts_.in_place.find({home.item, home.slot});
-    return home.item == nullptr || it == drafts_.in_place.end() ? value : it->second;
-  }
-
-  const ir::Sizes strides_of(const Value* value) const {
-    Home home = plan_.homes.at(value);
-    if (home.item != nullptr) return home.item->slots[home.slot].strides;
-    return value->type.strides.empty() ? ir::contiguous_strides(value->type.sizes)
-                                       : value->type.strides;
-  }
-
   static Expr address(const ops::Index& index, const ir::Sizes& strides) {
     Expr address = 0;
     for (size_t i = 0; i < index.size(); ++i) address = address + index[i] * strides[i];
@@ -169,14 +194,14 @@ class KernelBuilder final : public Sink {
   }
 
   Val load_value(const Value* value, const ops::Index& index, Val mask) {
-    int32_t slot = buffer(memory_of(value), {}, value->type.dtype, loop::Access::read);
-    return scalars().load(slot, value->type.dtype, address(index, strides_of(value)), mask);
+    int32_t slot = buffer(graph_.memory_of(value), {}, value->type.dtype, loop::Access::read);
+    return scalars().load(slot, value->type.dtype, address(index, graph_.strides_of(value)), mask);
   }
 
   Val load_earlier(const SlotKey& key, const ops::Index& index) {
     const Slot& slot = key.first->slots[key.second];
-    if (drafts_.stored.count(key)) return load_value(slot.value, index, nullptr);
-    return scalars().load(scratch_.at(key), slot.dtype, linear_index(inner_, draft_.space.inner));
+    if (slot.is_stored) return load_value(slot.value, index, nullptr);
+    return scalars().load(scratch_.at(key), slot.dtype, linear_index(inner_, group_.space.inner));
   }
 
   // --- stages
@@ -186,20 +211,20 @@ class KernelBuilder final : public Sink {
     group_.kernel.stages.emplace_back();
     inner_.clear();
     std::vector<loop::Axis> axes;
-    for (Expr size : draft_.space.inner) {
+    for (Expr size : group_.space.inner) {
       inner_.push_back(symbols_.index("y", size));
       axes.push_back({inner_.back(), size});
     }
     point_values_.clear();
     bool reduces = false;
-    for (const Member& member : draft_.members) {
+    for (const Member& member : group_.members) {
       if (member.stage != stage_ || is_per_row(member)) continue;
       member.extent == Extent::columns ? add_columns(member) : add_point(member);
     }
-    for (const Member& member : draft_.members)
+    for (const Member& member : group_.members)
       if (member.stage == stage_ && is_per_row(member) && member.item->kind == Item::Kind::reduce)
         reduces |= add_reduction(member);
-    for (const Member& member : draft_.members)
+    for (const Member& member : group_.members)
       if (member.stage == stage_ && is_per_row(member)) finish_row(member);
     (reduces ? stage().reduce_axes : stage().axes) = std::move(axes);
     if (!reduces && stage().body.empty()) stage().axes.clear();
@@ -213,13 +238,13 @@ class KernelBuilder final : public Sink {
     const Slot& slot = item.slots[0];
     ops::Index axes = outer_;
     axes.insert(axes.end(), inner_.begin(), inner_.end());
-    ir::Sizes sizes = draft_.space.outer;
-    sizes.insert(sizes.end(), draft_.space.inner.begin(), draft_.space.inner.end());
+    ir::Sizes sizes = group_.space.outer;
+    sizes.insert(sizes.end(), group_.space.inner.begin(), group_.space.inner.end());
     ops::Index index = index_at(sizes, axes, slot.sizes);
-    Val value = scalars().cast(lowering_.point(item.computation, item.result, index), slot.dtype);
+    Val value = scalars().cast(point(item.computation, item.result, index), slot.dtype);
     SlotKey key{&item, 0};
     point_values_[key] = value;
-    if (drafts_.stored.count(key)) return store(stage().body, key, index, value);
+    if (slot.is_stored) return store(stage().body, key, index, value);
     if (has_later_stage()) store_scratch(key, value);
   }
 
@@ -228,8 +253,8 @@ class KernelBuilder final : public Sink {
     const Item& item = *member.item;
     const Slot& slot = item.slots[0];
     SlotKey key{&item, 0};
-    ColumnPoint point = column_point(item, draft_.space, outer_, inner_);
-    Val added = lowering_.inputs(item.computation, point.out, point.in)[0];
+    ColumnPoint point = column_point(item, group_.space, outer_, inner_);
+    Val added = inputs(item.computation, point.out, point.in)[0];
     int32_t number = buffer(nullptr, {member.item, 0}, slot.dtype, loop::Access::write);
     Val before = scalars().load(number, slot.dtype, address(point.out, slot.strides));
     Val first = scalars().binary(loop::Opcode::eq, scalars().index(point.in[0]),
@@ -240,7 +265,7 @@ class KernelBuilder final : public Sink {
   }
 
   bool has_later_stage() const {
-    for (const Member& other : draft_.members)
+    for (const Member& other : group_.members)
       if (other.stage > stage_) return true;
     return false;
   }
@@ -248,7 +273,7 @@ class KernelBuilder final : public Sink {
   void store(std::vector<loop::Store>& list, const SlotKey& key, const ops::Index& index,
              Val value) {
     const Slot& slot = key.first->slots[key.second];
-    const Value* memory = slot.value == nullptr ? nullptr : memory_of(slot.value);
+    const Value* memory = slot.value == nullptr ? nullptr : graph_.memory_of(slot.value);
     Home home{const_cast<Item*>(key.first), key.second};
     int32_t number =
         buffer(memory, memory == nullptr ? home : Home{}, slot.dtype, loop::Access::write);
@@ -258,17 +283,17 @@ class KernelBuilder final : public Sink {
   void store_scratch(const SlotKey& key, Val value) {
     int32_t number = static_cast<int32_t>(group_.kernel.buffers.size());
     const Slot& slot = key.first->slots[key.second];
-    add_scratch(slot.dtype, sym::product(draft_.space.inner));
+    add_scratch(slot.dtype, sym::product(group_.space.inner));
     scratch_[key] = number;
-    stage().body.push_back({number, linear_index(inner_, draft_.space.inner), value, false});
+    stage().body.push_back({number, linear_index(inner_, group_.space.inner), value, false});
   }
 
   /// An element of a sum that has no place in memory: a stage before this one computes what the
   /// point reads of it, to scratch. Written at a place inside of the tensor, then moved to the
   /// nearest one: where the mask is false nothing sees which.
   Val sum_here(const ops::Index& index, Val mask) {
-    const Item& item = *draft_.on_the_way;
-    const Computation& def = lowering_.computation(item.node);
+    const Item& item = *group_.footprint;
+    const Computation& def = item.computation;
     ops::Index at;
     for (Expr size : item.slots[0].sizes) at.push_back(symbols_.index("p", size));
     ops::Index r;
@@ -277,12 +302,9 @@ class KernelBuilder final : public Sink {
       if (size != Expr(1)) footprint_.reduce_axes.push_back({r.back(), size});
     }
     const int32_t local = group_.kernel.locals++;
-    std::vector<Val> values = lowering_.unmasked([&] {
-      std::vector<Val> written = lowering_.inputs(def, at, r);
-      const std::array total{scalars().local(local, written[0]->dtype)};
-      written.push_back(lowering_.finished(def, total, at)[0]);
-      return written;
-    });
+    std::vector<Val> values = inputs(def, at, r);
+    const std::array total{scalars().local(local, values[0]->dtype)};
+    values.push_back(finished(def, total, at)[0]);
     const Seen seen = axes_of_footprint();
     ops::Index there;
     for (Expr place : inside(index, item.slots[0].sizes))
@@ -309,7 +331,7 @@ class KernelBuilder final : public Sink {
     Seen seen;
     footprint_.kind = loop::StageKind::footprint;
     for (size_t i = 0; i < inner_.size(); ++i) {
-      const Expr size = draft_.space.inner[i];
+      const Expr size = group_.space.inner[i];
       if (size == Expr(1)) {
         seen.map.emplace_back(inner_[i], Expr(0));
         continue;
@@ -351,7 +373,7 @@ class KernelBuilder final : public Sink {
 
   bool add_reduction(const Member& member) {
     const Item& item = *member.item;
-    ops::Index out = index_at(draft_.space.outer, outer_, item.slots[0].sizes);
+    ops::Index out = index_at(group_.space.outer, outer_, item.slots[0].sizes);
     loop::Reduction reduction;
     reduction.combiner = item.computation.combiner;
     reduction.inputs = inputs_of(item, out);
@@ -370,8 +392,8 @@ class KernelBuilder final : public Sink {
 
   std::vector<Val> inputs_of(const Item& item, const ops::Index& out) {
     const Computation& def = item.computation;
-    ops::Index r = index_at(draft_.space.inner, inner_, def.reduce_sizes);
-    if (item.partial_of == nullptr) return lowering_.inputs(def, out, r);
+    ops::Index r = index_at(group_.space.inner, inner_, def.reduce_sizes);
+    if (item.partial_of == nullptr) return inputs(def, out, r);
     const Slot& partial = item.partial_of->slots[0];
     ops::Index at = out;
     at.insert(at.begin(), r[0]);
@@ -382,16 +404,15 @@ class KernelBuilder final : public Sink {
   /// Results of a row: of a reduction from its locals, of a pointwise member from other row values.
   void finish_row(const Member& member) {
     const Item& item = *member.item;
-    ops::Index out = index_at(draft_.space.outer, outer_, item.slots[0].sizes);
-    std::vector<Val> results =
-        item.kind == Item::Kind::reduce
-            ? lowering_.finished(item.computation, locals_of(item), out)
-            : std::vector<Val>{lowering_.point(item.computation, item.result, out)};
+    ops::Index out = index_at(group_.space.outer, outer_, item.slots[0].sizes);
+    std::vector<Val> results = item.kind == Item::Kind::reduce
+                                   ? finished(item.computation, locals_of(item), out)
+                                   : std::vector<Val>{point(item.computation, item.result, out)};
     for (uint32_t i = 0; i < item.slots.size(); ++i) {
       SlotKey key{&item, i};
       Val value = scalars().cast(results[i], item.slots[i].dtype);
       row_values_[key] = value;
-      if (drafts_.stored.count(key)) store(stage().after, key, out, value);
+      if (item.slots[i].is_stored) store(stage().after, key, out, value);
     }
   }
 
@@ -425,13 +446,13 @@ class KernelBuilder final : public Sink {
     }
     loop::Reduction reduction;
     reduction.combiner = item.computation.combiner;
-    reduction.inputs = lowering_.inputs(item.computation, out, {out[dim]});
+    reduction.inputs = inputs(item.computation, out, {out[dim]});
     reduction.scan = true;
     group_.kernel.locals = loop::results(reduction.combiner);
     remember_types(item, reduction);
     first_local_[&item] = 0;
     stage().reductions.push_back(std::move(reduction));
-    std::vector<Val> results = lowering_.finished(item.computation, locals_of(item), out);
+    std::vector<Val> results = finished(item.computation, locals_of(item), out);
     for (uint32_t i = 0; i < item.slots.size(); ++i)
       store(stage().body, {&item, i}, out, scalars().cast(results[i], item.slots[i].dtype));
   }
@@ -452,7 +473,7 @@ class KernelBuilder final : public Sink {
       loop::Axis axis{index.back(), slot.sizes[i]};
       (shared ? group_.kernel.outer : stage().axes).push_back(axis);
     }
-    store(stage().body, key, index, scalars().cast(lowering_.point(def, 0, index), slot.dtype));
+    store(stage().body, key, index, scalars().cast(point(def, 0, index), slot.dtype));
     group_.kernel.stages.emplace_back();
     ops::Index source;
     ops::Index target;
@@ -463,20 +484,19 @@ class KernelBuilder final : public Sink {
       if (!shared) stage().axes.push_back({source.back(), def.source_sizes[i]});
     }
     target = source;
-    const std::pair<Val, Val> scattered = lowering_.scattered(def, source);
-    target[def.scatter_dim] = scalars().as_index(scattered.first, slot.sizes[def.scatter_dim]);
-    Val value = scalars().cast(scattered.second, slot.dtype);
+    sym::Substitution map;
+    bind_axes(map, def.source, source);
+    const std::vector<Val> scattered = written(std::array{def.destination, def.value}, map);
+    target[def.scatter_dim] = scalars().as_index(scattered[0], slot.sizes[def.scatter_dim]);
+    Val value = scalars().cast(scattered[1], slot.dtype);
     store(stage().body, key, target, value);
     stage().body.back().accumulate = def.accumulate;
     stage().body.back().combiner = def.combiner;
   }
 
-  Plan& plan_;
-  GraphLowering& lowering_;
-  const Draft& draft_;
-  const Drafts& drafts_;
+  KernelGraph& graph_;
+  Group& group_;
   sym::Pool& symbols_;
-  Group group_;
   ops::Index outer_;
   ops::Index inner_;
   int stage_ = 0;
@@ -490,17 +510,16 @@ class KernelBuilder final : public Sink {
 
 }  // namespace
 
-Group build_kernel(Plan& plan, GraphLowering& lowering, const Draft& draft, const Drafts& drafts) {
-  Item::Kind kind = draft.members[0].item->kind;
-  if (kind == Item::Kind::library) {
-    Group group;
-    group.items = {draft.members[0].item};
-    group.is_library = true;
-    return group;
+void build_kernel(KernelGraph& graph, Group& group) {
+  KernelBuilder builder(graph, group);
+  group.kind == Group::Kind::alone ? builder.build_alone() : builder.build();
+}
+
+void build_kernels(KernelGraph& graph) {
+  for (Group& group : graph.groups) {
+    poll_interrupt();
+    if (!group.is_library()) build_kernel(graph, group);
   }
-  KernelBuilder builder(plan, lowering, draft, drafts);
-  bool alone = kind == Item::Kind::scan || kind == Item::Kind::scatter;
-  return alone ? builder.build_alone() : builder.build();
 }
 
 }  // namespace tandem::schedule

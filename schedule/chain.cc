@@ -16,6 +16,7 @@
 
 #include "base/flags.h"
 #include "schedule/chain_rows.h"
+#include "schedule/steps.h"
 
 namespace tandem::schedule {
 namespace {
@@ -40,16 +41,14 @@ struct Chain {
 
 class Chainer {
  public:
-  Chainer(const Plan& plan, const Drafts& drafts, std::vector<Group>& groups)
-      : plan_(plan), drafts_(drafts.drafts), groups_(groups), symbols_(plan.graph->pool()) {
-    for (uint32_t i = 0; i < groups.size(); ++i) {
+  explicit Chainer(KernelGraph& graph)
+      : graph_(graph), groups_(graph.groups), symbols_(graph.graph->pool()) {
+    for (uint32_t i = 0; i < groups_.size(); ++i) {
       place_.push_back(i);
-      for (const Item* item : groups[i].items) number_of_[item] = i;
+      needs_.push_back(groups_[i].needs);
+      for (const Member& member : groups_[i].members) enter_item(*member.item, i);
     }
-    for (const std::pair<const std::pair<const Item*, uint32_t>, const Value*>& entry :
-         drafts.in_place)
-      overwritten_.emplace(number_of_.at(entry.first.first), entry.second);
-    joined_.resize(groups.size());
+    joined_.resize(groups_.size());
   }
 
   void run() {
@@ -63,11 +62,16 @@ class Chainer {
   }
 
  private:
+  void enter_item(const Item& item, uint32_t group) {
+    number_of_[&item] = group;
+    for (const Slot& slot : item.slots)
+      if (slot.in_place_of != nullptr) overwritten_.emplace(group, slot.in_place_of);
+  }
+
   /// A kernel of its own values: nothing written over an input, no partial sums, no failing.
   bool may_join(uint32_t number) const {
     const Group& group = groups_[number];
-    if (joined_[number] || group.is_library || drafts_[number].fixed || drafts_[number].can_fail)
-      return false;
+    if (joined_[number] || !group.takes_members() || needs_[number].can_fail) return false;
     if (overwritten_.count(number) != 0) return false;
     for (size_t i = 0; i < group.kernel.buffers.size(); ++i) {
       loop::Access access = group.kernel.buffers[i].access;
@@ -141,7 +145,7 @@ class Chainer {
   /// Other products that the member reads row by row, and no one else: the gradient of the weights
   /// beside the weights. Or no one else but products that gather.
   void add_sources(Chain& chain, uint32_t member, bool gathering) {
-    for (uint32_t source : drafts_[member].depends) {
+    for (uint32_t source : needs_[member].groups) {
       if (is_member(chain, source) || !may_join(source) || !is_product(groups_[source])) continue;
       Chain longer = chain;
       enter(longer, source, false);
@@ -157,7 +161,7 @@ class Chainer {
   void enter_readers(Chain& chain, uint32_t source) const {
     for (uint32_t i = 0; i < groups_.size(); ++i)
       if (!is_member(chain, i) && may_join(i) && is_product(groups_[i]) &&
-          drafts_[i].depends.count(source) != 0)
+          needs_[i].groups.count(source) != 0)
         enter(chain, i, true);
   }
 
@@ -175,12 +179,12 @@ class Chainer {
   }
 
   bool is_made_in(const Chain& chain, const Value* value) const {
-    Home home = value == nullptr ? Home{} : plan_.homes.at(value);
+    Home home = value == nullptr ? Home{} : graph_.homes.at(value);
     return home.item != nullptr && is_member(chain, number_of_.at(home.item));
   }
 
   bool reads_chain(const Chain& chain, uint32_t number) const {
-    const std::set<const Value*>& reads = drafts_[number].reads;
+    const std::set<const Value*>& reads = needs_[number].reads;
     return std::any_of(reads.begin(), reads.end(),
                        [&](const Value* value) { return is_made_in(chain, value); });
   }
@@ -207,15 +211,15 @@ class Chainer {
   }
 
   bool is_gathered(const Chain& chain, const Value* value) const {
-    Home home = plan_.homes.at(value);
+    Home home = graph_.homes.at(value);
     return home.item != nullptr && chain.gathering.count(number_of_.at(home.item)) != 0;
   }
 
   /// Another member's result, that is: it is whole after the last block only.
   bool reads_gathered(const Chain& chain, uint32_t number) const {
-    const std::set<const Value*>& reads = drafts_[number].reads;
+    const std::set<const Value*>& reads = needs_[number].reads;
     return std::any_of(reads.begin(), reads.end(), [&](const Value* value) {
-      return is_gathered(chain, value) && number_of_.at(plan_.homes.at(value).item) != number;
+      return is_gathered(chain, value) && number_of_.at(graph_.homes.at(value).item) != number;
     });
   }
 
@@ -231,7 +235,7 @@ class Chainer {
     const Expr tasks = sym::product(batch);
     if (stage.reduce_axes.size() != 1 || stage.reduce_axes[0].extent != chain.rows.back() ||
         tasks * chain.rows.back() != sym::product(chain.rows) ||
-        !sym::known_le(std::max<int64_t>(kFewTasks, plan_.target.cores), tasks))
+        !sym::known_le(std::max<int64_t>(kFewTasks, graph_.target.cores), tasks))
       return false;
     if (reads_gathered(chain, number) || !stores_sums(stage) || !has_small_block(kernel))
       return false;
@@ -251,13 +255,13 @@ class Chainer {
   bool has_small_block(const Kernel& kernel) const {
     int64_t width = kernel.outer.back().extent.constant().value_or(kAssumedLength);
     return width * kFewestChainRows * size_of(DType::f32) <=
-           std::max(plan_.target.l2_bytes, share_of_l3()) / 2;
+           std::max(graph_.target.l2_bytes, share_of_l3()) / 2;
   }
 
   /// What the gathering members read stays inside, and is more than the cache holds.
   bool gathering_pays(const Chain& chain) const {
     for (uint32_t member : chain.gathering)
-      for (const Value* value : drafts_[member].reads) {
+      for (const Value* value : needs_[member].reads) {
         if (!is_made_in(chain, value) || is_gathered(chain, value)) continue;
         std::optional<int64_t> elements =
             (width_of(*value, chain.rows) * chain.rows.back()).constant();
@@ -327,11 +331,11 @@ class Chainer {
   }
 
   bool may_move(const Chain& chain, uint32_t member, uint32_t to) const {
-    for (uint32_t other = 0; other < drafts_.size(); ++other) {
+    for (uint32_t other = 0; other < needs_.size(); ++other) {
       if (is_member(chain, other)) continue;
       bool before = place_[other] < to;
-      bool needs_it = drafts_[other].depends.count(member) != 0;
-      bool is_needed = drafts_[member].depends.count(other) != 0;
+      bool needs_it = needs_[other].groups.count(member) != 0;
+      bool is_needed = needs_[member].groups.count(other) != 0;
       if ((needs_it && before) || (is_needed && !before)) return false;
       if (before && place_[other] > member && overwrites_read(other, member)) return false;
     }
@@ -342,7 +346,7 @@ class Chainer {
   bool overwrites_read(uint32_t writer, uint32_t member) const {
     auto [first, last] = overwritten_.equal_range(writer);
     return std::any_of(first, last, [&](const std::pair<const uint32_t, const Value*>& entry) {
-      return drafts_[member].reads.count(entry.second) != 0;
+      return needs_[member].reads.count(entry.second) != 0;
     });
   }
 
@@ -354,8 +358,8 @@ class Chainer {
     if (!is_made_in(chain, value)) return false;
     for (const ir::Use& use : value->uses)
       if (use.node == nullptr || use.node->op->mutates()) return false;
-    for (uint32_t i = 0; i < drafts_.size(); ++i)
-      if (drafts_[i].reads.count(value) != 0 && !is_member(chain, i)) return false;
+    for (uint32_t i = 0; i < needs_.size(); ++i)
+      if (needs_[i].reads.count(value) != 0 && !is_member(chain, i)) return false;
     return true;
   }
 
@@ -377,13 +381,13 @@ class Chainer {
     for (const Value* value : inside(chain))
       row = std::max(row, width_of(*value, chain.rows).constant().value_or(kAssumedLength) *
                               size_of(value->type.dtype));
-    return row * kFewestChainRows <= std::max(plan_.target.l2_bytes, share_of_l3() / 2);
+    return row * kFewestChainRows <= std::max(graph_.target.l2_bytes, share_of_l3() / 2);
   }
 
   /// Of the right factor: it is copied for each block of rows. A narrow one (keys, values of
   /// attention) may be long, as then the scores would be far larger.
   bool has_small_panel(const Group& group) const {
-    const int64_t l2 = plan_.target.l2_bytes;
+    const int64_t l2 = graph_.target.l2_bytes;
     const Panel panel = panel_of(group);
     bool is_narrow = std::min(panel.width, panel.length) <= kNarrowFactor;
     return panel.bytes <= (is_narrow ? std::max(2 * l2, share_of_l3()) : l2 / 4);
@@ -412,7 +416,7 @@ class Chainer {
     return std::all_of(chain.members.begin(), chain.members.end(), [&](uint32_t member) {
       const Group& group = groups_[member];
       if (!is_product(group) || chain.gathering.count(member) != 0 ||
-          panel_of(group).bytes <= 2 * plan_.target.l2_bytes)
+          panel_of(group).bytes <= 2 * graph_.target.l2_bytes)
         return true;
       return std::any_of(group.buffer_values.begin(), group.buffer_values.end(),
                          [&](const Value* value) {
@@ -425,7 +429,7 @@ class Chainer {
   /// What a core may take of the last cache: slower, but a long row's scores in memory are far
   /// worse.
   int64_t share_of_l3() const {
-    return use_l3_ ? plan_.target.l3_bytes / (2 * plan_.target.cores) : 0;
+    return use_l3_ ? graph_.target.l3_bytes / (2 * graph_.target.cores) : 0;
   }
 
   // --- joining
@@ -445,11 +449,11 @@ class Chainer {
   }
 
   void write_order() {
-    std::erase_if(groups_, [](const Group& group) { return group.items.empty(); });
+    std::erase_if(groups_, [](const Group& group) { return group.members.empty(); });
   }
 
-  const Plan& plan_;
-  const std::vector<Draft>& drafts_;
+  const KernelGraph& graph_;
+  std::vector<Needs> needs_;  // by group, as they were before any was joined
   std::vector<Group>& groups_;
   sym::Pool& symbols_;
   std::map<const Item*, uint32_t> number_of_;          // its group; only looked up
@@ -461,8 +465,8 @@ class Chainer {
 
 }  // namespace
 
-void chain_products(const Plan& plan, const Drafts& drafts, std::vector<Group>& groups) {
-  if (flag_fusion()) Chainer(plan, drafts, groups).run();
+void chain_products(KernelGraph& graph) {
+  if (flag_fusion()) Chainer(graph).run();
 }
 
 }  // namespace tandem::schedule

@@ -1,17 +1,13 @@
 // Products, and what stands between them row by row, as one kernel.
 #pragma once
 
-#include "schedule/fuse.h"
-#include "schedule/schedule.h"
+#include "schedule/kernel_graph.h"
 
 namespace tandem::schedule {
 
 constexpr int64_t kAssumedLength = 512;   // of a symbolic size
 constexpr int64_t kFewestChainRows = 32;  // of a block: copying the right factors must pay
 constexpr int64_t kNarrowFactor = 128;    // columns of keys and values, at most
-
-/// Joins groups (one for each draft, in the same order) whose values pass from row to row.
-void chain_products(const Plan& plan, const Drafts& drafts, std::vector<Group>& groups);
 
 /// Whether map_chain knows the kernel: several stages, products with columns of their own.
 bool is_chain(const loop::Kernel& kernel);
@@ -25,8 +21,4 @@ std::optional<sym::Expr> visible_columns(const loop::Kernel& kernel, size_t prod
 /// The same of what the product's own epilogue reads of its sums.
 std::optional<sym::Expr> visible_sums(const loop::Stage& stage, sym::Expr width,
                                       const loop::Axis& rows, sym::Expr height);
-/// Scratch that is written when other scratch has been read for the last time takes its place.
-/// share_scratch.cc
-void share_scratch(Group& group);
-
 }  // namespace tandem::schedule

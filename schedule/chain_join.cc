@@ -59,7 +59,7 @@ class Joiner {
  public:
   Joiner(sym::Pool& symbols, const ir::Sizes& rows, std::set<const Value*> inside)
       : rows_(rows), axes_(fresh_axes(symbols, rows)), inside_(std::move(inside)) {
-    joined_.is_chain = true;
+    joined_.kind = Group::Kind::chain;
     joined_.kernel.scalars = std::make_shared<loop::ScalarPool>(symbols);
     for (size_t i = 0; i < rows.size(); ++i) joined_.kernel.outer.push_back({axes_[i], rows[i]});
   }
@@ -78,10 +78,11 @@ class Joiner {
       if (is_product(group) && !gathers) stage.axes = {from.outer.back()};
       add_stage(from, std::move(stage));
     }
-    if (joined_.items.empty()) joined_.kernel.name = from.name;
-    joined_.items.insert(joined_.items.end(), group.items.begin(), group.items.end());
+    if (joined_.members.empty()) joined_.kernel.name = from.name;
+    joined_.members.insert(joined_.members.end(), group.members.begin(), group.members.end());
     joined_.scalar_values.insert(joined_.scalar_values.end(), group.scalar_values.begin(),
                                  group.scalar_values.end());
+    joined_.needs.reads.insert(group.needs.reads.begin(), group.needs.reads.end());
   }
 
   Group take() { return std::move(joined_); }

@@ -6,6 +6,7 @@
 
 #include "schedule/axes.h"
 #include "schedule/chain.h"
+#include "schedule/space.h"
 
 namespace tandem::schedule {
 

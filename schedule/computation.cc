@@ -21,10 +21,14 @@ const Computation& Computations::of(const ir::Node* node) {
   return *made;
 }
 
+int32_t Computations::number(const ir::Value* value) {
+  const int32_t number = static_cast<int32_t>(value->id);
+  values_[number] = value;
+  return number;
+}
+
 Val Computations::load(const ir::Value* tensor, const ops::Index& index, Val mask) {
-  const int32_t number = static_cast<int32_t>(tensor->id);
-  values_[number] = tensor;
-  return pool_.element(number, compute_type(tensor->type.dtype), index, mask);
+  return pool_.element(number(tensor), compute_type(tensor->type.dtype), index, mask);
 }
 
 Val Computations::scalar(const ir::Arg& arg, DType dtype) {
@@ -36,9 +40,7 @@ Val Computations::scalar(const ir::Arg& arg, DType dtype) {
   }
   ir::Value* const* value = std::get_if<ir::Value*>(&arg);
   TD_CHECK(value != nullptr) << "a scalar argument is " << ir::to_string(arg);
-  const int32_t number = static_cast<int32_t>((*value)->id);
-  values_[number] = *value;
-  return pool_.cast(pool_.element(number, (*value)->type.dtype, {}), dtype);
+  return pool_.cast(pool_.element(number(*value), (*value)->type.dtype, {}), dtype);
 }
 
 Val Computations::launch_number(int64_t number) {

@@ -31,12 +31,10 @@ struct Computation {
   // Of a reduction or scan.
   loop::Combiner combiner = loop::Combiner::sum;
   ir::Sizes reduce_sizes;
-  ops::Index out;                   // axes of the results …
-  ops::Index reduce;                // … and of what is reduced (of a scan: one of `out` as well)
-  std::vector<loop::Val> inputs;    // of the combiner; none: partial results of another item
-  std::vector<loop::Val> finished;  // results over locals 0, 1, …; none: what was combined
-  /// Where it is false the inputs count as the combiner's identity, and read nothing; null: never.
-  loop::Val guard = nullptr;
+  ops::Index out;                     // axes of the results …
+  ops::Index reduce;                  // … and of what is reduced (of a scan: one of `out` as well)
+  std::vector<loop::Val> inputs;      // of the combiner; none: partial results of another item
+  std::vector<loop::Val> finished;    // results over locals 0, 1, …; none: what was combined
   ir::Sizes full_sizes;               // as ops::Definition
   std::vector<int64_t> reduced_dims;  // as ops::Definition
   const ir::Value* windows_over = nullptr;
@@ -62,6 +60,7 @@ class Computations final : ops::Lowering {
   loop::ScalarPool& scalars() override { return pool_; }
   /// Behind the number of an element.
   const ir::Value* value(int32_t number) const { return values_.at(number); }
+  int32_t number(const ir::Value* value);
   const std::string& error_text(int32_t number) const {
     return errors_[static_cast<size_t>(number)];
   }

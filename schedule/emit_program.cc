@@ -11,8 +11,7 @@
 #include "loop/stage.h"
 #include "schedule/check_kernel.h"
 #include "schedule/emit_program.h"
-#include "schedule/schedule.h"
-#include "schedule/side_by_side.h"
+#include "schedule/strided.h"
 
 namespace tandem::schedule {
 namespace {
@@ -38,21 +37,17 @@ SizeInstruction::Op size_op(sym::Kind kind) {
 
 class Emitter {
  public:
-  Emitter(Plan& plan, GraphLowering& lowering, std::vector<Group> groups)
-      : plan_(plan), lowering_(lowering), groups_(std::move(groups)) {}
+  explicit Emitter(KernelGraph& graph) : graph_(graph) {}
 
-  Scheduled run(const Drafts& drafts, const LaunchOrder& order) {
-    for (const std::pair<const std::pair<const Item*, uint32_t>, const Value*>& entry :
-         drafts.in_place)
-      in_place_[entry.first] = entry.second;
-    out_.program.name = plan_.graph->name();
+  Scheduled run() {
+    out_.program.name = graph_.graph->name();
     add_inputs();
     mark_outputs();
-    add_instructions(order);
+    add_instructions();
     add_outputs();
     add_write_backs();
     check_symbols();
-    out_.notes = plan_.notes;
+    out_.notes = graph_.notes;
     return std::move(out_);
   }
 
@@ -70,7 +65,7 @@ class Emitter {
   SizeCode code(Expr e) {
     if (e.constant()) return {{SizeInstruction::Op::constant, *e.constant()}};
     if (e.is_symbol()) {
-      const std::map<std::string, int64_t>& numbers = lowering_.computations().launch_numbers();
+      const std::map<std::string, int64_t>& numbers = graph_.computations.launch_numbers();
       std::map<std::string, int64_t>::const_iterator number = numbers.find(e.name());
       if (number != numbers.end()) return {{SizeInstruction::Op::constant, number->second}};
       return {{SizeInstruction::Op::slot, slot_of(e.name())}};
@@ -94,11 +89,6 @@ class Emitter {
   // --- buffers
   // ------------------------------------------------------------------------------------
 
-  static ir::Sizes input_strides(const Value* input) {
-    return input->type.strides.empty() ? ir::contiguous_strides(input->type.sizes)
-                                       : input->type.strides;
-  }
-
   /// A size that an input before it has is known there by its slot.
   uint32_t scalar_slot(const Value* value) {
     const uint32_t slot = is_size(value) ? slot_of(value->name) : program().slots++;
@@ -107,7 +97,7 @@ class Emitter {
   }
 
   void add_inputs() {
-    for (const Value* value : plan_.graph->inputs()) {
+    for (const Value* value : graph_.graph->inputs()) {
       if (value->constant) {
         add_constant(value);
         continue;
@@ -120,7 +110,7 @@ class Emitter {
         input.scalar_slot = scalar_slot(value);
       } else {
         input.sizes = codes(value->type.sizes);
-        input.strides = codes(input_strides(value));
+        input.strides = codes(graph_.strides_of(value));
         input.mutated = is_mutated(value);
         input_buffer_[value] = add_buffer(abi::BufferKind::input, next_input(), value->type.dtype,
                                           value->type.numel(), "%" + value->name);
@@ -140,7 +130,7 @@ class Emitter {
     constant.name = value->name;
     constant.dtype = value->type.dtype;
     for (Expr size : value->type.sizes) constant.sizes.push_back(*size.constant());
-    for (Expr stride : input_strides(value)) constant.strides.push_back(*stride.constant());
+    for (Expr stride : graph_.strides_of(value)) constant.strides.push_back(*stride.constant());
     input_number_[value] = static_cast<uint32_t>(program().constants.size());
     input_buffer_[value] = add_buffer(abi::BufferKind::constant, input_number_[value],
                                       value->type.dtype, value->type.numel(), "%" + value->name);
@@ -150,12 +140,12 @@ class Emitter {
   /// An i64 with a symbol's name gives that symbol its value.
   bool is_size(const Value* input) const {
     return input->type == ir::Type::scalar(DType::i64) &&
-           plan_.graph->pool().find_symbol(input->name);
+           graph_.graph->pool().find_symbol(input->name);
   }
 
   void add_range_guards() {
     std::vector<Expr> symbols;
-    for (const Value* value : plan_.graph->inputs())
+    for (const Value* value : graph_.graph->inputs())
       for (Expr size : value->type.sizes) sym::collect_symbols(size, symbols);
     for (Expr symbol : symbols) {
       sym::Range range = symbol.range();
@@ -174,7 +164,7 @@ class Emitter {
   /// A symbol gets its value from an input that has it as a size.
   void check_symbols() const {
     std::set<std::string> bound;
-    for (const Value* value : plan_.graph->inputs()) {
+    for (const Value* value : graph_.graph->inputs()) {
       if (value->type.kind == ir::Type::Kind::scalar) bound.insert("scalar$" + value->name);
       if (is_size(value)) bound.insert(value->name);
       for (Expr size : value->type.sizes)
@@ -205,26 +195,24 @@ class Emitter {
   }
 
   void mark_outputs() {
-    for (const ir::Output& output : plan_.graph->outputs())
+    for (const ir::Output& output : graph_.graph->outputs())
       if (output.value != nullptr && output.value->node != nullptr)
         is_output_[leaves_as(output.value)] = true;
   }
 
   uint32_t buffer_of(const Value* value) {
     if (value->node == nullptr) return input_buffer_.at(value);
-    Home home = plan_.homes.at(value);
+    Home home = graph_.homes.at(value);
     TD_CHECK(home.item != nullptr) << "no buffer for " << ir::to_string(*value->node);
     return buffer_of(home);
   }
 
   uint32_t buffer_of(const Home& home) {
+    const Slot& slot = home.item->slots[home.slot];
+    if (slot.in_place_of != nullptr) return input_buffer_.at(slot.in_place_of);
     std::pair<const Item*, uint32_t> key{home.item, home.slot};
-    std::map<std::pair<const Item*, uint32_t>, const Value*>::iterator replaced =
-        in_place_.find(key);
-    if (replaced != in_place_.end()) return input_buffer_.at(replaced->second);
     std::map<std::pair<const Item*, uint32_t>, uint32_t>::iterator it = item_buffer_.find(key);
     if (it != item_buffer_.end()) return it->second;
-    const Slot& slot = home.item->slots[home.slot];
     bool leaves = slot.value != nullptr && is_output_.at(slot.value);
     uint32_t number = add_buffer(leaves ? abi::BufferKind::output : abi::BufferKind::temporary, 0,
                                  slot.dtype, sym::product(slot.sizes), home.item->node->op->name());
@@ -235,21 +223,21 @@ class Emitter {
   // --- order
   // --------------------------------------------------------------------------------------
 
-  void add_instructions(const LaunchOrder& order) {
-    for (const std::vector<size_t>& together : order) {
-      for (size_t number : together) add_group(groups_[number], number != together[0]);
-      if (together.size() > 1) note_batch(groups_[together[0]], together.size());
+  void add_instructions() {
+    for (const std::vector<size_t>& together : graph_.order) {
+      for (size_t number : together) add_group(graph_.groups[number], number != together[0]);
+      if (together.size() > 1) note_batch(graph_.groups[together[0]], together.size());
     }
   }
 
   void add_group(Group& group, bool beside) {
-    if (group.is_library) return add_library(group);
+    if (group.is_library()) return add_library(group);
     add_launch(group);
     std::get<abi::Launch>(program().instructions.back()).beside = beside;
   }
 
   void note_batch(const Group& first, size_t count) {
-    plan_.notes.push_back({label_of(first), fmt::format("{} launches side by side", count)});
+    graph_.notes.push_back({label_of(first), fmt::format("{} launches side by side", count)});
   }
 
   // --- kernels
@@ -343,9 +331,9 @@ class Emitter {
 
   static std::string label_of(const Group& group) {
     std::string label;
-    for (const Item* item : group.items)
-      label += (label.empty() ? "" : ", ") + item->node->op->name();
-    const std::string& place = group.items[0]->node->origin.place;
+    for (const Member& member : group.members)
+      label += (label.empty() ? "" : ", ") + member.item->node->op->name();
+    const std::string& place = group.first().node->origin.place;
     return place.empty() ? label : label + " (" + place + ")";
   }
 
@@ -357,21 +345,20 @@ class Emitter {
   }
 
   StridedRef view(const Value* value, Expr split) {
-    const Value* root = stored_root(lowering_, value);
-    std::optional<StridedRef> ref = strided_view(lowering_, value, root, split);
+    const Value* root = stored_root(graph_, value);
+    std::optional<StridedRef> ref = strided_view(graph_, view_of(graph_, value, root), split);
     TD_CHECK(ref.has_value()) << "a library operand has no strides";
     return *ref;
   }
 
   Expr split_of(const Value* value) {
-    if (plan_.is_realized(value)) return 1;
-    const Value* root = stored_root(lowering_, value);
-    if (strided_view(lowering_, value, root)) return 1;
-    return batch_split(lowering_, value, root);
+    if (graph_.is_realized(value)) return 1;
+    const View shown = view_of(graph_, value, stored_root(graph_, value));
+    return strided_view(graph_, shown) ? Expr(1) : batch_split(graph_, shown);
   }
 
   void add_library(const Group& group) {
-    const Item& item = *group.items[0];
+    const Item& item = group.first();
     switch (item.route) {
       case ops::RouteKind::matmul: return add_matmul(item);
       case ops::RouteKind::convolution: return add_convolution(item, abi::LibraryOp::convolution);
@@ -452,12 +439,7 @@ class Emitter {
 
   abi::TensorRef whole(const Value* value) {
     uint32_t number = buffer_of(value);
-    return {number, codes(value->type.sizes), codes(strides_of(value)), code(0)};
-  }
-
-  ir::Sizes strides_of(const Value* value) {
-    Home home = plan_.homes.at(value);
-    return home.item == nullptr ? input_strides(value) : home.item->slots[home.slot].strides;
+    return {number, codes(value->type.sizes), codes(graph_.strides_of(value)), code(0)};
   }
 
   /// A scalar input handed on, or the size that a saved_size output names.
@@ -466,7 +448,7 @@ class Emitter {
     out.kind = abi::Output::Kind::scalar;
     out.name = output.value == nullptr ? output.name : output.value->name;
     out.dtype = output.value == nullptr ? DType::i64 : output.value->type.dtype;
-    Expr symbol = output.value == nullptr ? *plan_.graph->pool().find_symbol(out.name) : Expr(0);
+    Expr symbol = output.value == nullptr ? *graph_.graph->pool().find_symbol(out.name) : Expr(0);
     if (output.value == nullptr)
       out.scalar = code(symbol);
     else
@@ -486,17 +468,17 @@ class Emitter {
   }
 
   const Value* leaves_as(const Value* output) const {
-    const Value* other = plan_.leaves_as.at(output);
+    const Value* other = graph_.leaves_as.at(output);
     return other == nullptr ? output : other;
   }
 
   ir::Sizes output_strides(const Value* output) {
-    return plan_.leaves_as.at(output) == nullptr ? strides_of(output)
-                                                 : ir::contiguous_strides(output->type.sizes);
+    return graph_.leaves_as.at(output) == nullptr ? graph_.strides_of(output)
+                                                  : ir::contiguous_strides(output->type.sizes);
   }
 
   void add_outputs() {
-    for (const ir::Output& output : plan_.graph->outputs()) {
+    for (const ir::Output& output : graph_.graph->outputs()) {
       bool is_scalar = output.value == nullptr ? output.kind == ir::OutputKind::saved_size
                                                : !output.value->type.is_tensor();
       if (is_scalar) add_scalar_output(output);
@@ -519,35 +501,27 @@ class Emitter {
 
   /// One value may be written to several inputs, and lie in place in one of them.
   void add_write_backs() {
-    for (const ir::Node* node = plan_.graph->first(); node != nullptr; node = node->next) {
+    for (const ir::Node* node = graph_.graph->first(); node != nullptr; node = node->next) {
       if (!node->op->mutates()) continue;
       const Value* input = std::get<Value*>(node->args[0]);
       const Value* source = std::get<Value*>(node->args[1]);
-      const Home home = plan_.homes.at(source);
-      const auto placed = in_place_.find({home.item, home.slot});
-      if (placed != in_place_.end() && placed->second == input) continue;
+      if (graph_.memory_of(source) == input && source != input) continue;
       program().write_backs.push_back({input_number_.at(input), whole(source)});
     }
   }
 
-  Plan& plan_;
-  GraphLowering& lowering_;
-  std::vector<Group> groups_;
+  KernelGraph& graph_;
   Scheduled out_;
   std::map<std::string, uint32_t> kernel_of_text_;
   std::map<std::string, uint32_t> slots_;
   std::map<const Value*, uint32_t> input_buffer_;
   std::map<const Value*, uint32_t> input_number_;  // in Program::inputs, or Program::constants
   std::map<std::pair<const Item*, uint32_t>, uint32_t> item_buffer_;
-  std::map<std::pair<const Item*, uint32_t>, const Value*> in_place_;
   DenseMap<Value, char> is_output_;
 };
 
 }  // namespace
 
-Scheduled emit_program(KernelGraph& graph) {
-  return Emitter(graph.plan, graph.lowering, std::move(graph.groups))
-      .run(graph.drafts, graph.order);
-}
+Scheduled emit_program(KernelGraph& graph) { return Emitter(graph).run(); }
 
 }  // namespace tandem::schedule

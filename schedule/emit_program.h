@@ -2,6 +2,7 @@
 #pragma once
 
 #include "schedule/kernel_graph.h"
+#include "schedule/schedule.h"
 
 namespace tandem::schedule {
 

@@ -2,8 +2,6 @@
 // fits into, that it shares data with, and that it can join without a cycle. Whether a read inside
 // a group is legal is not guessed from op kinds: the item's expression is written at the group's
 // axes, and every read of a member must be at exactly the position that the member computes there.
-#include "schedule/fuse.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +11,10 @@
 #include "base/check.h"
 #include "base/flags.h"
 #include "ir/text.h"
+#include "schedule/inline.h"
 #include "schedule/reads.h"
+#include "schedule/space.h"
+#include "schedule/steps.h"
 
 namespace tandem::schedule {
 
@@ -36,18 +37,17 @@ Expr numel(const ir::Sizes& sizes) { return sym::product(sizes); }
 
 class Fuser {
  public:
-  Fuser(Plan& plan, GraphLowering& lowering) : plan_(plan), reads_(plan, lowering) {}
+  explicit Fuser(KernelGraph& graph) : graph_(graph), reads_(graph) {}
 
-  Drafts run() {
-    groups_.assign(plan_.items.size(), kUnplaced);
-    for (const std::unique_ptr<Item>& item : plan_.items) place(*item);
-    for (const std::unique_ptr<Item>& item : plan_.items)
+  void run() {
+    groups_.assign(graph_.items.size(), kUnplaced);
+    for (const std::unique_ptr<Item>& item : graph_.items) place(*item);
+    for (const std::unique_ptr<Item>& item : graph_.items)
       if (groups_[item->id] == kUnplaced) start_alone(*item);
     find_stored();
     order();
     choose_in_place();
-    plan_.decisions.group_of = groups_;
-    return std::move(result_);
+    graph_.decisions.group_of = groups_;
   }
 
  private:
@@ -98,8 +98,8 @@ class Fuser {
     return rows == Expr(1) || rows == sizes[0];
   }
 
-  static bool all_walk_rows(const Draft& draft, const Space& space) {
-    return std::all_of(draft.members.begin(), draft.members.end(), [&](const Member& member) {
+  static bool all_walk_rows(const Group& group, const Space& space) {
+    return std::all_of(group.members.begin(), group.members.end(), [&](const Member& member) {
       return member.extent == Extent::row || walks_rows(*member.item, space);
     });
   }
@@ -107,8 +107,8 @@ class Fuser {
   using Room = std::pair<Space, Extent>;
 
   /// The group's space with room for the item.
-  OrReason<Room> fit(const Draft& draft, const Item& item) const {
-    const Space& have = draft.space;
+  OrReason<Room> fit(const Group& group, const Item& item) const {
+    const Space& have = group.space;
     Space want = space_of(item);
     if (item.kind == Item::Kind::map) {
       Expr count = numel(want.outer);
@@ -119,15 +119,15 @@ class Fuser {
       if (count == numel(have.outer)) return Room{have, Extent::row};
       if (count != numel(have.outer) * numel(have.inner)) return kOtherPoints;
       if (!rows_may_grow(have)) return kLongRows;
-      if (!walks_rows(item, have) || !all_walk_rows(draft, have)) return kOtherOrder;
+      if (!walks_rows(item, have) || !all_walk_rows(group, have)) return kOtherOrder;
       return Room{have, Extent::full};
     }
     if (item.kind != Item::Kind::reduce) return "a scan, a scatter or a library call is alone";
     if (item.partial_of != nullptr) return "it combines partial results of all tasks";
-    if (item.partial_rows != Expr(0) && adds_rows(draft, item)) return Room{have, Extent::columns};
-    if (have.reduces) return fit_reduction(draft, have, want, item);
-    if (!walks_rows(item, want) || !all_walk_rows(draft, want)) return kOtherOrder;
-    return fit_into_rows(draft, have, want);
+    if (item.partial_rows != Expr(0) && adds_rows(group, item)) return Room{have, Extent::columns};
+    if (have.reduces) return fit_reduction(group, have, want, item);
+    if (!walks_rows(item, want) || !all_walk_rows(group, want)) return kOtherOrder;
+    return fit_into_rows(group, have, want);
   }
   static constexpr const char* kOtherPoints = "it has another number of points";
   static constexpr const char* kLongRows = "rows would be too long, or too few";
@@ -135,11 +135,11 @@ class Fuser {
 
   /// Sums of columns over the rows that a group walks: each row of a block adds to them, so that
   /// what a row's kernel has in cache is not read a second time (layer norm backward).
-  bool adds_rows(const Draft& draft, const Item& item) const {
-    const Space& have = draft.space;
+  bool adds_rows(const Group& group, const Item& item) const {
+    const Space& have = group.space;
     const ir::Sizes& sizes = item.slots[0].sizes;
     bool computes_points =
-        std::any_of(draft.members.begin(), draft.members.end(), [](const Member& member) {
+        std::any_of(group.members.begin(), group.members.end(), [](const Member& member) {
           return member.extent == Extent::full && member.item->kind == Item::Kind::map;
         });
     return have.reduces && rows_may_grow(have) && computes_points &&
@@ -147,7 +147,7 @@ class Fuser {
            numel(have.inner) == numel(ir::Sizes(sizes.begin() + 1, sizes.end()));
   }
 
-  OrReason<Room> fit_reduction(const Draft& draft, const Space& have, const Space& want,
+  OrReason<Room> fit_reduction(const Group& group, const Space& have, const Space& want,
                                const Item& item) const {
     bool same_rows =
         numel(have.outer) == numel(want.outer) && numel(have.inner) == numel(want.inner);
@@ -155,7 +155,7 @@ class Fuser {
     if (item.computation.combiner == loop::Combiner::dot)
       return "the register tile of a product has room for one sum";
     if (!have.whole) {
-      const Computation& a = draft.members[0].item->computation;
+      const Computation& a = group.members[0].item->computation;
       const Computation& b = item.computation;
       bool same_shape = a.full_sizes == b.full_sizes && a.reduced_dims == b.reduced_dims &&
                         have.outer == want.outer && have.inner == want.inner;
@@ -165,9 +165,9 @@ class Fuser {
   }
 
   /// A reduction over the trailing part of what the group computes point by point.
-  OrReason<Room> fit_into_rows(const Draft& draft, const Space& have, const Space& want) const {
+  OrReason<Room> fit_into_rows(const Group& group, const Space& have, const Space& want) const {
     if (!want.whole) return "it does not reduce trailing dimensions";
-    if (draft.fixed) return kFixed;
+    if (!group.takes_members()) return kFixed;
     if (!rows_may_grow(want)) return kLongRows;
     for (size_t cut = 0; cut <= have.outer.size(); ++cut) {
       ir::Sizes outer(have.outer.begin(), have.outer.begin() + cut);
@@ -205,7 +205,7 @@ class Fuser {
     for (const auto& [known, axes] : axes_)
       if (known == sizes) return axes;
     ops::Index axes;
-    for (Expr size : sizes) axes.push_back(plan_.graph->pool().index("a", size));
+    for (Expr size : sizes) axes.push_back(graph_.graph->pool().index("a", size));
     return axes_.emplace_back(sizes, std::move(axes)).second;
   }
 
@@ -215,23 +215,20 @@ class Fuser {
                                   const ops::Index& axes, const ops::Index& outer) {
     const Computation& def = item.computation;
     sym::Substitution map;
-    const auto bind = [&](const ops::Index& own, const ops::Index& at) {
-      for (size_t i = 0; i < own.size(); ++i)
-        if (own[i].is_symbol()) map.emplace_back(own[i], at[i]);
-    };
     const ops::Index inner(axes.begin() + space.outer.size(), axes.end());
     if (item.kind == Item::Kind::map) {
       const bool rows = extent == Extent::row;
-      bind(def.results[item.result].axes, index_at(rows ? space.outer : all_sizes(space),
-                                                   rows ? outer : axes, item.slots[0].sizes));
+      bind_axes(map, def.results[item.result].axes,
+                index_at(rows ? space.outer : all_sizes(space), rows ? outer : axes,
+                         item.slots[0].sizes));
     } else if (item.kind == Item::Kind::reduce && !def.inputs.empty()) {
       const bool adds = extent == Extent::columns;
       const ColumnPoint point = adds
                                     ? column_point(item, space, outer, inner)
                                     : ColumnPoint{index_at(space.outer, outer, item.slots[0].sizes),
                                                   index_at(space.inner, inner, def.reduce_sizes)};
-      bind(def.out, point.out);
-      bind(def.reduce, point.in);
+      bind_axes(map, def.out, point.out);
+      bind_axes(map, def.reduce, point.in);
     }
     return map;
   }
@@ -261,7 +258,7 @@ class Fuser {
   std::vector<Item*> unplaced_sources(const Reads& reads) const {
     std::vector<Item*> sources;
     for (const std::pair<const Value*, Expr>& entry : reads.at) {
-      Home home = plan_.homes.at(entry.first);
+      Home home = graph_.homes.at(entry.first);
       bool waits = home.item != nullptr && groups_[home.item->id] == kUnplaced;
       if (waits && std::find(sources.begin(), sources.end(), home.item) == sources.end())
         sources.push_back(home.item);
@@ -294,7 +291,7 @@ class Fuser {
   }
 
   const uint32_t* group_of(const Value* value) const {
-    Home home = plan_.homes.at(value);
+    Home home = graph_.homes.at(value);
     bool placed = home.item != nullptr && groups_[home.item->id] != kUnplaced;
     return placed ? &groups_[home.item->id] : nullptr;
   }
@@ -314,13 +311,13 @@ class Fuser {
   /// Whether any of them has to run after `to`.
   bool reach(const std::set<uint32_t>& from, uint32_t to) const {
     std::vector<uint32_t> stack(from.begin(), from.end());
-    std::vector<char> seen(result_.drafts.size(), 0);
+    std::vector<char> seen(graph_.groups.size(), 0);
     while (!stack.empty()) {
       uint32_t at = stack.back();
       stack.pop_back();
       if (at == to) return true;
       if (std::exchange(seen[at], 1) != 0) continue;
-      const std::set<uint32_t>& depends = result_.drafts[at].depends;
+      const std::set<uint32_t>& depends = graph_.groups[at].needs.groups;
       stack.insert(stack.end(), depends.begin(), depends.end());
     }
     return false;
@@ -332,10 +329,10 @@ class Fuser {
 
   /// An epilogue reads the product. What only reads the same operands would bring its own walk
   /// through them into the product's blocks.
-  bool reads_member(const Draft& draft, const Reads& reads) const {
+  bool reads_member(const Group& group, const Reads& reads) const {
     return std::any_of(reads.at.begin(), reads.at.end(),
                        [&](const std::pair<const Value*, Expr>& entry) {
-                         return member_of(draft, entry.first) != nullptr;
+                         return member_of(group, entry.first) != nullptr;
                        });
   }
 
@@ -349,47 +346,47 @@ class Fuser {
 
   bool join(uint32_t number, Item& item) {
     OrReason<Fit> found = fit_into(number, item);
-    plan_.decisions.joins.push_back({item.id, number, static_cast<bool>(found), found.reason()});
+    graph_.decisions.joins.push_back({item.id, number, static_cast<bool>(found), found.reason()});
     if (!found) return false;
-    Draft& draft = result_.drafts[number];
-    draft.space = found->room.first;
-    draft.depends.insert(found->depends.begin(), found->depends.end());
+    Group& group = graph_.groups[number];
+    group.space = found->room.first;
+    group.needs.groups.insert(found->depends.begin(), found->depends.end());
     add_member(number, item, found->room.second, found->stage, found->reads);
     return true;
   }
 
   OrReason<Fit> fit_into(uint32_t number, const Item& item) {
-    const Draft& draft = result_.drafts[number];
-    if (draft.fixed) return kFixed;
-    if (draft.reads.size() + draft.members.size() > kMostBuffers)
+    const Group& group = graph_.groups[number];
+    if (!group.takes_members()) return kFixed;
+    if (group.needs.reads.size() + group.members.size() > kMostBuffers)
       return "the kernel would have too many buffers";
-    const OrReason<Room> room = fit(draft, item);
+    const OrReason<Room> room = fit(group, item);
     if (!room) return room.reason();
     Fit found{*room, read(item, room->first, room->second), {}, 0};
-    if (is_product(*draft.members[0].item) && !reads_member(draft, found.reads))
+    if (is_product(*group.members[0].item) && !reads_member(group, found.reads))
       return "it does not read the product, whose operands it would walk again";
     found.depends = dependencies(item, found.reads, number);
     if (reach(found.depends, number)) return "something between needs the one and makes the other";
-    const std::optional<int> stage = stage_of(draft, room->second, found.reads);
+    const std::optional<int> stage = stage_of(group, room->second, found.reads);
     if (!stage) return "it reads elsewhere than the kernel computes at that point";
-    if (!may_have_stage(draft, item, *stage)) return "columns have one stage";
+    if (!may_have_stage(group, item, *stage)) return "columns have one stage";
     found.stage = *stage;
     return found;
   }
 
   /// Reductions across memory are columns, and columns have one stage: a second one would walk rows
   /// of strided elements.
-  static bool may_have_stage(const Draft& draft, const Item& item, int stage) {
-    bool across = item.channels_last && !draft.space.whole;
+  static bool may_have_stage(const Group& group, const Item& item, int stage) {
+    bool across = item.channels_last && !group.space.whole;
     return stage == 0 || item.kind != Item::Kind::reduce || !across;
   }
 
   /// First stage in which everything the item reads of the group is ready; nothing when a read is
   /// not at the position where the member computes it.
-  std::optional<int> stage_of(const Draft& draft, Extent extent, const Reads& reads) const {
+  std::optional<int> stage_of(const Group& group, Extent extent, const Reads& reads) const {
     int stage = 0;
     for (const std::pair<const Value*, Expr>& entry : reads.at) {
-      const Member* member = member_of(draft, entry.first);
+      const Member* member = member_of(group, entry.first);
       if (member == nullptr) continue;
       bool per_row = member->extent == Extent::row || member->item->kind == Item::Kind::reduce;
       if (entry.second != (per_row ? reads.row : reads.full)) return std::nullopt;
@@ -400,19 +397,19 @@ class Fuser {
     return stage;
   }
 
-  const Member* member_of(const Draft& draft, const Value* value) const {
-    Home home = plan_.homes.at(value);
-    for (const Member& member : draft.members)
+  const Member* member_of(const Group& group, const Value* value) const {
+    Home home = graph_.homes.at(value);
+    for (const Member& member : group.members)
       if (member.item == home.item && home.item != nullptr) return &member;
     return nullptr;
   }
 
   void add_member(uint32_t number, Item& item, Extent extent, int stage, const Reads& reads) {
-    Draft& draft = result_.drafts[number];
-    draft.members.push_back({&item, extent, stage});
-    draft.can_fail |= reads.can_fail;
+    Group& group = graph_.groups[number];
+    group.members.push_back({&item, extent, stage});
+    group.needs.can_fail |= reads.can_fail;
     for (const std::pair<const Value*, Expr>& entry : reads.at) {
-      draft.reads.insert(entry.first);
+      group.needs.reads.insert(entry.first);
       users_[entry.first].insert(number);
       bool same_place = entry.second == (extent == Extent::row ? reads.row : reads.full);
       if (!same_place) moved_reads_.insert({number, entry.first});
@@ -423,12 +420,12 @@ class Fuser {
   }
 
   void start(Item& item, Space space, const Reads& reads, bool alone) {
-    uint32_t number = static_cast<uint32_t>(result_.drafts.size());
-    Draft draft;
-    draft.space = std::move(space);
-    draft.fixed = alone;
-    draft.depends = dependencies(item, reads, number);
-    result_.drafts.push_back(std::move(draft));
+    uint32_t number = static_cast<uint32_t>(graph_.groups.size());
+    Group group;
+    group.space = std::move(space);
+    group.kind = alone ? Group::Kind::alone : Group::Kind::loops;
+    group.needs.groups = dependencies(item, reads, number);
+    graph_.groups.push_back(std::move(group));
     add_member(number, item, Extent::full, 0, reads);
     if (alone)
       for (const std::pair<const Value*, Expr>& entry : reads.at)
@@ -436,49 +433,49 @@ class Fuser {
   }
 
   void start_library(Item& item) {
-    Draft draft;
-    draft.fixed = true;
-    draft.can_fail = item.route == ops::RouteKind::host;  // it may raise
+    Group group;
+    group.kind = Group::Kind::library;
+    group.needs.can_fail = item.route == ops::RouteKind::host;  // it may raise
     Reads reads;
     ir::for_each_operand(item.node->args, [&](const Value* operand) {
-      const Value* source = plan_.is_realized(operand) ? operand : view_root_of(operand);
+      const Value* source = graph_.is_realized(operand) ? operand : view_root_of(operand);
       reads.at.emplace_back(source, 0);
     });
     for (Item* source : unplaced_sources(reads)) start_alone(*source);
-    uint32_t number = static_cast<uint32_t>(result_.drafts.size());
-    draft.depends = dependencies(item, reads, number);
-    result_.drafts.push_back(std::move(draft));
+    uint32_t number = static_cast<uint32_t>(graph_.groups.size());
+    group.needs.groups = dependencies(item, reads, number);
+    graph_.groups.push_back(std::move(group));
     add_member(number, item, Extent::full, 0, reads);
     for (const std::pair<const Value*, Expr>& entry : reads.at)
       moved_reads_.insert({number, entry.first});
   }
 
   const Value* view_root_of(const Value* value) const {
-    while (!plan_.is_realized(value)) value = std::get<Value*>(value->node->args[0]);
+    while (!graph_.is_realized(value)) value = std::get<Value*>(value->node->args[0]);
     return value;
   }
 
   // --- order and storage
 
   void find_stored() {
-    for (const ir::Output& output : plan_.graph->outputs())
+    for (const ir::Output& output : graph_.graph->outputs())
       if (output.value != nullptr) store(output.value);
-    for (const ir::Node* node = plan_.graph->first(); node != nullptr; node = node->next)
+    for (const ir::Node* node = graph_.graph->first(); node != nullptr; node = node->next)
       if (node->op->mutates()) store(std::get<Value*>(node->args[1]));
-    for (uint32_t i = 0; i < result_.drafts.size(); ++i)
-      for (const Value* value : result_.drafts[i].reads)
+    for (uint32_t i = 0; i < graph_.groups.size(); ++i)
+      for (const Value* value : graph_.groups[i].needs.reads)
         if (const uint32_t* home = group_of(value); home && *home != i) store(value);
-    for (const std::unique_ptr<Item>& item : plan_.items)
-      if (item->partial_of != nullptr) result_.stored.insert({item->partial_of, 0});
+    for (const std::unique_ptr<Item>& item : graph_.items)
+      if (item->partial_of != nullptr) item->partial_of->slots[0].is_stored = true;
   }
 
   void store(const Value* value) {
-    Home home = plan_.homes.at(value);
-    if (home.item != nullptr) result_.stored.insert({home.item, home.slot});
+    Home home = graph_.homes.at(value);
+    if (home.item != nullptr) home.item->slots[home.slot].is_stored = true;
   }
 
-  bool writes_back(const Draft& draft) const {
-    for (const Member& member : draft.members)
+  bool writes_back(const Group& group) const {
+    for (const Member& member : group.members)
       for (const Slot& slot : member.item->slots)
         if (slot.value != nullptr && write_back_target(slot.value) != nullptr) return true;
     return false;
@@ -494,31 +491,31 @@ class Fuser {
 
   /// Topological order by first member; groups that overwrite inputs come as late as they can.
   void order() {
-    std::vector<Draft>& drafts = result_.drafts;
+    std::vector<Group>& drafts = graph_.groups;
     std::vector<size_t> waiting(drafts.size());
     std::vector<std::vector<uint32_t>> users(drafts.size());
     for (uint32_t i = 0; i < drafts.size(); ++i) {
-      waiting[i] = drafts[i].depends.size();
-      for (uint32_t before : drafts[i].depends) users[before].push_back(i);
+      waiting[i] = drafts[i].needs.groups.size();
+      for (uint32_t before : drafts[i].needs.groups) users[before].push_back(i);
     }
     std::set<std::pair<bool, uint32_t>> ready;
     for (uint32_t i = 0; i < drafts.size(); ++i)
       if (waiting[i] == 0) ready.insert({writes_back(drafts[i]), i});
-    std::vector<Draft> ordered;
+    std::vector<Group> ordered;
     position_.assign(drafts.size(), 0);
     while (!ready.empty()) {
       uint32_t next = ready.begin()->second;
       ready.erase(ready.begin());
       position_[next] = static_cast<uint32_t>(ordered.size());
-      ordered.push_back(drafts[next]);
+      ordered.push_back(std::move(drafts[next]));
       for (uint32_t user : users[next])
         if (--waiting[user] == 0) ready.insert({writes_back(drafts[user]), user});
     }
     TD_CHECK(ordered.size() == drafts.size()) << "fusion made a cycle";
-    for (Draft& draft : ordered) {
+    for (Group& group : ordered) {
       std::set<uint32_t> renamed;
-      for (uint32_t before : draft.depends) renamed.insert(position_[before]);
-      draft.depends = std::move(renamed);
+      for (uint32_t before : group.needs.groups) renamed.insert(position_[before]);
+      group.needs.groups = std::move(renamed);
     }
     drafts = std::move(ordered);
   }
@@ -528,19 +525,19 @@ class Fuser {
   /// own group must not fail either: tasks before the failing one, or beside it, have written.
   void choose_in_place() {
     uint32_t after_failing = 0;
-    for (uint32_t i = 0; i < result_.drafts.size(); ++i)
-      if (result_.drafts[i].can_fail) after_failing = i + 1;
-    for (const std::unique_ptr<Item>& item : plan_.items)
+    for (uint32_t i = 0; i < graph_.groups.size(); ++i)
+      if (graph_.groups[i].needs.can_fail) after_failing = i + 1;
+    for (const std::unique_ptr<Item>& item : graph_.items)
       for (uint32_t slot = 0; slot < item->slots.size(); ++slot)
         try_in_place(*item, slot, after_failing);
   }
 
-  void try_in_place(const Item& item, uint32_t slot, uint32_t after_failing) {
+  void try_in_place(Item& item, uint32_t slot, uint32_t after_failing) {
     const Value* value = item.slots[slot].value;
     const Value* input = value == nullptr ? nullptr : write_back_target(value);
     if (input == nullptr || input->node != nullptr || is_output(value)) return;
-    const Draft& draft = result_.drafts[position_[groups_[item.id]]];
-    bool one_stage = std::all_of(draft.members.begin(), draft.members.end(),
+    const Group& group = graph_.groups[position_[groups_[item.id]]];
+    bool one_stage = std::all_of(group.members.begin(), group.members.end(),
                                  [](const Member& member) { return member.stage == 0; });
     bool map_only = item.kind == Item::Kind::map && one_stage;
     bool same_layout = input->type.sizes == value->type.sizes && input->type.strides.empty() &&
@@ -550,13 +547,13 @@ class Fuser {
     if (!map_only || !same_layout || place < after_failing) return;
     if (moved_reads_.count({original, input})) return;
     // What is computed once a row reads after the row's elements are written.
-    bool writes_rows = member_of(draft, value)->extent == Extent::full;
+    bool writes_rows = member_of(group, value)->extent == Extent::full;
     if (writes_rows && row_reads_.count({original, input})) return;
     for (uint32_t reader : users_[input])
       if (reader != original && position_[reader] >= place) return;
     for (uint32_t reader : users_[value])  // later writes must not spoil them
       if (position_[reader] < place) return;
-    result_.in_place[{&item, slot}] = input;
+    item.slots[slot].in_place_of = input;
   }
 
   bool is_output(const Value* value) const {
@@ -564,10 +561,9 @@ class Fuser {
                        [](const ir::Use& use) { return use.node == nullptr; });
   }
 
-  Plan& plan_;
+  KernelGraph& graph_;
   ReadsByItem reads_;
   std::deque<std::pair<ir::Sizes, ops::Index>> axes_;
-  Drafts result_;
   std::vector<uint32_t> groups_;    // by item id: number of the group before ordering
   std::vector<uint32_t> position_;  // by that number: place in execution order
   std::map<const Value*, std::set<uint32_t>> users_;  // only looked up, never iterated for output
@@ -577,6 +573,6 @@ class Fuser {
 
 }  // namespace
 
-Drafts form_groups(Plan& plan, GraphLowering& lowering) { return Fuser(plan, lowering).run(); }
+void form_groups(KernelGraph& graph) { Fuser(graph).run(); }
 
 }  // namespace tandem::schedule

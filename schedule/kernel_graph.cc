@@ -6,7 +6,6 @@
 #include "ir/text.h"
 
 namespace tandem::schedule {
-namespace {
 
 std::string_view name_of(Item::Kind kind) {
   switch (kind) {
@@ -18,6 +17,17 @@ std::string_view name_of(Item::Kind kind) {
   }
   return "";
 }
+
+std::string_view name_of(Extent extent) {
+  switch (extent) {
+    case Extent::full: return "full";
+    case Extent::row: return "row";
+    case Extent::columns: return "columns";
+  }
+  return "";
+}
+
+namespace {
 
 using Names = DenseMap<ir::Value, std::string>;
 
@@ -37,34 +47,45 @@ std::string text_of(const Item& item, const Names& names) {
                      item.node->op->name(), slots, item.reason);
 }
 
-std::string text_of(const Draft& draft) {
-  std::string members;
-  for (const Member& member : draft.members)
-    members += fmt::format("{}{}@{}", members.empty() ? "" : ", ", member.item->id, member.stage);
-  std::string space = ir::to_string(draft.space.outer);
-  if (draft.space.reduces) space += " x " + ir::to_string(draft.space.inner);
-  return fmt::format("  group {} over {}{}\n", members, space, draft.can_fail ? ", can fail" : "");
-}
-
 std::string text_of(const Group& group) {
-  std::string items;
-  for (const Item* item : group.items)
-    items += (items.empty() ? "" : ", ") + std::to_string(item->id);
-  if (group.is_library) return fmt::format("  library call of item {}\n", items);
-  return fmt::format("  kernel of items {}\n{}", items, loop::to_string(group.kernel));
+  std::string members;
+  for (const Member& member : group.members)
+    members += fmt::format("{}{}@{}", members.empty() ? "" : ", ", member.item->id, member.stage);
+  if (group.is_library()) return fmt::format("  library call of item {}\n", members);
+  std::string space = ir::to_string(group.space.outer);
+  if (group.space.reduces) space += " x " + ir::to_string(group.space.inner);
+  return fmt::format("  group {} over {}{}\n", members, space,
+                     group.needs.can_fail ? ", can fail" : "") +
+         (group.kernel.stages.empty() ? "" : loop::to_string(group.kernel));
 }
 
 }  // namespace
 
-KernelGraph::KernelGraph(const ir::Graph& graph, const Target& target)
-    : plan{&graph, target, {}, {}, {}, {}, {}}, lowering(plan) {}
+KernelGraph::KernelGraph(const ir::Graph& tensors, const Target& machine)
+    : graph(&tensors), target(machine), computations(tensors.pool()), scalars(tensors.pool()) {}
+
+ir::Sizes KernelGraph::strides_of(const ir::Value* value) const {
+  const Home home = homes.at(value);
+  if (home.item != nullptr) return home.item->slots[home.slot].strides;
+  return value->type.strides.empty() ? ir::contiguous_strides(value->type.sizes)
+                                     : value->type.strides;
+}
+
+const ir::Value* KernelGraph::memory_of(const ir::Value* value) const {
+  const Home home = homes.at(value);
+  if (home.item == nullptr) return value;
+  const ir::Value* input = home.item->slots[home.slot].in_place_of;
+  return input == nullptr ? value : input;
+}
+
+void KernelGraph::note(const ir::Node& node, std::string text) {
+  notes.push_back({ir::to_string(node), std::move(text)});
+}
 
 std::string to_string(const KernelGraph& graph) {
-  const Names names = ir::value_names(*graph.plan.graph);
-  std::string text = fmt::format("kernel graph of @{}\n", graph.plan.graph->name());
-  for (const std::unique_ptr<Item>& item : graph.plan.items) text += text_of(*item, names);
-  if (graph.groups.empty())
-    for (const Draft& draft : graph.drafts.drafts) text += text_of(draft);
+  const Names names = ir::value_names(*graph.graph);
+  std::string text = fmt::format("kernel graph of @{}\n", graph.graph->name());
+  for (const std::unique_ptr<Item>& item : graph.items) text += text_of(*item, names);
   for (const Group& group : graph.groups) text += text_of(group);
   return text;
 }

@@ -19,7 +19,10 @@
 
 #include "base/flow_network.h"
 #include "ir/text.h"
-#include "schedule/schedule.h"
+#include "schedule/inline.h"
+#include "schedule/reads.h"
+#include "schedule/steps.h"
+#include "schedule/strided.h"
 
 namespace tandem::schedule {
 namespace {
@@ -86,12 +89,12 @@ struct Walk {
 
 class Layouts {
  public:
-  Layouts(Plan& plan, GraphLowering& lowering) : plan_(plan), lowering_(lowering) {}
+  explicit Layouts(KernelGraph& graph) : graph_(graph) {}
 
   void run() {
     add_values();
     pin_signature();
-    for (const std::unique_ptr<Item>& item : plan_.items)
+    for (const std::unique_ptr<Item>& item : graph_.items)
       item->kind == Item::Kind::library ? add_library(*item) : add_loops(*item);
     decide();
     explain();
@@ -126,9 +129,9 @@ class Layouts {
   // -------------------------------------------------------------------------------------
 
   void add_values() {
-    for (const Value* input : plan_.graph->inputs())
+    for (const Value* input : graph_.graph->inputs())
       if (input->type.is_tensor() && has_two_layouts(input->type.sizes)) add_input(input);
-    for (const std::unique_ptr<Item>& item : plan_.items)
+    for (const std::unique_ptr<Item>& item : graph_.items)
       for (const Slot& slot : item->slots)
         if (has_two_layouts(slot.sizes)) vertex_of_[slot.value] = add_vertex();
   }
@@ -146,10 +149,10 @@ class Layouts {
   }
 
   void pin_signature() {
-    for (const ir::Output& output : plan_.graph->outputs())
+    for (const ir::Output& output : graph_.graph->outputs())
       if (output.value != nullptr && output.kind != ir::OutputKind::saved)
         pin(output.value, "it is a result of the graph");
-    for (const ir::Node* node = plan_.graph->first(); node != nullptr; node = node->next)
+    for (const ir::Node* node = graph_.graph->first(); node != nullptr; node = node->next)
       if (node->op->mutates())
         pin(std::get<Value*>(node->args[1]), "it is written back to an input");
   }
@@ -181,7 +184,7 @@ class Layouts {
   }
 
   void add_activation(const Value* value) {
-    if (vertex(value) == 0 || !plan_.is_realized(value)) return;
+    if (vertex(value) == 0 || !graph_.is_realized(value)) return;
     tie(vertex(value), kChannelsLast, kReorder * bytes_of(value->type.sizes, value->type.dtype));
     ++convolutions_[value];
   }
@@ -189,19 +192,19 @@ class Layouts {
   /// The library reads views by strides. One that has none when its root is channels-last (a
   /// flattened image) would be copied then, once for all its readers.
   void keep_strided(const Item& item, const Value* operand) {
-    if (plan_.is_realized(operand)) return;
-    const Value* root = view_root(lowering_, operand);
+    if (graph_.is_realized(operand)) return;
+    const Value* root = view_root(graph_, operand);
     if (vertex(root) == 0 || root->node == nullptr) return;
-    Home home = plan_.homes.at(root);
-    Slot& slot = home.item->slots[home.slot];
-    ir::Sizes contiguous = std::exchange(slot.strides, channels_last_strides(slot.sizes));
-    const Value* flattened =
-        is_strided(lowering_, operand, root) ? nullptr : first_flat(operand, root);
-    slot.strides = contiguous;
-    if (flattened == nullptr) return;
+    if (is_strided(graph_, channels_last(operand, root))) return;
+    const Value* flattened = first_flat(operand, root);
     flattened_.push_back({item.id, flattened, root});
     if (std::exchange(is_flattened_[flattened], 1) == 0)
-      tie(vertex(root), kContiguous, kReorder * bytes_of(slot.sizes, slot.dtype));
+      tie(vertex(root), kContiguous, kReorder * bytes_of(root->type.sizes, root->type.dtype));
+  }
+
+  /// A view of the root, as it would be if that were channels-last.
+  static View channels_last(const Value* value, const Value* root) {
+    return {value, root, channels_last_strides(root->type.sizes)};
   }
 
   /// The view nearest to the root that has no strides over it, where the operand has some over that
@@ -209,35 +212,38 @@ class Layouts {
   const Value* first_flat(const Value* operand, const Value* root) {
     const Value* found = operand;
     for (const Value* at = operand; at != root; at = std::get<Value*>(at->node->args[0]))
-      if (!is_strided(lowering_, at, root)) found = at;
-    return found == operand || is_strided(lowering_, operand, found) ? found : operand;
+      if (!is_strided(graph_, channels_last(at, root))) found = at;
+    return found == operand || is_strided(graph_, view_of(graph_, operand, found)) ? found
+                                                                                   : operand;
   }
 
   /// Gives a place to the views that have no strides now, each before its first reader.
   void copy_flattened() {
     std::vector<std::unique_ptr<Item>> items;
     size_t next = 0;
-    for (std::unique_ptr<Item>& item : plan_.items) {
+    for (std::unique_ptr<Item>& item : graph_.items) {
       for (; next < flattened_.size() && flattened_[next].item == item->id; ++next)
         if (std::unique_ptr<Item> copy = copy_of(flattened_[next]))
           items.push_back(std::move(copy));
       items.push_back(std::move(item));
     }
-    plan_.items = std::move(items);
-    for (uint32_t i = 0; i < plan_.items.size(); ++i) plan_.items[i]->id = i;
+    graph_.items = std::move(items);
+    for (uint32_t i = 0; i < graph_.items.size(); ++i) graph_.items[i]->id = i;
   }
 
   std::unique_ptr<Item> copy_of(const Flattened& view) {
-    if (!channels_last_[vertex(view.root)] || plan_.is_realized(view.shown)) return nullptr;
+    if (!channels_last_[vertex(view.root)] || graph_.is_realized(view.shown)) return nullptr;
     std::unique_ptr<Item> copy = std::make_unique<Item>();
     copy->node = view.shown->node;
     copy->result = view.shown->index;
-    copy->computation = lowering_.computation(copy->node);
+    Inliner inliner(graph_.scalars, graph_.computations,
+                    [&](const Value* value) { return graph_.is_realized(value); });
+    copy->computation = inliner.inlined(graph_.computations.of(copy->node), copy->result);
     copy->reason = "a library call reads it in this order";
     const ir::Type& type = view.shown->type;
     copy->slots.push_back({view.shown, type.dtype, type.sizes, ir::contiguous_strides(type.sizes)});
-    plan_.homes[view.shown] = {copy.get(), 0};
-    note(*copy->node, "copied for the library: what it shows is channels-last");
+    graph_.homes[view.shown] = {copy.get(), 0};
+    graph_.note(*copy->node, "copied for the library: what it shows is channels-last");
     return copy;
   }
 
@@ -247,16 +253,16 @@ class Layouts {
   void add_loops(const Item& item) {
     bool plain = item.kind == Item::Kind::map || item.kind == Item::Kind::reduce;
     if (!plain) return pin_slots(item);
-    ProbeSink sink(plan_.graph->pool());
-    GraphLowering::Into into(lowering_, sink);
-    Walk walk = write(item);
+    const Walk walk = walk_of(item);
     size_t walker = walker_of(item, walk);
     walker_[item.id] = walker;
     for (const Slot& slot : item.slots)
       if (vertex(slot.value) != 0)
         tie(walker, vertex(slot.value), bytes_of(slot.sizes, slot.dtype));
-    for (const std::pair<const Value*, ops::Index>& read : sink.reads)
-      if (vertex(read.first) != 0) add_read(item, walk, walker, read.first, read.second);
+    for (loop::Val element : elements_of(graph_.computations, walked_of(item))) {
+      const Value* value = graph_.computations.value(element->slot);
+      if (vertex(value) != 0) add_read(item, walk, walker, value, element->at);
+    }
   }
 
   void pin_slots(const Item& item) {
@@ -270,24 +276,25 @@ class Layouts {
     return own ? vertex(item.slots[0].value) : add_vertex();
   }
 
-  Expr axis(Expr size) { return is_one(size) ? Expr(0) : plan_.graph->pool().index("w", size); }
-
-  ops::Index axes_of(const ir::Sizes& sizes) {
-    ops::Index axes;
-    for (Expr size : sizes) axes.push_back(axis(size));
+  /// 0 where there is one element.
+  static ops::Index without_ones(ops::Index axes, const ir::Sizes& sizes) {
+    for (size_t i = 0; i < axes.size(); ++i)
+      if (is_one(sizes[i])) axes[i] = 0;
     return axes;
   }
 
-  /// Writes the item's expression at fresh axes.
-  Walk write(const Item& item) {
+  /// What is computed at every step of the walk.
+  static std::vector<loop::Val> walked_of(const Item& item) {
+    if (item.kind != Item::Kind::map) return item.computation.inputs;
+    return {item.computation.results[item.result].value};
+  }
+
+  static Walk walk_of(const Item& item) {
     const Computation& def = item.computation;
-    Walk walk{item.slots[0].sizes, axes_of(item.slots[0].sizes), {}};
-    if (item.kind == Item::Kind::map) {
-      lowering_.point(def, item.result, walk.axes);
-      return walk;
-    }
-    walk.inner = axes_of(def.reduce_sizes);
-    lowering_.inputs(def, walk.axes, walk.inner);
+    const ir::Sizes& sizes = item.slots[0].sizes;
+    if (item.kind == Item::Kind::map)
+      return {sizes, without_ones(def.results[item.result].axes, sizes), {}};
+    Walk walk{sizes, without_ones(def.out, sizes), without_ones(def.reduce, def.reduce_sizes)};
     return def.full_sizes.empty() ? walk : full_walk(item, walk.axes, walk.inner);
   }
 
@@ -357,7 +364,7 @@ class Layouts {
     }
     network.flow(kChannelsLast, kContiguous);
     channels_last_ = network.source_side(kChannelsLast);
-    for (const std::unique_ptr<Item>& item : plan_.items) {
+    for (const std::unique_ptr<Item>& item : graph_.items) {
       for (Slot& slot : item->slots)
         if (channels_last_[vertex_or_contiguous(slot.value)])
           slot.strides = channels_last_strides(slot.sizes);
@@ -373,21 +380,17 @@ class Layouts {
   // --- reasons
   // ------------------------------------------------------------------------------------
 
-  void note(const ir::Node& node, std::string text) {
-    plan_.notes.push_back({ir::to_string(node), std::move(text)});
-  }
-
   void explain() {
-    for (const std::unique_ptr<Item>& item : plan_.items)
+    for (const std::unique_ptr<Item>& item : graph_.items)
       for (const Slot& slot : item->slots)
         if (vertex(slot.value) != 0) explain(slot);
-    for (const Value* input : plan_.graph->inputs())
+    for (const Value* input : graph_.graph->inputs())
       if (convolutions_.at(input) > 0 && !channels_last_[vertex(input)])
-        plan_.notes.push_back({"%" + input->name, reordered(input)});
+        graph_.notes.push_back({"%" + input->name, reordered(input)});
     for (const Crossing& crossing : crossings_)
       if (channels_last_[crossing.walker] != channels_last_[crossing.read])
-        note(*crossing.item->node,
-             fmt::format("reads {} across its layout", name_of(*crossing.value)));
+        graph_.note(*crossing.item->node,
+                    fmt::format("reads {} across its layout", name_of(*crossing.value)));
   }
 
   static std::string name_of(const Value& value) {
@@ -400,11 +403,12 @@ class Layouts {
     std::string result =
         slot.value->index == 0 ? "" : fmt::format("result {}: ", slot.value->index);
     if (channels_last_[vertex(slot.value)])
-      note(*slot.value->node,
-           result + (uses > 0 ? fmt::format("channels-last: {} library calls use it", uses)
-                              : std::string("channels-last: what it is made from or for is")));
+      graph_.note(
+          *slot.value->node,
+          result + (uses > 0 ? fmt::format("channels-last: {} library calls use it", uses)
+                             : std::string("channels-last: what it is made from or for is")));
     else if (uses > 0)
-      note(*slot.value->node, result + reordered(slot.value));
+      graph_.note(*slot.value->node, result + reordered(slot.value));
   }
 
   std::string reordered(const Value* value) const {
@@ -413,8 +417,7 @@ class Layouts {
                        pinned != nullptr ? pinned : "its other readers move more");
   }
 
-  Plan& plan_;
-  GraphLowering& lowering_;
+  KernelGraph& graph_;
   size_t vertices_ = kFirst;
   std::vector<Edge> edges_;
   std::vector<Crossing> crossings_;
@@ -429,10 +432,10 @@ class Layouts {
 
 }  // namespace
 
-void choose_layouts(Plan& plan, GraphLowering& lowering) {
-  bool any = std::any_of(plan.items.begin(), plan.items.end(),
+void choose_layouts(KernelGraph& graph) {
+  bool any = std::any_of(graph.items.begin(), graph.items.end(),
                          [](const std::unique_ptr<Item>& item) { return is_convolution(*item); });
-  if (any) Layouts(plan, lowering).run();
+  if (any) Layouts(graph).run();
 }
 
 }  // namespace tandem::schedule

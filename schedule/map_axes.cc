@@ -11,7 +11,7 @@
 
 #include "schedule/axes.h"
 #include "schedule/chain.h"
-#include "schedule/schedule.h"
+#include "schedule/map.h"
 
 namespace tandem::schedule {
 namespace {

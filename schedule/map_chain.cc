@@ -8,6 +8,7 @@
 
 #include "schedule/axes.h"
 #include "schedule/chain.h"
+#include "schedule/map.h"
 
 namespace tandem::schedule {
 namespace {

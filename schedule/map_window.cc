@@ -12,7 +12,7 @@
 #include <array>
 
 #include "schedule/axes.h"
-#include "schedule/schedule.h"
+#include "schedule/map.h"
 
 namespace tandem::schedule {
 namespace {

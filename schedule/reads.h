@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/lowering.h"
-#include "schedule/plan.h"
+#include "schedule/kernel_graph.h"
 
 namespace tandem::schedule {
 
@@ -20,14 +19,17 @@ struct ItemReads {
   bool can_fail = false;
 };
 
+/// The elements of tensors among the parts of scalars.
+std::vector<loop::Val> elements_of(const Computations& computations,
+                                   std::span<const loop::Val> roots);
+
 class ReadsByItem {
  public:
-  ReadsByItem(const Plan& plan, GraphLowering& lowering) : plan_(&plan), lowering_(&lowering) {}
+  explicit ReadsByItem(const KernelGraph& graph) : graph_(&graph) {}
   const ItemReads& of(const Item& item);
 
  private:
-  const Plan* plan_;
-  GraphLowering* lowering_;
+  const KernelGraph* graph_;
   std::vector<std::optional<ItemReads>> known_;  // by item id
 };
 

@@ -14,7 +14,8 @@
 #include "base/flags.h"
 #include "ir/text.h"
 #include "schedule/chain.h"
-#include "schedule/schedule.h"
+#include "schedule/steps.h"
+#include "schedule/strided.h"
 
 namespace tandem::schedule {
 namespace {
@@ -54,26 +55,26 @@ struct Weight {
 
 class Realizer {
  public:
-  Realizer(Plan& plan, GraphLowering& lowering) : plan_(plan), lowering_(lowering) {}
+  explicit Realizer(KernelGraph& graph) : graph_(graph) {}
 
   void run() {
     mark_outputs();
-    for (Node* node = plan_.graph->last(); node != nullptr; node = node->prev) visit(*node);
-    std::reverse(plan_.items.begin(), plan_.items.end());
-    for (uint32_t i = 0; i < plan_.items.size(); ++i) plan_.items[i]->id = i;
+    for (Node* node = graph_.graph->last(); node != nullptr; node = node->prev) visit(*node);
+    std::reverse(graph_.items.begin(), graph_.items.end());
+    for (uint32_t i = 0; i < graph_.items.size(); ++i) graph_.items[i]->id = i;
   }
 
  private:
   bool is_tail_copy(const Node& node) const { return node.op->mutates(); }
 
   void mark_outputs() {
-    for (const ir::Output& output : plan_.graph->outputs())
+    for (const ir::Output& output : graph_.graph->outputs())
       if (output.value != nullptr && output.value->node != nullptr) is_output_[output.value] = 1;
-    for (const ir::Output& output : plan_.graph->outputs()) {
+    for (const ir::Output& output : graph_.graph->outputs()) {
       if (output.value == nullptr) continue;
       force(output.value, "it is a result of the graph");
       if (const Value* whole = written_whole(output.value)) {
-        plan_.leaves_as[output.value] = whole;
+        graph_.leaves_as[output.value] = whole;
         is_output_[whole] = 1;
       }
     }
@@ -88,11 +89,11 @@ class Realizer {
   /// The product of which a result of the graph shows all elements in their order, where the
   /// library writes it and it leaves in no other way: it can be written to the caller's memory.
   const Value* written_whole(const Value* output) {
-    const Value* root = view_root(lowering_, output);
+    const Value* root = view_root(graph_, output);
     if (root == output || root->node == nullptr || is_output_.at(root)) return nullptr;
     if (is_written_back(output) || is_written_back(root)) return nullptr;
     if (library_route(*root->node) != ops::RouteKind::matmul) return nullptr;
-    std::optional<StridedRef> shown = strided_view(lowering_, output, root);
+    std::optional<StridedRef> shown = strided_view(graph_, view_of(graph_, output, root));
     if (!shown || shown->offset != Expr(0)) return nullptr;
     const ir::Sizes expected = ir::contiguous_strides(output->type.sizes);
     for (size_t i = 0; i < expected.size(); ++i)
@@ -113,7 +114,7 @@ class Realizer {
     if (node.results.empty()) return;
     if (!is_read(node) && !ops::def_of(node).host) return;
     if (std::optional<ops::RouteKind> route = library_route(node)) return add_library(node, *route);
-    const Computation& def = lowering_.computation(&node);
+    const Computation& def = graph_.computations.of(&node);
     if (def.kind != Kind::map) return add_loops(node, def);
     for (const Value* result : node.results) visit_map(node, result);
   }
@@ -135,12 +136,12 @@ class Realizer {
   std::optional<ops::RouteKind> choose_route(const Node& node) {
     if (!flag_library() && !ops::def_of(node).host) return std::nullopt;
     for (const ops::Route& route : ops::def_of(node).fast) {
-      std::string reason = route.declines(node.call(), plan_.target);
+      std::string reason = route.declines(node.call(), graph_.target);
       if (reason.empty() && route.kind == ops::RouteKind::matmul && may_end_chain(node))
         reason = "its rows are computed, and it may join what computes them";
-      plan_.decisions.routes.push_back({&node, reason.empty(), reason});
+      graph_.decisions.routes.push_back({&node, reason.empty(), reason});
       if (reason.empty()) return route.kind;
-      note(node, "library route declined: " + reason);
+      graph_.note(node, "library route declined: " + reason);
     }
     return std::nullopt;
   }
@@ -164,21 +165,17 @@ class Realizer {
 
   /// In memory as it is seen or transposed.
   bool is_computed_in_rows(const Value* matrices) {
-    const Value* root = view_root(lowering_, matrices);
-    std::optional<StridedRef> rows = strided_view(lowering_, matrices, root);
+    const Value* root = view_root(graph_, matrices);
+    std::optional<StridedRef> rows = strided_view(graph_, view_of(graph_, matrices, root));
     return root->node != nullptr && rows &&
            (rows->strides.back() == Expr(1) || rows->strides[1] == Expr(1));
   }
   static constexpr int64_t kLongestChainSum = 32768;
 
-  void note(const Node& node, std::string text) {
-    plan_.notes.push_back({ir::to_string(node), std::move(text)});
-  }
-
   Item& new_item(Item::Kind kind, const Node& node, std::string reason) {
-    plan_.items.push_back(std::make_unique<Item>());
-    Item& item = *plan_.items.back();
-    item.id = static_cast<uint32_t>(plan_.items.size()) - 1;  // renumbered at the end
+    graph_.items.push_back(std::make_unique<Item>());
+    Item& item = *graph_.items.back();
+    item.id = static_cast<uint32_t>(graph_.items.size()) - 1;  // renumbered at the end
     item.kind = kind;
     item.node = &node;
     item.reason = std::move(reason);
@@ -186,7 +183,7 @@ class Realizer {
   }
 
   void add_slot(Item& item, const Value* value) {
-    plan_.homes[value] = {&item, static_cast<uint32_t>(item.slots.size())};
+    graph_.homes[value] = {&item, static_cast<uint32_t>(item.slots.size())};
     item.slots.push_back(
         {value, value->type.dtype, value->type.sizes, ir::contiguous_strides(value->type.sizes)});
   }
@@ -196,9 +193,9 @@ class Realizer {
     item.route = route;
     for (const Value* result : node.results) add_slot(item, result);
     ir::for_each_operand(node.args, [&](const Value* operand) {
-      const Value* root = view_root(lowering_, operand);
+      const Value* root = view_root(graph_, operand);
       force(root, "a library call reads it");
-      if (root != operand && !is_strided(lowering_, operand, root))
+      if (root != operand && !is_strided(graph_, view_of(graph_, operand, root)))
         force(operand, "a library call reads it in this order");
       reach(operand).items.insert(item.id);
       reach(root).items.insert(item.id);
@@ -212,7 +209,6 @@ class Realizer {
     static constexpr Item::Kind kKinds[] = {Item::Kind::map, Item::Kind::reduce, Item::Kind::scan,
                                             Item::Kind::scatter};
     Item& item = new_item(kKinds[static_cast<int>(def.kind)], node, "not pointwise");
-    item.computation = def;
     for (const Value* result : node.results) add_slot(item, result);
     bool repeats = def.kind == Kind::reduce && def.full_sizes.empty();
     Reach from;
@@ -233,7 +229,7 @@ class Realizer {
       to.items.insert(from.items.begin(), from.items.end());
       to.repeated |= from.repeated;
       to.multiplied |= from.multiplied && operand != from.windows_over;
-      bool reduces = lowering_.computation(&node).kind != Kind::map;
+      bool reduces = graph_.computations.of(&node).kind != Kind::map;
       to.broadcast |= from.broadcast ||
                       (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
                       ops::def_of(node).schema.find("aten::expand") == 0;
@@ -263,7 +259,6 @@ class Realizer {
     }
     Item& item = new_item(Item::Kind::map, node, std::move(reason));
     item.result = result->index;
-    item.computation = lowering_.computation(&node);
     add_slot(item, result);
     Reach from;
     from.items = {item.id};
@@ -271,11 +266,11 @@ class Realizer {
   }
 
   std::string why_realize(const Node& node, const Value* result) {
-    if (plan_.leaves_as.at(result) != nullptr) return "";
+    if (graph_.leaves_as.at(result) != nullptr) return "";
     if (const char* reason = forced_.at(result)) return reason;
     const Reach& to = reach(result);
     if (to.depth >= kMaxInlineDepth) return "the chain of inlined operations is long";
-    if (node.op->is_view() && lowering_.computation(&node).kind == Kind::map && !to.repeated)
+    if (node.op->is_view() && graph_.computations.of(&node).kind == Kind::map && !to.repeated)
       return "";
     Weight weight = weigh(node);
     if (weight.operands > kMostOperands) return "it joins many values";
@@ -300,7 +295,7 @@ class Realizer {
     std::vector<loop::Val> parts = own_scalars(node);
     return std::any_of(parts.begin(), parts.end(), [&](loop::Val part) {
       if (part->opcode != loop::Opcode::element || part->args.size() <= part->masked) return false;
-      const Value* from = lowering_.computations().value(part->slot);
+      const Value* from = graph_.computations.value(part->slot);
       std::optional<int64_t> all = from->type.numel().constant();
       return all && *all / kFewOf >= picked;
     });
@@ -315,7 +310,7 @@ class Realizer {
       if (operand->node != nullptr && operand->uses.size() == 1) wide = operand;
     });
     return wide != nullptr && size_of(node.results[0]->type.dtype) < size_of(wide->type.dtype) &&
-           !library_route(*wide->node) && lowering_.computation(wide->node).kind == Kind::map &&
+           !library_route(*wide->node) && graph_.computations.of(wide->node).kind == Kind::map &&
            has_transcendental(*wide->node);
   }
 
@@ -336,7 +331,7 @@ class Realizer {
 
   /// What one element of the op's first result takes.
   std::vector<loop::Val> own_scalars(const Node& node) {
-    return loop::reachable(std::span(&lowering_.computation(&node).results[0].value, 1));
+    return loop::reachable(std::span(&graph_.computations.of(&node).results[0].value, 1));
   }
 
   bool has_transcendental(const Node& node) {
@@ -345,8 +340,7 @@ class Realizer {
                        [](loop::Val part) { return loop::is_transcendental(part->opcode); });
   }
 
-  Plan& plan_;
-  GraphLowering& lowering_;
+  KernelGraph& graph_;
   std::map<const Node*, std::optional<ops::RouteKind>> routes_;
   DenseMap<Value, char> is_output_;
   DenseMap<Value, const char*> forced_;
@@ -355,6 +349,6 @@ class Realizer {
 
 }  // namespace
 
-void realize(Plan& plan, GraphLowering& lowering) { Realizer(plan, lowering).run(); }
+void realize(KernelGraph& graph) { Realizer(graph).run(); }
 
 }  // namespace tandem::schedule

@@ -7,7 +7,7 @@
 #include <array>
 
 #include "schedule/axes.h"
-#include "schedule/chain.h"
+#include "schedule/steps.h"
 
 namespace tandem::schedule {
 namespace {
@@ -125,7 +125,7 @@ class Sharer {
 }  // namespace
 
 void share_scratch(Group& group) {
-  if (group.is_chain) Sharer(group).run();
+  if (group.kind == Group::Kind::chain) Sharer(group).run();
 }
 
 }  // namespace tandem::schedule

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "schedule/steps.h"
+
 namespace tandem::schedule {
 namespace {
 
@@ -66,9 +68,9 @@ std::vector<size_t> together_with(size_t first, const std::vector<GroupUse>& gro
 
 }  // namespace
 
-GroupUse use_of(const Group& group, const Plan& plan) {
+GroupUse use_of(const Group& group, const KernelGraph& graph) {
   GroupUse use;
-  if (group.is_library) return use;
+  if (group.is_library()) return use;
   const loop::Kernel& kernel = group.kernel;
   use.is_pointwise = kernel.stages.size() == 1 && kernel.stages[0].reductions.empty() &&
                      kernel.errors.empty() && kernel.parallel;
@@ -79,7 +81,7 @@ GroupUse use_of(const Group& group, const Plan& plan) {
     if (access == loop::Access::scratch) continue;
     const ir::Value* value = group.buffer_values[i];  // an input where it is written in place
     bool is_input = value != nullptr && value->node == nullptr;
-    Home home = value != nullptr && !is_input ? plan.homes.at(value) : group.buffer_homes[i];
+    Home home = value != nullptr && !is_input ? graph.homes.at(value) : group.buffer_homes[i];
     const void* memory = is_input ? value : static_cast<const void*>(&home.item->slots[home.slot]);
     if (access != loop::Access::write) use.reads.push_back(memory);
     if (access == loop::Access::read) continue;
@@ -89,7 +91,7 @@ GroupUse use_of(const Group& group, const Plan& plan) {
   return use;
 }
 
-LaunchOrder side_by_side(const std::vector<GroupUse>& groups) {
+LaunchOrder order_of(const std::vector<GroupUse>& groups) {
   LaunchOrder order;
   std::vector<char> is_placed(groups.size(), false);
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -101,6 +103,12 @@ LaunchOrder side_by_side(const std::vector<GroupUse>& groups) {
       order.push_back({i});
   }
   return order;
+}
+
+void side_by_side(KernelGraph& graph) {
+  std::vector<GroupUse> uses;
+  for (const Group& group : graph.groups) uses.push_back(use_of(group, graph));
+  graph.order = order_of(uses);
 }
 
 }  // namespace tandem::schedule

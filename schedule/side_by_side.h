@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "schedule/schedule.h"
+#include "schedule/kernel_graph.h"
 
 namespace tandem::schedule {
 
@@ -17,10 +17,10 @@ struct GroupUse {
   bool can_fail = false;
 };
 
-GroupUse use_of(const Group& group, const Plan& plan);
+GroupUse use_of(const Group& group, const KernelGraph& graph);
 
 /// The groups in the order they run, those that run at the same time together. Each one keeps its
 /// place after whatever it depends on.
-LaunchOrder side_by_side(const std::vector<GroupUse>& groups);
+LaunchOrder order_of(const std::vector<GroupUse>& groups);
 
 }  // namespace tandem::schedule

@@ -1,7 +1,7 @@
-// Positions in the iteration space of a group. Everything counts row-major, so that shapes with the
-// same number of elements have the same positions.
+// Row-major positions of one shape as indices of another.
+#include "schedule/space.h"
+
 #include "ops/elements.h"
-#include "schedule/fuse.h"
 
 namespace tandem::schedule {
 

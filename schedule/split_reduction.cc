@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "schedule/schedule.h"
+#include "schedule/inline.h"
+#include "schedule/steps.h"
 
 namespace tandem::schedule {
 namespace {
@@ -80,12 +81,11 @@ Computation partial_of(const Item& item, int64_t block, loop::ScalarPool& pool) 
   const Expr linear = part.out[0] * block + part.reduce[0];
   const ops::Index inner = reduce_position(whole.reduce_sizes, memory_order(item), linear);
   sym::Substitution map;
-  for (size_t i = 0; i < inner.size(); ++i)
-    if (whole.reduce[i].is_symbol()) map.emplace_back(whole.reduce[i], inner[i]);
-  loop::Rewrite how;
-  how.map_index = [&](Expr e) { return sym::substitute(e, map); };
-  part.inputs = loop::rewrite(pool, pool, whole.inputs, how);
-  part.guard = pool.binary(loop::Opcode::lt, pool.index(linear), pool.index(reduced));
+  bind_axes(map, whole.reduce, inner);
+  const loop::Val is_there = pool.binary(loop::Opcode::lt, pool.index(linear), pool.index(reduced));
+  part.inputs = masked(pool, whole.inputs, map, is_there);
+  loop::Val& first = part.inputs[0];
+  first = pool.select(is_there, first, loop::identity_of(pool, part.combiner, first->dtype));
   return part;
 }
 
@@ -99,12 +99,12 @@ bool sums_columns(const Item& item) {
 }
 
 /// The item of partial results; `item` becomes the reduction of those.
-std::unique_ptr<Item> split(Item& item, int64_t block, GraphLowering& lowering) {
+std::unique_ptr<Item> split(Item& item, int64_t block, loop::ScalarPool& pool) {
   std::unique_ptr<Item> partial = std::make_unique<Item>();
   partial->kind = Item::Kind::reduce;
   partial->node = item.node;
   partial->reason = "partial results of a long reduction";
-  partial->computation = partial_of(item, block, lowering.computations().scalars());
+  partial->computation = partial_of(item, block, pool);
   partial->channels_last = item.channels_last;
   Expr reduced = sym::product(item.computation.reduce_sizes);
   Expr blocks = sym::ceil_div(reduced, block);
@@ -123,16 +123,16 @@ std::unique_ptr<Item> split(Item& item, int64_t block, GraphLowering& lowering) 
 
 }  // namespace
 
-void split_reductions(Plan& plan, GraphLowering& lowering) {
+void split_reductions(KernelGraph& graph) {
   std::vector<std::unique_ptr<Item>> items;
-  for (std::unique_ptr<Item>& item : plan.items) {
+  for (std::unique_ptr<Item>& item : graph.items) {
     bool reduces = item->kind == Item::Kind::reduce;
     if (std::optional<int64_t> block = reduces ? block_of(*item) : std::nullopt)
-      items.push_back(split(*item, *block, lowering));
+      items.push_back(split(*item, *block, graph.scalars));
     items.push_back(std::move(item));
   }
-  plan.items = std::move(items);
-  for (uint32_t i = 0; i < plan.items.size(); ++i) plan.items[i]->id = i;
+  graph.items = std::move(items);
+  for (uint32_t i = 0; i < graph.items.size(); ++i) graph.items[i]->id = i;
 }
 
 }  // namespace tandem::schedule

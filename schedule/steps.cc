@@ -9,75 +9,54 @@
 #include "base/flags.h"
 #include "base/interrupt.h"
 #include "base/pass_runner.h"
-#include "schedule/build_kernel.h"
-#include "schedule/chain.h"
 #include "schedule/check_kernel.h"
-#include "schedule/kernel_graph.h"
-#include "schedule/side_by_side.h"
+#include "schedule/map.h"
+#include "schedule/schedule.h"
+#include "schedule/steps.h"
 
 namespace tandem::schedule {
 namespace {
 
-void run_realize(KernelGraph& graph, PassCtx&) { realize(graph.plan, graph.lowering); }
-void run_layout(KernelGraph& graph, PassCtx&) { choose_layouts(graph.plan, graph.lowering); }
-void run_split(KernelGraph& graph, PassCtx&) { split_reductions(graph.plan, graph.lowering); }
-void run_fuse(KernelGraph& graph, PassCtx&) {
-  graph.drafts = form_groups(graph.plan, graph.lowering);
-}
-
-void run_build(KernelGraph& graph, PassCtx&) {
-  for (const Draft& draft : graph.drafts.drafts) {
-    poll_interrupt();
-    graph.groups.push_back(build_kernel(graph.plan, graph.lowering, draft, graph.drafts));
-  }
-}
-
-void run_chain(KernelGraph& graph, PassCtx&) {
-  chain_products(graph.plan, graph.drafts, graph.groups);
-}
-void run_sums(KernelGraph& graph, PassCtx&) {
-  sum_on_the_way(graph.plan, graph.lowering, graph.drafts, graph.groups);
+template <void (*step)(KernelGraph&)>
+void run(KernelGraph& graph, PassCtx&) {
+  step(graph);
 }
 
 template <class F>
 void for_each_kernel(KernelGraph& graph, F visit) {
   for (Group& group : graph.groups)
-    if (!group.is_library) visit(group);
+    if (!group.is_library() && group.kernel.scalars != nullptr) visit(group);
 }
 
 void run_map(KernelGraph& graph, PassCtx&) {
   for_each_kernel(graph, [&](Group& group) {
     poll_interrupt();
-    map_axes(group.kernel, graph.plan.target);
+    map_axes(group.kernel, graph.target);
   });
 }
 void run_share(KernelGraph& graph, PassCtx&) { for_each_kernel(graph, share_scratch); }
 
-void run_order(KernelGraph& graph, PassCtx&) {
-  std::vector<GroupUse> uses;
-  for (const Group& group : graph.groups) uses.push_back(use_of(group, graph.plan));
-  graph.order = side_by_side(uses);
-}
-
 constexpr std::array kSteps = {
     // From the readers up: what is not realised is inlined into them.
-    KernelPass{"realize", run_realize, 0, kItems, 0},
+    KernelPass{"realize", run<realize>, 0, kItems, 0},
+    // Once all places are known; all later steps ask computations, none asks ops.
+    KernelPass{"inline_values", run<inline_values>, kItems, kComputations, 0},
     // Of all values at once, before anybody counts on one.
-    KernelPass{"choose_layouts", run_layout, kItems, 0, 0},
+    KernelPass{"choose_layouts", run<choose_layouts>, kComputations, 0, 0},
     // Blocks of a long sum are walks through memory, so layouts come first.
-    KernelPass{"split_reductions", run_split, kItems, 0, 0},
-    KernelPass{"form_groups", run_fuse, kItems, kDrafts, 0},
-    KernelPass{"build_kernel", run_build, kDrafts, kKernels, 0},
+    KernelPass{"split_reductions", run<split_reductions>, kComputations, 0, 0},
+    KernelPass{"form_groups", run<form_groups>, kComputations, kGroups, 0},
+    KernelPass{"build_kernels", run<build_kernels>, kGroups, kKernels, 0},
     // Kernels that hand rows from product to product become one …
-    KernelPass{"chain_products", run_chain, kKernels, 0, 0},
+    KernelPass{"chain_products", run<chain_products>, kKernels, 0, 0},
     // … and sums that only windows read are computed where they are read.
-    KernelPass{"sum_on_the_way", run_sums, kKernels, 0, 0},
+    KernelPass{"sum_on_the_way", run<sum_on_the_way>, kKernels, 0, 0},
     // Disabled, kernels run point by point: slow, and the same numbers where sums have the same
     // order.
     KernelPass{"map_axes", run_map, kKernels, 0, 0},
     // A mapped chain has scratch for all that one stage leaves for another.
     KernelPass{"share_scratch", run_share, kKernels, 0, 0},
-    KernelPass{"side_by_side", run_order, kKernels, kOrdered, 0},
+    KernelPass{"side_by_side", run<side_by_side>, kKernels, kOrdered, 0},
 };
 
 /// A step that another one needs was disabled: the user's doing.

@@ -9,7 +9,10 @@
 #include "base/flags.h"
 #include "ir/text.h"
 #include "schedule/build_kernel.h"
-#include "schedule/schedule.h"
+#include "schedule/inline.h"
+#include "schedule/map.h"
+#include "schedule/steps.h"
+#include "schedule/strided.h"
 
 namespace tandem::schedule {
 namespace {
@@ -21,98 +24,103 @@ constexpr int64_t kMostTerms = 32;
 
 class OnTheWay {
  public:
-  OnTheWay(Plan& plan, GraphLowering& lowering, const Drafts& drafts, std::vector<Group>& groups)
-      : plan_(plan), lowering_(lowering), drafts_(drafts), groups_(groups) {
-    for (const Draft& draft : drafts_.drafts) draft_of_[draft.members[0].item] = &draft;
+  explicit OnTheWay(KernelGraph& graph) : graph_(graph), groups_(graph.groups) {
     for (Group& group : groups_)
-      if (group.is_library) library_[group.items[0]] = &group;
+      if (group.is_library()) library_[&group.first()] = &group;
   }
 
   void run() {
     for (Group& group : groups_)
-      if (is_one_sum(group)) try_sums(*draft_of_.at(group.items[0]), group);
-    std::erase_if(groups_, [](const Group& group) { return group.items.empty(); });
+      if (is_one_sum(group)) try_sums(group);
+    std::erase_if(groups_, [](const Group& group) { return group.members.empty(); });
   }
 
  private:
   static bool is_one_sum(const Group& group) {
-    return !group.items.empty() && !group.is_chain && !group.is_library &&
-           group.kernel.stages.size() == 1 && group.kernel.stages[0].reductions.size() == 1 &&
+    return !group.members.empty() && group.takes_members() && group.kernel.stages.size() == 1 &&
+           group.kernel.stages[0].reductions.size() == 1 &&
            group.kernel.stages[0].reductions[0].combiner == loop::Combiner::dot;
   }
 
-  void try_sums(const Draft& draft, Group& group) {
+  void try_sums(Group& group) {
     for (const Value* value : group.buffer_values) {
       Group* sum = value == nullptr ? nullptr : sum_of(value);
-      if (sum == nullptr || !is_read_here_only(value, draft) || may_be_overwritten(*sum)) continue;
-      Draft wider = draft;
-      wider.on_the_way = sum->items[0];
-      Group joined = build_kernel(plan_, lowering_, wider, drafts_);
+      if (sum == nullptr || !is_read_here_only(value, group) || may_be_overwritten(*sum)) continue;
+      Group joined = with_footprint(group, *sum->members[0].item);
       loop::Kernel trial = joined.kernel;
-      if (joined.sums_on_the_way != 1 || !maps(trial)) continue;
-      plan_.notes.push_back({ir::to_string(*sum->items[0]->node), "summed where windows see it"});
-      joined.items.insert(joined.items.begin(), sum->items[0]);
+      if (joined.footprint_reads != 1 || !maps(trial)) continue;
+      graph_.note(*sum->first().node, "summed where windows see it");
+      joined.members.insert(joined.members.begin(), sum->members[0]);
       *sum = {};
       group = std::move(joined);
       return;
     }
   }
 
+  Group with_footprint(const Group& group, Item& sum) {
+    Inliner inliner(graph_.scalars, graph_.computations,
+                    [&](const Value* value) { return graph_.is_realized(value); });
+    sum.computation = inliner.inlined(graph_.computations.of(sum.node), sum.result);
+    Group joined;
+    joined.space = group.space;
+    joined.members = group.members;
+    joined.needs = group.needs;
+    joined.footprint = &sum;
+    build_kernel(graph_, joined);
+    return joined;
+  }
+
   bool maps(loop::Kernel& trial) const {
-    map_axes(trial, plan_.target);
+    map_axes(trial, graph_.target);
     return !has_footprint(trial);
   }
 
   /// The library call that writes a large value, sums of few products.
   Group* sum_of(const Value* value) {
-    const Home home = plan_.homes.at(value);
+    const Home home = graph_.homes.at(value);
     if (home.item == nullptr || home.item->kind != Item::Kind::library ||
         home.item->route != ops::RouteKind::convolution || value->type.dtype != DType::f32)
       return nullptr;
     const std::optional<int64_t> bytes = value->type.numel().constant();
-    const Computation& def = lowering_.computation(value->node);
+    const Computation& def = graph_.computations.of(value->node);
     const std::optional<int64_t> terms = sym::product(def.reduce_sizes).constant();
-    const bool pays = bytes && *bytes * size_of(value->type.dtype) > plan_.target.l2_bytes &&
+    const bool pays = bytes && *bytes * size_of(value->type.dtype) > graph_.target.l2_bytes &&
                       terms && *terms <= kMostTerms;
     if (!pays || def.combiner != loop::Combiner::dot) return nullptr;
     std::map<const Item*, Group*>::const_iterator found = library_.find(home.item);
-    const bool is_there = found != library_.end() && found->second->is_library;
+    const bool is_there = found != library_.end() && found->second->is_library();
     return is_there ? found->second : nullptr;
   }
 
-  bool is_read_here_only(const Value* value, const Draft& reader) const {
+  bool is_read_here_only(const Value* value, const Group& reader) const {
     const bool stays = std::all_of(value->uses.begin(), value->uses.end(), [](const ir::Use& use) {
       return use.node != nullptr && !use.node->op->mutates();
     });
-    return stays &&
-           std::none_of(drafts_.drafts.begin(), drafts_.drafts.end(), [&](const Draft& draft) {
-             return &draft != &reader && draft.reads.count(value) != 0;
+    return stays && std::none_of(groups_.begin(), groups_.end(), [&](const Group& group) {
+             return &group != &reader && group.needs.reads.count(value) != 0;
            });
   }
 
   /// Inputs are written over once all have read them: the sum would read later than was counted on.
   bool may_be_overwritten(const Group& sum) const {
     bool found = false;
-    ir::for_each_operand(sum.items[0]->node->args, [&](const Value* operand) {
-      const Value* root = view_root(lowering_, operand);
-      for (const auto& entry : drafts_.in_place) found |= entry.second == root;
+    ir::for_each_operand(sum.first().node->args, [&](const Value* operand) {
+      const Value* root = view_root(graph_, operand);
+      for (const std::unique_ptr<Item>& item : graph_.items)
+        for (const Slot& slot : item->slots) found |= slot.in_place_of == root;
     });
     return found;
   }
 
-  Plan& plan_;
-  GraphLowering& lowering_;
-  const Drafts& drafts_;
+  KernelGraph& graph_;
   std::vector<Group>& groups_;
-  std::map<const Item*, const Draft*> draft_of_;  // by first member
-  std::map<const Item*, Group*> library_;         // empty groups once they are summed elsewhere
+  std::map<const Item*, Group*> library_;  // empty groups once they are summed elsewhere
 };
 
 }  // namespace
 
-void sum_on_the_way(Plan& plan, GraphLowering& lowering, const Drafts& drafts,
-                    std::vector<Group>& groups) {
-  if (flag_fusion()) OnTheWay(plan, lowering, drafts, groups).run();
+void sum_on_the_way(KernelGraph& graph) {
+  if (flag_fusion()) OnTheWay(graph).run();
 }
 
 }  // namespace tandem::schedule

@@ -7,6 +7,7 @@
 #include "base/diagnostic.h"
 #include "ir/text.h"
 #include "schedule/kernel_graph.h"
+#include "schedule/schedule.h"
 
 namespace tandem::schedule {
 namespace {
@@ -16,34 +17,34 @@ using ir::Value;
 class Answers {
  public:
   explicit Answers(const KernelGraph& graph)
-      : plan_(graph.plan), graph_(graph), names_(ir::value_names(*graph.plan.graph)) {}
+      : graph_(graph), names_(ir::value_names(*graph.graph)) {}
 
   const Value* named(std::string_view name) const {
     const std::string_view bare = name.starts_with("%") ? name.substr(1) : name;
-    for (const ir::Node* node = plan_.graph->first(); node != nullptr; node = node->next)
+    for (const ir::Node* node = graph_.graph->first(); node != nullptr; node = node->next)
       for (const Value* result : node->results)
         if (names_.at(result) == bare) return result;
     throw UserError(
         fmt::format("no node of @{} makes %{}; TANDEM_DUMP=before:schedule prints the "
                     "graph that is asked about",
-                    plan_.graph->name(), bare));
+                    graph_.graph->name(), bare));
   }
 
   std::string place(const Value* value) const {
-    const Item* item = plan_.homes.at(value).item;
+    const Item* item = graph_.homes.at(value).item;
     std::string text = fmt::format("%{} = {}: ", names_.at(value), ir::to_string(*value->node));
     if (item == nullptr) return text + "inlined into its readers\n";
     text += item->kind == Item::Kind::library ? "a library call" : "item of a kernel";
     text += fmt::format(", because {}\n", item->reason);
-    for (const RouteDecision& route : plan_.decisions.routes)
+    for (const RouteDecision& route : graph_.decisions.routes)
       if (route.node == value->node && !route.taken)
         text += fmt::format("  library declined: {}\n", route.reason);
     return text + members(*item);
   }
 
   std::string pair(const Value* a, const Value* b) const {
-    const Item* first = plan_.homes.at(a).item;
-    const Item* second = plan_.homes.at(b).item;
+    const Item* first = graph_.homes.at(a).item;
+    const Item* second = graph_.homes.at(b).item;
     if (first == nullptr || second == nullptr) return "";
     if (group_with(*first) == group_with(*second)) return "they share a kernel\n";
     const std::string declined = joins(*first, *second) + joins(*second, *first);
@@ -55,7 +56,8 @@ class Answers {
  private:
   const Group* group_with(const Item& item) const {
     for (const Group& group : graph_.groups)
-      if (std::ranges::find(group.items, &item) != group.items.end()) return &group;
+      if (std::ranges::find(group.members, &item, &Member::item) != group.members.end())
+        return &group;
     return nullptr;
   }
 
@@ -63,22 +65,22 @@ class Answers {
     const Group* group = group_with(item);
     std::string others;
     if (group != nullptr)
-      for (const Item* other : group->items)
-        if (other != &item) others += (others.empty() ? "" : ", ") + other->node->op->name();
+      for (const Member& other : group->members)
+        if (other.item != &item)
+          others += (others.empty() ? "" : ", ") + other.item->node->op->name();
     return others.empty() ? "" : fmt::format("  its kernel also computes {}\n", others);
   }
 
   /// Why `item` did not join the group that `other` is in.
   std::string joins(const Item& item, const Item& other) const {
     std::string text;
-    for (const JoinDecision& join : plan_.decisions.joins)
-      if (join.item == item.id && !join.taken && join.group == plan_.decisions.group_of[other.id])
+    for (const JoinDecision& join : graph_.decisions.joins)
+      if (join.item == item.id && !join.taken && join.group == graph_.decisions.group_of[other.id])
         text += fmt::format("{} does not join the kernel of {}: {}\n", item.node->op->name(),
                             other.node->op->name(), join.reason);
     return text;
   }
 
-  const Plan& plan_;
   const KernelGraph& graph_;
   DenseMap<Value, std::string> names_;
 };

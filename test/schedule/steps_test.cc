@@ -52,14 +52,14 @@ TEST(Steps, LeaveOneKernelInOrder) {
   EXPECT_EQ(run.kernels.order, (LaunchOrder{{0}}));
   const std::string text = to_string(run.kernels);
   EXPECT_NE(text.find("item 1 map aten.exp"), std::string::npos) << text;
-  EXPECT_NE(text.find("kernel of items 0, 1, 2, 3"), std::string::npos) << text;
+  EXPECT_NE(text.find("group 0@0, 1@1, 2@1, 3@2"), std::string::npos) << text;
 }
 
 TEST(Steps, ANeededOneIsMissedByName) {
   EXPECT_EQ(problem_with(Flag::disable, "form_groups"),
-            "step build_kernel needs form_groups, which is disabled");
+            "step build_kernels needs form_groups, which is disabled");
   EXPECT_EQ(problem_with(Flag::disable, "realize"),
-            "step choose_layouts needs realize, which is disabled");
+            "step inline_values needs realize, which is disabled");
 }
 
 TEST(Steps, OptionalOnesMayBeMissing) {

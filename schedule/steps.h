@@ -1,0 +1,43 @@
+// The steps from the tensor graph to mapped kernels, each a pass over the kernel graph. steps.cc
+// has their order and says why each stands where it stands.
+#pragma once
+
+#include "schedule/kernel_graph.h"
+
+namespace tandem::schedule {
+
+/// Decides which values are computed as such (items) and which are inlined into their users;
+/// chooses library routes. realize.cc
+void realize(KernelGraph& graph);
+
+/// Writes each item's computation over realised values: what else it reads is inlined. inline.cc
+void inline_values(KernelGraph& graph);
+
+/// Gives every slot its strides: channels-last where convolutions and what stands between them are
+/// better off so, else contiguous. layout.cc
+void choose_layouts(KernelGraph& graph);
+
+/// Long reductions with few results become two items. split_reduction.cc
+void split_reductions(KernelGraph& graph);
+
+/// Items that can share one iteration space become a group; groups are ordered. fuse.cc
+void form_groups(KernelGraph& graph);
+
+/// Each group as an unmapped kernel of the loop IR. build_kernel.cc
+void build_kernels(KernelGraph& graph);
+
+/// Joins groups whose values pass from row to row. chain.cc
+void chain_products(KernelGraph& graph);
+
+/// Sums of few products that only windows read are computed where they are read: in memory they
+/// would be far more than what they are made from. sum_on_the_way.cc
+void sum_on_the_way(KernelGraph& graph);
+
+/// Scratch that is written when other scratch has been read for the last time takes its place.
+/// share_scratch.cc
+void share_scratch(Group& group);
+
+/// Which launches run together. side_by_side.cc
+void side_by_side(KernelGraph& graph);
+
+}  // namespace tandem::schedule
