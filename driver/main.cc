@@ -20,12 +20,15 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: tandem opt [--pass NAME]... [FILE]    passes on text IR, result on standard output\n"
-    "       tandem schedule [--freeze] [--core] [--why %A,%B] [FILE]\n"
+    "       tandem schedule [--freeze] [--core] [--why %A,%B] [--step STEP] [FILE]\n"
     "                                             kernels and decisions of a graph; --core: of "
     "one\n"
     "                                             that went through the passes; --why: where "
     "these\n"
-    "                                             values are computed, and why not by one kernel\n"
+    "                                             values are computed, and why not by one kernel;\n"
+    "                                             --step: the kernel graph behind a step, from "
+    "the\n"
+    "                                             graph or from a kernel graph in the file\n"
     "       tandem objects FILE [FOLDER]          object code of the kernels\n"
     "       tandem run [--grad] [--freeze] [--repeat N] [--profile N] [FILE]\n"
     "                                             compiles and runs a graph on generated inputs;\n"
@@ -81,7 +84,7 @@ int opt(const std::vector<std::string>& args) {
 std::vector<std::string> taken_list(std::vector<std::string>& args, std::string_view option) {
   const auto at = std::find(args.begin(), args.end(), option);
   if (at == args.end()) return {};
-  if (at + 1 == args.end()) throw UserError(fmt::format("{} needs names of values", option));
+  if (at + 1 == args.end()) throw UserError(fmt::format("{} needs names", option));
   std::vector<std::string> parts;
   std::istringstream words(*(at + 1));
   for (std::string part; std::getline(words, part, ',');) parts.push_back(part);
@@ -89,11 +92,24 @@ std::vector<std::string> taken_list(std::vector<std::string>& args, std::string_
   return parts;
 }
 
+/// Of a graph of core operations, with a kernel graph behind it or none.
+int run_step(const std::string& step, const std::string& text) {
+  const size_t kernels = std::min(text.find("\nkernels @"), text.size());
+  const std::unique_ptr<ir::Module> module =
+      ir::parse_module(text.substr(0, kernels), ops::op_table());
+  const std::string after = kernels == text.size() ? "" : text.substr(kernels + 1);
+  for (const ir::Graph* graph : graphs_of(*module))
+    std::fputs(schedule::after_step(*graph, host(), step, after).c_str(), stdout);
+  return 0;
+}
+
 int schedule_command(std::vector<std::string> args) {
   Options options;
   options.freeze = std::erase(args, "--freeze") > 0;
   const bool is_core = std::erase(args, "--core") > 0;
   const std::vector<std::string> asked = taken_list(args, "--why");
+  const std::vector<std::string> step = taken_list(args, "--step");
+  if (!step.empty()) return run_step(step[0], read_input(args.empty() ? "" : args[0]));
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {

@@ -13,15 +13,25 @@ namespace {
 
 class Copier {
  public:
-  explicit Copier(const Kernel& from) : from_(from), order_(*from.scalars) {}
+  /// Into pools of its own.
+  explicit Copier(const Kernel& from) : from_(from), order_(*from.scalars) {
+    to_.symbols = std::make_shared<sym::Pool>();
+    to_.scalars = std::make_shared<ScalarPool>(*to_.symbols);
+    for (size_t i = 0; i < from_.sizes.size(); ++i)
+      to_.sizes.push_back(to_.symbols->symbol("n" + std::to_string(i), from_.sizes[i].range()));
+  }
+  Copier(const Kernel& from, std::shared_ptr<ScalarPool> into, std::vector<sym::Expr> sizes)
+      : from_(from), order_(*from.scalars) {
+    to_.scalars = std::move(into);
+    to_.sizes = std::move(sizes);
+  }
   Kernel run();
   bool folded() const { return folded_ || transfer_.folded(); }
 
  private:
   sym::Expr fresh(char letter, int& next, sym::Expr extent) {
-    return to_.symbols->index(letter + std::to_string(next++), extent);
+    return to_.scalars->symbols().index(letter + std::to_string(next++), extent);
   }
-  void copy_sizes();
   Axis copy_axis(const Axis& axis, char letter, int& next);
   void bind_axis(const Axis& from, const Axis& to);
   void copy_stage(const Stage& stage);
@@ -54,9 +64,7 @@ Kernel Copier::run() {
   to_.errors = from_.errors;
   to_.target = from_.target;
   to_.parallel = from_.parallel;
-  to_.symbols = std::make_shared<sym::Pool>();
-  to_.scalars = std::make_shared<ScalarPool>(*to_.symbols);
-  copy_sizes();
+  for (size_t i = 0; i < from_.sizes.size(); ++i) transfer_.bind(from_.sizes[i], to_.sizes[i]);
   for (Buffer buffer : from_.buffers) {
     buffer.elements = transfer_(buffer.elements);
     to_.buffers.push_back(std::move(buffer));
@@ -64,14 +72,6 @@ Kernel Copier::run() {
   for (const Axis& axis : from_.outer) to_.outer.push_back(copy_axis(axis, 'x', next_outer_));
   for (const Stage& stage : from_.stages) copy_stage(stage);
   return std::move(to_);
-}
-
-void Copier::copy_sizes() {
-  for (size_t i = 0; i < from_.sizes.size(); ++i) {
-    sym::Expr size = to_.symbols->symbol("n" + std::to_string(i), from_.sizes[i].range());
-    transfer_.bind(from_.sizes[i], size);
-    to_.sizes.push_back(size);
-  }
 }
 
 Axis Copier::copy_axis(const Axis& axis, char letter, int& next) {
@@ -132,12 +132,14 @@ void Copier::copy_lines() {
 
 void Copier::copy_line(Val value) {
   std::vector<Val> args;
-  bool is_load = value->opcode == Opcode::load;
-  sym::Expr index = is_load ? copy_index(value->index) : value->index;
-  size_t count = is_load ? (value->masked ? 1 : 0) : value->args.size();
+  Scalar line = *value;
+  for (sym::Expr& at : line.at) at = copy_index(at);
+  bool reads = value->opcode == Opcode::load || value->opcode == Opcode::element;
+  sym::Expr index = value->opcode == Opcode::load ? copy_index(value->index) : value->index;
+  size_t count = reads ? (value->masked ? 1 : 0) : value->args.size();
   args.reserve(count);
   for (size_t i = 0; i < count; ++i) args.push_back(copied(value->args[i]));
-  Val result = to_.scalars->rebuild(*value, args, index);
+  Val result = to_.scalars->rebuild(line, args, index);
   folded_ |= result->opcode != value->opcode || result->args.size() != value->args.size() ||
              !std::equal(args.begin(), args.end(), result->args.begin());
   copies_.emplace(value, result);
@@ -175,6 +177,12 @@ Kernel canonical(const Kernel& kernel) {
   Kernel copy = first.run();
   if (!first.folded()) return copy;
   return Copier(copy).run();
+}
+
+Kernel copied(const Kernel& kernel, std::shared_ptr<ScalarPool> into,
+              std::vector<sym::Expr> sizes) {
+  TD_CHECK(sizes.size() == kernel.sizes.size()) << "a size for each size of the kernel";
+  return Copier(kernel, std::move(into), std::move(sizes)).run();
 }
 
 }  // namespace tandem::loop

@@ -56,6 +56,7 @@ enum class Combiner : uint8_t {
   all,  // bool
 };
 std::string_view name_of(Combiner combiner);
+std::optional<Combiner> combiner_from_name(std::string_view name);
 int arity(Combiner combiner);    // inputs: 2 of dot and the arg-reductions, else 1
 int results(Combiner combiner);  // locals: 2 of the arg-reductions, else 1
 /// How an accumulating store is written: "+=", "*=", "min=", "max="; empty for other combiners.
@@ -147,10 +148,14 @@ inline constexpr int64_t kSumBlock = 64;
 /// parallel.
 Kernel canonical(const Kernel& kernel);
 
+/// A copy in a pool that others use, with axes of its own and other expressions for its sizes.
+Kernel copied(const Kernel& kernel, std::shared_ptr<ScalarPool> into, std::vector<sym::Expr> sizes);
+
 /// Text form that parses back; see loop/README.md for the grammar.
 std::string to_string(const Kernel& kernel);
 std::string to_string(Val value);
-Kernel parse_kernel(std::string_view text);
+/// Errors count lines from `first_line`.
+Kernel parse_kernel(std::string_view text, int first_line = 1);
 
 /// Violated invariants, empty when well formed.
 std::vector<std::string> verify(const Kernel& kernel);

@@ -8,150 +8,14 @@
 #include <unordered_set>
 
 #include "base/diagnostic.h"
+#include "base/line_cursor.h"
 #include "loop/kernel.h"
 
 namespace tandem::loop {
 namespace {
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-/// One line and a place in it.
-class Cursor {
- public:
-  Cursor(std::string_view text, int line) : text_(text), line_(line) {}
-
-  bool done() {
-    skip();
-    return at_ == text_.size();
-  }
-  bool looks_at(std::string_view token) {
-    skip();
-    return text_.substr(at_).starts_with(token);
-  }
-  bool eat(std::string_view token) {
-    if (!looks_at(token)) return false;
-    size_t end = at_ + token.size();
-    bool splits_word = is_word(token.back()) && end < text_.size() && is_word(text_[end]);
-    if (splits_word) return false;
-    at_ = end;
-    return true;
-  }
-  void expect(std::string_view token) {
-    if (!eat(token)) fail("expected `" + std::string(token) + "`");
-  }
-  void expect_end() {
-    if (!done()) fail("unexpected text");
-  }
-  std::string_view word() {
-    skip();
-    size_t begin = at_;
-    while (at_ < text_.size() && is_word(text_[at_])) ++at_;
-    if (at_ == begin) fail("expected a name");
-    return text_.substr(begin, at_ - begin);
-  }
-  int64_t integer() {
-    skip();
-    int64_t value = 0;
-    std::from_chars_result end = std::from_chars(begin(), text_.data() + text_.size(), value);
-    if (end.ec != std::errc()) fail("expected a number");
-    at_ += static_cast<size_t>(end.ptr - begin());
-    return value;
-  }
-  /// A number of a buffer, local, value or error: `letter` directly before it.
-  int32_t numbered(char letter);
-  bool at_numbered(char letter);
-  /// Text up to the `]` that closes an open `[`.
-  std::string_view bracketed();
-  std::string_view until(std::string_view token);
-  std::string_view rest();
-  std::string quoted();
-  [[noreturn]] void fail(std::string_view what) const {
-    throw UserError("[kernel] line " + std::to_string(line_) + ": " + std::string(what) + " at `" +
-                    std::string(text_.substr(at_)) + "`");
-  }
-
- private:
-  void skip() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
-  }
-  const char* begin() const { return text_.data() + at_; }
-
-  std::string_view text_;
-  int line_;
-  size_t at_ = 0;
-};
-
-bool Cursor::at_numbered(char letter) {
-  skip();
-  if (at_ + 1 >= text_.size() || text_[at_] != letter) return false;
-  size_t end = at_ + 1;
-  while (end < text_.size() && std::isdigit(static_cast<unsigned char>(text_[end])) != 0) ++end;
-  return end > at_ + 1 && (end == text_.size() || !is_word(text_[end]));
-}
-
-int32_t Cursor::numbered(char letter) {
-  if (!at_numbered(letter)) fail(std::string("expected `") + letter + "` and a number");
-  ++at_;
-  int64_t number = integer();
-  if (number > 1'000'000'000) fail("number too large");
-  return static_cast<int32_t>(number);
-}
-
-std::string_view Cursor::bracketed() {
-  expect("[");
-  size_t end = text_.find(']', at_);
-  if (end == std::string_view::npos) fail("expected `]`");
-  std::string_view inside = text_.substr(at_, end - at_);
-  at_ = end + 1;
-  return inside;
-}
-
-std::string_view Cursor::until(std::string_view token) {
-  size_t end = text_.find(token, at_);
-  if (end == std::string_view::npos) fail("expected `" + std::string(token) + "`");
-  std::string_view before = text_.substr(at_, end - at_);
-  at_ = end;
-  return before;
-}
-
-std::string_view Cursor::rest() {
-  std::string_view all = text_.substr(at_);
-  at_ = text_.size();
-  return all;
-}
-
-std::string Cursor::quoted() {
-  expect("\"");
-  std::string value;
-  for (; at_ < text_.size() && text_[at_] != '"'; ++at_) {
-    bool escaped = text_[at_] == '\\' && at_ + 1 < text_.size();
-    if (escaped) ++at_;
-    value += escaped && text_[at_] == 'n' ? '\n' : text_[at_];
-  }
-  expect("\"");
-  return value;
-}
-
-/// The line without its comment: from the first `;` outside quotes.
-std::string_view without_comment(std::string_view line) {
-  bool quotes = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    if (quotes && line[i] == '\\') {
-      ++i;
-    } else if (line[i] == '"') {
-      quotes = !quotes;
-    } else if (line[i] == ';' && !quotes) {
-      return line.substr(0, i);
-    }
-  }
-  return line;
-}
-
-std::optional<Combiner> combiner_from_name(std::string_view name) {
-  for (int i = 0; i <= static_cast<int>(Combiner::all); ++i)
-    if (name_of(static_cast<Combiner>(i)) == name) return static_cast<Combiner>(i);
-  return std::nullopt;
-}
+using Cursor = LineCursor;
+constexpr std::string_view kRoom = "kernel";
 
 std::optional<Access> access_from_name(std::string_view name) {
   if (name == "read") return Access::read;
@@ -164,7 +28,7 @@ std::optional<Access> access_from_name(std::string_view name) {
 class Parser {
  public:
   Parser();
-  Kernel run(std::string_view text);
+  Kernel run(std::string_view text, int first_line);
 
  private:
   enum class Where : uint8_t { before, kernel, stage, after_kernel };
@@ -185,6 +49,8 @@ class Parser {
 
   Val expression(Cursor& line, DType dtype);
   Val load(Cursor& line, DType dtype);
+  Val element(Cursor& line, DType dtype);
+  Val mask(Cursor& line);
   Val operation(Cursor& line, Opcode opcode, DType dtype);
   Val check(Cursor& line);
   Val local(Cursor& line, DType dtype);
@@ -217,11 +83,11 @@ Kernel empty_kernel() {
 
 Parser::Parser() : kernel_(empty_kernel()), pool_(*kernel_.scalars) {}
 
-Kernel Parser::run(std::string_view text) {
-  int number = 1;
+Kernel Parser::run(std::string_view text, int first_line) {
+  int number = first_line;
   for (; !text.empty(); ++number) {
     size_t end = std::min(text.find('\n'), text.size());
-    Cursor line(without_comment(text.substr(0, end)), number);
+    Cursor line(without_comment(text.substr(0, end)), number, kRoom);
     if (!line.done()) statement(line);
     text.remove_prefix(std::min(end + 1, text.size()));
   }
@@ -370,7 +236,7 @@ Axis Parser::axis(Cursor& line) {
     result.kind = AxisKind::task;
     text.remove_suffix(5);
   } else if (vector != std::string_view::npos) {
-    Cursor lanes(text.substr(vector + 8), 0);
+    Cursor lanes(text.substr(vector + 8), 0, kRoom);
     int64_t count = lanes.integer();
     if (count < 1 || count > 4096 || !lanes.eat(")") || !lanes.done())
       line.fail("bad vector(lanes)");
@@ -465,6 +331,7 @@ void Parser::binding(Cursor& line) {
 Val Parser::expression(Cursor& line, DType type) {
   if (line.at_numbered('l')) return local(line, type);
   if (line.eat("load")) return load(line, type);
+  if (line.eat("element")) return element(line, type);
   if (line.eat("check")) return check(line);
   Cursor before = line;
   bool starts_word = !line.looks_at("%") && !line.looks_at("[");
@@ -483,9 +350,20 @@ Val Parser::local(Cursor& line, DType type) {
 Val Parser::load(Cursor& line, DType type) {
   int32_t buffer = line.numbered('b');
   sym::Expr place = index(line, line.bracketed());
-  Val mask = line.eat("if") ? operand(line) : nullptr;
-  if (mask != nullptr && mask->dtype != DType::boolean) line.fail("a mask is bool");
-  return pool_.load(buffer, type, place, mask);
+  return pool_.load(buffer, type, place, mask(line));
+}
+
+Val Parser::mask(Cursor& line) {
+  Val found = line.eat("if") ? operand(line) : nullptr;
+  if (found != nullptr && found->dtype != DType::boolean) line.fail("a mask is bool");
+  return found;
+}
+
+Val Parser::element(Cursor& line, DType type) {
+  int32_t tensor = line.numbered('v');
+  std::vector<sym::Expr> at;
+  for (std::string_view part : parts_of(line.bracketed())) at.push_back(index(line, part));
+  return pool_.element(tensor, type, std::move(at), mask(line));
 }
 
 Val Parser::check(Cursor& line) {
@@ -583,6 +461,14 @@ Val Parser::number(Cursor& line, DType type, std::string_view text) {
 
 }  // namespace
 
-Kernel parse_kernel(std::string_view text) { return Parser().run(text); }
+std::optional<Combiner> combiner_from_name(std::string_view name) {
+  for (int i = 0; i <= static_cast<int>(Combiner::all); ++i)
+    if (name_of(static_cast<Combiner>(i)) == name) return static_cast<Combiner>(i);
+  return std::nullopt;
+}
+
+Kernel parse_kernel(std::string_view text, int first_line) {
+  return Parser().run(text, first_line);
+}
 
 }  // namespace tandem::loop

@@ -71,9 +71,11 @@ std::vector<Val> all_scalars_of(const ScalarPool& pool, const Stage& stage) {
 
 std::vector<Expr> index_expressions(const Kernel& kernel, const Stage& stage) {
   std::vector<Expr> indices;
-  for (Val value : all_scalars_of(*kernel.scalars, stage))
+  for (Val value : all_scalars_of(*kernel.scalars, stage)) {
     if (value->opcode == Opcode::load || value->opcode == Opcode::index)
       indices.push_back(value->index);
+    indices.insert(indices.end(), value->at.begin(), value->at.end());
+  }
   for_each_store(stage, [&](const Store& store) { indices.push_back(store.index); });
   return indices;
 }

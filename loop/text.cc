@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/line_cursor.h"
 #include "loop/walk.h"
 
 namespace tandem::loop {
@@ -27,19 +28,6 @@ std::string nan_text(double value) {
   if (bits == quiet) return "nan";
   if (bits == (quiet | (uint64_t{1} << 63))) return "-nan";
   return "nan." + std::to_string(bits);
-}
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n') {
-      out += "\\n";
-      continue;
-    }
-    out += c;
-  }
-  return out + '"';
 }
 
 std::string bound(int64_t value) {
@@ -185,7 +173,8 @@ void Printer::lines() {
 }
 
 void Printer::line(Val value) {
-  if (value->opcode == Opcode::load) {
+  if (value->opcode == Opcode::load || value->opcode == Opcode::element) {
+    for (sym::Expr at : value->at) bindings(at);
     bindings(value->index);
     if (value->masked) bindings(value->args[0]);
   } else {

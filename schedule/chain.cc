@@ -58,7 +58,7 @@ class Chainer {
       std::optional<uint32_t> place = place_of(chain);
       if (place && is_worth_it(chain)) join(chain, *place);
     }
-    write_order();
+    graph_.drop_empty_groups(place_);
   }
 
  private:
@@ -448,11 +448,7 @@ class Chainer {
     groups_[place] = joined_members(symbols_, chain.rows, std::move(values), std::move(members));
   }
 
-  void write_order() {
-    std::erase_if(groups_, [](const Group& group) { return group.members.empty(); });
-  }
-
-  const KernelGraph& graph_;
+  KernelGraph& graph_;
   std::vector<Needs> needs_;  // by group, as they were before any was joined
   std::vector<Group>& groups_;
   sym::Pool& symbols_;

@@ -83,6 +83,7 @@ class Joiner {
     joined_.scalar_values.insert(joined_.scalar_values.end(), group.scalar_values.begin(),
                                  group.scalar_values.end());
     joined_.needs.reads.insert(group.needs.reads.begin(), group.needs.reads.end());
+    joined_.needs.groups.insert(group.needs.groups.begin(), group.needs.groups.end());
   }
 
   Group take() { return std::move(joined_); }

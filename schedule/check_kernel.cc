@@ -1,28 +1,14 @@
 // Problem: a kernel that breaks a rule is compiled to something, far from who made it. Approach:
-// each step that makes or changes kernels has them verified. Sizes become arguments at the end
+// they are verified at each step (verify.cc). Sizes become arguments at the end
 // only, so a copy is given those that it uses.
 #include "schedule/check_kernel.h"
 
 #include <algorithm>
 
-#include "base/check.h"
-#include "base/flags.h"
 #include "loop/stage.h"
 
 namespace tandem::schedule {
-namespace {
-
 using sym::Expr;
-
-bool is_asked_for() {
-#ifdef NDEBUG
-  return flag_verify();
-#else
-  return true;
-#endif
-}
-
-}  // namespace
 
 std::vector<Expr> size_symbols(const loop::Kernel& kernel) {
   std::vector<Expr> symbols;
@@ -47,13 +33,10 @@ std::vector<Expr> size_symbols(const loop::Kernel& kernel) {
   return symbols;
 }
 
-void check_kernel(const loop::Kernel& kernel, std::string_view step) {
-  if (!is_asked_for()) return;
+std::vector<std::string> problems_of(const loop::Kernel& kernel) {
   loop::Kernel copy = kernel;
   copy.sizes = size_symbols(kernel);
-  const std::vector<std::string> problems = loop::verify(copy);
-  TD_CHECK(problems.empty()) << "after " << step << ": " << problems[0] << "\n"
-                             << loop::to_string(copy);
+  return loop::verify(copy);
 }
 
 }  // namespace tandem::schedule

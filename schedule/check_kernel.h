@@ -1,7 +1,7 @@
 // Every kernel obeys the loop IR's rules from its making on.
 #pragma once
 
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "loop/kernel.h"
@@ -12,8 +12,7 @@ namespace tandem::schedule {
 /// and scalar inputs, in order of first use.
 std::vector<sym::Expr> size_symbols(const loop::Kernel& kernel);
 
-/// With TANDEM_VERIFY, and in builds with assertions: a failed check, with the kernel's text, where
-/// `step` left a kernel that breaks a rule.
-void check_kernel(const loop::Kernel& kernel, std::string_view step);
+/// Rules of the loop IR that a kernel breaks whose sizes are no arguments yet.
+std::vector<std::string> problems_of(const loop::Kernel& kernel);
 
 }  // namespace tandem::schedule

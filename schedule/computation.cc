@@ -5,6 +5,8 @@
 // numbers) are symbols, so that calls which differ only in them have one kernel.
 #include "schedule/computation.h"
 
+#include <charconv>
+
 #include "base/check.h"
 
 namespace tandem::schedule {
@@ -43,13 +45,25 @@ Val Computations::scalar(const ir::Arg& arg, DType dtype) {
   return pool_.cast(pool_.element(number(*value), (*value)->type.dtype, {}), dtype);
 }
 
+constexpr std::string_view kLaunch = "launch$";
+
+void Computations::know_launch_number(sym::Expr symbol) {
+  const std::string name(symbol.name());
+  if (!name.starts_with(kLaunch)) return;
+  int64_t number = 0;
+  std::from_chars(name.data() + kLaunch.size(), name.data() + name.size(), number);
+  launch_numbers_[name] = number;
+}
+
 Val Computations::launch_number(int64_t number) {
-  const sym::Expr symbol = pool_.symbols().symbol("launch$" + std::to_string(number));
+  const sym::Expr symbol = pool_.symbols().symbol(std::string(kLaunch) + std::to_string(number));
   launch_numbers_[symbol.name()] = number;
   return pool_.index(symbol);
 }
 
-int32_t Computations::error(const std::string& text) {
+int32_t Computations::error(const std::string& text) { return error_number(text); }
+
+int32_t Computations::error_number(const std::string& text) {
   errors_.push_back(text);
   return static_cast<int32_t>(errors_.size()) - 1;
 }

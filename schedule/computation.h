@@ -61,11 +61,14 @@ class Computations final : ops::Lowering {
   /// Behind the number of an element.
   const ir::Value* value(int32_t number) const { return values_.at(number); }
   int32_t number(const ir::Value* value);
+  int32_t error_number(const std::string& text);
   const std::string& error_text(int32_t number) const {
     return errors_[static_cast<size_t>(number)];
   }
   /// Values of symbols that stand for numbers of one call.
   const std::map<std::string, int64_t>& launch_numbers() const { return launch_numbers_; }
+  /// Where the symbol has the name of one.
+  void know_launch_number(sym::Expr symbol);
 
  private:
   loop::Val load(const ir::Value* tensor, const ops::Index& index, loop::Val mask) override;

@@ -491,33 +491,33 @@ class Fuser {
 
   /// Topological order by first member; groups that overwrite inputs come as late as they can.
   void order() {
-    std::vector<Group>& drafts = graph_.groups;
-    std::vector<size_t> waiting(drafts.size());
-    std::vector<std::vector<uint32_t>> users(drafts.size());
-    for (uint32_t i = 0; i < drafts.size(); ++i) {
-      waiting[i] = drafts[i].needs.groups.size();
-      for (uint32_t before : drafts[i].needs.groups) users[before].push_back(i);
+    std::vector<Group>& groups = graph_.groups;
+    std::vector<size_t> waiting(groups.size());
+    std::vector<std::vector<uint32_t>> users(groups.size());
+    for (uint32_t i = 0; i < groups.size(); ++i) {
+      waiting[i] = groups[i].needs.groups.size();
+      for (uint32_t before : groups[i].needs.groups) users[before].push_back(i);
     }
     std::set<std::pair<bool, uint32_t>> ready;
-    for (uint32_t i = 0; i < drafts.size(); ++i)
-      if (waiting[i] == 0) ready.insert({writes_back(drafts[i]), i});
+    for (uint32_t i = 0; i < groups.size(); ++i)
+      if (waiting[i] == 0) ready.insert({writes_back(groups[i]), i});
     std::vector<Group> ordered;
-    position_.assign(drafts.size(), 0);
+    position_.assign(groups.size(), 0);
     while (!ready.empty()) {
       uint32_t next = ready.begin()->second;
       ready.erase(ready.begin());
       position_[next] = static_cast<uint32_t>(ordered.size());
-      ordered.push_back(std::move(drafts[next]));
+      ordered.push_back(std::move(groups[next]));
       for (uint32_t user : users[next])
-        if (--waiting[user] == 0) ready.insert({writes_back(drafts[user]), user});
+        if (--waiting[user] == 0) ready.insert({writes_back(groups[user]), user});
     }
-    TD_CHECK(ordered.size() == drafts.size()) << "fusion made a cycle";
+    TD_CHECK(ordered.size() == groups.size()) << "fusion made a cycle";
     for (Group& group : ordered) {
       std::set<uint32_t> renamed;
       for (uint32_t before : group.needs.groups) renamed.insert(position_[before]);
       group.needs.groups = std::move(renamed);
     }
-    drafts = std::move(ordered);
+    groups = std::move(ordered);
   }
 
   /// A new value of an input may be written straight into the input when every other reader has

@@ -1,7 +1,5 @@
-// The text of a kernel graph at any step: what is not there yet is not printed.
+// Names, and questions that every step asks.
 #include "schedule/kernel_graph.h"
-
-#include <fmt/format.h>
 
 #include "ir/text.h"
 
@@ -27,39 +25,15 @@ std::string_view name_of(Extent extent) {
   return "";
 }
 
-namespace {
-
-using Names = DenseMap<ir::Value, std::string>;
-
-std::string text_of(const Slot& slot, const Names& names) {
-  const std::string value = slot.value == nullptr ? "partial" : "%" + names.at(slot.value);
-  std::string text =
-      fmt::format("{}: {}{}", value, tandem::name_of(slot.dtype), ir::to_string(slot.sizes));
-  if (slot.strides != ir::contiguous_strides(slot.sizes))
-    text += fmt::format(" strides {}", ir::to_string(slot.strides));
-  return text;
+std::string_view name_of(Group::Kind kind) {
+  switch (kind) {
+    case Group::Kind::loops: return "loops";
+    case Group::Kind::alone: return "alone";
+    case Group::Kind::library: return "library";
+    case Group::Kind::chain: return "chain";
+  }
+  return "";
 }
-
-std::string text_of(const Item& item, const Names& names) {
-  std::string slots;
-  for (const Slot& slot : item.slots) slots += (slots.empty() ? "" : ", ") + text_of(slot, names);
-  return fmt::format("  item {} {} {} -> {}  ; {}\n", item.id, name_of(item.kind),
-                     item.node->op->name(), slots, item.reason);
-}
-
-std::string text_of(const Group& group) {
-  std::string members;
-  for (const Member& member : group.members)
-    members += fmt::format("{}{}@{}", members.empty() ? "" : ", ", member.item->id, member.stage);
-  if (group.is_library()) return fmt::format("  library call of item {}\n", members);
-  std::string space = ir::to_string(group.space.outer);
-  if (group.space.reduces) space += " x " + ir::to_string(group.space.inner);
-  return fmt::format("  group {} over {}{}\n", members, space,
-                     group.needs.can_fail ? ", can fail" : "") +
-         (group.kernel.stages.empty() ? "" : loop::to_string(group.kernel));
-}
-
-}  // namespace
 
 KernelGraph::KernelGraph(const ir::Graph& tensors, const Target& machine)
     : graph(&tensors), target(machine), computations(tensors.pool()), scalars(tensors.pool()) {}
@@ -78,16 +52,22 @@ const ir::Value* KernelGraph::memory_of(const ir::Value* value) const {
   return input == nullptr ? value : input;
 }
 
-void KernelGraph::note(const ir::Node& node, std::string text) {
-  notes.push_back({ir::to_string(node), std::move(text)});
+void KernelGraph::drop_empty_groups(const std::vector<uint32_t>& joined_to) {
+  std::vector<uint32_t> number(groups.size(), 0);
+  uint32_t next = 0;
+  for (size_t i = 0; i < groups.size(); ++i)
+    if (!groups[i].members.empty()) number[i] = next++;
+  std::erase_if(groups, [](const Group& group) { return group.members.empty(); });
+  for (uint32_t i = 0; i < groups.size(); ++i) {
+    std::set<uint32_t> renamed;
+    for (uint32_t before : groups[i].needs.groups) renamed.insert(number[joined_to[before]]);
+    renamed.erase(i);
+    groups[i].needs.groups = std::move(renamed);
+  }
 }
 
-std::string to_string(const KernelGraph& graph) {
-  const Names names = ir::value_names(*graph.graph);
-  std::string text = fmt::format("kernel graph of @{}\n", graph.graph->name());
-  for (const std::unique_ptr<Item>& item : graph.items) text += text_of(*item, names);
-  for (const Group& group : graph.groups) text += text_of(group);
-  return text;
+void KernelGraph::note(const ir::Node& node, std::string text) {
+  notes.push_back({ir::to_string(node), std::move(text)});
 }
 
 }  // namespace tandem::schedule

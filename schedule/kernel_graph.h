@@ -112,8 +112,10 @@ struct Group {
 
   bool is_library() const { return kind == Kind::library; }
   bool takes_members() const { return kind == Kind::loops; }
-  const Item& first() const { return *members[0].item; }
+  Item& first() const { return *members[0].item; }
 };
+
+std::string_view name_of(Group::Kind kind);
 
 /// Groups by number, in the order they run; those that run at the same time stand together.
 using LaunchOrder = std::vector<std::vector<size_t>>;
@@ -131,6 +133,8 @@ struct KernelGraph {
   /// The value that memory belongs to: itself, or the input that it replaces.
   const ir::Value* memory_of(const ir::Value* value) const;
   void note(const ir::Node& node, std::string text);
+  /// Removes groups without members; `joined_to`, by group: where its members are now.
+  void drop_empty_groups(const std::vector<uint32_t>& joined_to);
 
   const ir::Graph* graph = nullptr;
   Target target;
@@ -157,9 +161,6 @@ enum KernelFacts : Facts {
   kKernels = 8,       // each group has one
   kOrdered = 16,      // groups run in this order
 };
-
-/// For people: items with their layouts, then groups, each with its kernel.
-std::string to_string(const KernelGraph& graph);
 
 /// All steps in their order, on a new kernel graph. UserError where a step that another one needs
 /// is disabled, or TANDEM_STOP_AFTER ends the road.

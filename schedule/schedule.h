@@ -34,6 +34,12 @@ Scheduled schedule(const ir::Graph& graph, const Target& target);
 /// The steps between graph and program, by the names that the flags know.
 std::vector<std::string_view> step_names();
 
+/// Text of the kernel graph after a step. `kernels`: its text before that step; where it is empty
+/// all steps up to that one run. UserError for text that does not parse and for a step that is
+/// none.
+std::string after_step(const ir::Graph& graph, const Target& target, std::string_view step,
+                       std::string_view kernels = {});
+
 /// Where each value is computed and why there, and of each two in a row why they are not computed
 /// by one kernel. Names are those of the graph's text. UserError for a name that no node makes.
 std::string why(const ir::Graph& graph, const Target& target, std::span<const std::string> values);

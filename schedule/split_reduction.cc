@@ -118,6 +118,7 @@ std::unique_ptr<Item> split(Item& item, int64_t block, loop::ScalarPool& pool) {
   item.computation.full_sizes.clear();
   item.computation.reduced_dims.clear();
   item.computation.inputs.clear();  // reads the partials
+  item.computation.reduce.clear();
   return partial;
 }
 

@@ -2,17 +2,19 @@
 // where it stands.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 
+#include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/flags.h"
 #include "base/interrupt.h"
 #include "base/pass_runner.h"
-#include "schedule/check_kernel.h"
 #include "schedule/map.h"
 #include "schedule/schedule.h"
 #include "schedule/steps.h"
+#include "schedule/text.h"
 
 namespace tandem::schedule {
 namespace {
@@ -68,8 +70,51 @@ void check_needs(const KernelPass& step, Facts facts) {
       throw UserError(fmt::format("step {} needs {}, which is disabled", step.name, giver.name));
 }
 
-void check_kernels(KernelGraph& graph, std::string_view step) {
-  for_each_kernel(graph, [&](Group& group) { check_kernel(group.kernel, step); });
+bool is_verifying() {
+#ifdef NDEBUG
+  return flag_verify();
+#else
+  return true;
+#endif
+}
+
+/// What prints parses back to what prints the same.
+void check_text(const KernelGraph& graph, std::string_view step) {
+  const std::string text = to_string(graph);
+  KernelGraph again(*graph.graph, graph.target);
+  try {
+    parse_kernel_graph(again, text);
+  } catch (const UserError& error) {
+    TD_CHECK(false) << "after " << step << ": " << error.what() << "\n" << text;
+  }
+  const std::string reread = to_string(again);
+  TD_CHECK(reread == text) << "after " << step << " this is printed:\n"
+                           << text << "and read as:\n"
+                           << reread;
+}
+
+void verify_after(const KernelGraph& graph, std::string_view step) {
+  if (!is_verifying()) return;
+  const std::vector<std::string> problems = verify(graph);
+  TD_CHECK(problems.empty()) << "after " << step << ": " << problems[0];
+  if (flag_verify()) check_text(graph, step);
+}
+
+/// Of one that was read.
+Facts facts_of(const KernelGraph& graph) {
+  Facts facts = kItems;
+  const auto computes = [](const std::unique_ptr<Item>& item) {
+    const Computation& of = item->computation;
+    return item->kind == Item::Kind::library || !of.results.empty() || !of.out.empty() ||
+           !of.reduce_sizes.empty();
+  };
+  if (std::ranges::all_of(graph.items, computes)) facts |= kComputations;
+  if (!graph.groups.empty()) facts |= kGroups;
+  const auto is_built = [](const Group& group) {
+    return group.is_library() || group.kernel.scalars != nullptr;
+  };
+  if (!graph.groups.empty() && std::ranges::all_of(graph.groups, is_built)) facts |= kKernels;
+  return graph.order.empty() ? facts : facts | kOrdered;
 }
 
 void run_step(KernelGraph& graph, const KernelPass& step, PassCtx& ctx) {
@@ -82,7 +127,7 @@ void run_step(KernelGraph& graph, const KernelPass& step, PassCtx& ctx) {
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   ctx.facts |= step.gives;
   report_pass({"schedule", step.name, ms}, [&] { return to_string(graph); });
-  check_kernels(graph, step.name);
+  verify_after(graph, step.name);
 }
 
 }  // namespace
@@ -104,6 +149,21 @@ void run_steps(KernelGraph& graph) {
                       step.name, step.name));
   }
   if ((ctx.facts & kOrdered) == 0) throw UserError("a program needs all of its launches in order");
+}
+
+std::string after_step(const ir::Graph& graph, const Target& target, std::string_view step,
+                       std::string_view kernels) {
+  const auto last = std::ranges::find(kSteps, step, &KernelPass::name);
+  if (last == kSteps.end()) throw UserError(fmt::format("there is no step {}", step));
+  KernelGraph made(graph, target);
+  PassCtx ctx;
+  if (!kernels.empty()) {
+    parse_kernel_graph(made, kernels);
+    ctx.facts = facts_of(made);
+  }
+  for (const KernelPass* at = kernels.empty() ? kSteps.begin() : last; at != last + 1; ++at)
+    run_step(made, *at, ctx);
+  return to_string(made);
 }
 
 }  // namespace tandem::schedule

@@ -25,6 +25,7 @@ constexpr int64_t kMostTerms = 32;
 class OnTheWay {
  public:
   explicit OnTheWay(KernelGraph& graph) : graph_(graph), groups_(graph.groups) {
+    for (uint32_t i = 0; i < groups_.size(); ++i) joined_to_.push_back(i);
     for (Group& group : groups_)
       if (group.is_library()) library_[&group.first()] = &group;
   }
@@ -32,10 +33,14 @@ class OnTheWay {
   void run() {
     for (Group& group : groups_)
       if (is_one_sum(group)) try_sums(group);
-    std::erase_if(groups_, [](const Group& group) { return group.members.empty(); });
+    graph_.drop_empty_groups(joined_to_);
   }
 
  private:
+  uint32_t number_of(const Group& group) const {
+    return static_cast<uint32_t>(&group - groups_.data());
+  }
+
   static bool is_one_sum(const Group& group) {
     return !group.members.empty() && group.takes_members() && group.kernel.stages.size() == 1 &&
            group.kernel.stages[0].reductions.size() == 1 &&
@@ -48,9 +53,16 @@ class OnTheWay {
       if (sum == nullptr || !is_read_here_only(value, group) || may_be_overwritten(*sum)) continue;
       Group joined = with_footprint(group, *sum->members[0].item);
       loop::Kernel trial = joined.kernel;
-      if (joined.footprint_reads != 1 || !maps(trial)) continue;
+      if (joined.footprint_reads != 1 || !maps(trial)) {
+        sum->first().computation = {};
+        continue;
+      }
+      sum->first().kind = Item::Kind::reduce;  // by loops now
       graph_.note(*sum->first().node, "summed where windows see it");
       joined.members.insert(joined.members.begin(), sum->members[0]);
+      joined.needs.reads.insert(sum->needs.reads.begin(), sum->needs.reads.end());
+      joined.needs.groups.insert(sum->needs.groups.begin(), sum->needs.groups.end());
+      joined_to_[number_of(*sum)] = number_of(group);
       *sum = {};
       group = std::move(joined);
       return;
@@ -114,6 +126,7 @@ class OnTheWay {
 
   KernelGraph& graph_;
   std::vector<Group>& groups_;
+  std::vector<uint32_t> joined_to_;        // by group
   std::map<const Item*, Group*> library_;  // empty groups once they are summed elsewhere
 };
 

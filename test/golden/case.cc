@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <sstream>
@@ -53,7 +54,7 @@ Command parse_command(const std::string& line) {
     size_t equals = word.find('=');
     if (equals != std::string::npos) {
       command.options[word.substr(0, equals)] = word.substr(equals + 1);
-    } else if (command.name == "pass") {
+    } else if (command.name == "pass" || command.name == "step") {
       command.passes = split(word, ',');
     } else {
       command.name += (command.name.empty() ? "" : " ") + word;
@@ -195,6 +196,12 @@ Target golden_target(const Command& command) {
   return target;
 }
 
+std::string error_text(const UserError& error) {
+  std::string text;
+  for (const Diagnostic& problem : error.problems()) text += "error: " + problem.render() + "\n";
+  return text;
+}
+
 std::string schedule_of(ir::Graph& graph, const Command& command) {
   driver::Options options;
   std::map<std::string, std::string, std::less<>>::const_iterator it =
@@ -205,13 +212,21 @@ std::string schedule_of(ir::Graph& graph, const Command& command) {
   return schedule::report(schedule::schedule(graph, golden_target(command)));
 }
 
+/// `kernels`: text of the kernel graph before the step; where there is none all steps before it
+/// run.
+std::string after_step(const ir::Graph& graph, const Command& command, const std::string& kernels) {
+  try {
+    return schedule::after_step(graph, golden_target(command), command.passes.at(0), kernels);
+  } catch (const UserError& error) {
+    return error_text(error);
+  }
+}
+
 std::string result_of(ir::Graph& graph, const Command& command) {
   try {
     return command.name == "pass" ? run_passes_on(graph, command) : schedule_of(graph, command);
   } catch (const UserError& error) {
-    std::string text;
-    for (const Diagnostic& problem : error.problems()) text += "error: " + problem.render() + "\n";
-    return text;
+    return error_text(error);
   }
 }
 
@@ -235,6 +250,22 @@ std::string with_results(const Lines& lines, const Command& command) {
   return text;
 }
 
+/// A graph of core operations, and kernels of it or none; what the step makes of them behind.
+std::string with_step(const Lines& lines, const Command& command) {
+  Lines kept;
+  for (const std::string& line : lines)
+    if (kept.empty() || !is_expectation(line)) kept.push_back(line);
+  const auto kernels = std::ranges::find_if(
+      kept, [](const std::string& line) { return line.starts_with("kernels @"); });
+  const std::unique_ptr<ir::Module> module =
+      ir::parse_module(join(Lines(kept.begin(), kernels)), ops::op_table());
+  std::string text = join(kept);
+  const std::string made =
+      after_step(*module->graphs().at(0), command, join(Lines(kernels, kept.end())));
+  for (const std::string& line : lines_of(made)) text += "; " + line + "\n";
+  return text;
+}
+
 }  // namespace
 
 std::string expected_text(std::string_view text) {
@@ -244,6 +275,7 @@ std::string expected_text(std::string_view text) {
   if (command.name == "loop roundtrip") return kernel_roundtrip(lines);
   if (command.name == "verify" || command.name == "error") return with_errors(lines);
   if (command.name == "pass" || command.name == "schedule") return with_results(lines, command);
+  if (command.name == "step") return with_step(lines, command);
   throw UserError(fmt::format("there is no test command '{}'", command.name), "line 1");
 }
 

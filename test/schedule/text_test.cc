@@ -1,0 +1,109 @@
+// The text form of kernel graphs: what is wrong in it is said with its line.
+#include "schedule/text.h"
+
+#include <gtest/gtest.h>
+
+#include "base/diagnostic.h"
+#include "ir/text.h"
+#include "ops/opdef.h"
+
+namespace tandem::schedule {
+namespace {
+
+constexpr const char* kGraph = R"(graph @f(%x: f32[s0, 4], %a: f64) where s0 in [1, 64] {
+  %0 = aten.mul.Scalar(%x, %a)
+  %1 = aten.sum.dim_IntList(%0, [1], false, none)
+  return %1
+}
+)";
+
+constexpr const char* kKernels = R"(kernels @f {
+item 0 reduce of %1 "not pointwise"
+  slot %1 f32[s0]
+  combiner sum
+  reduces [4]
+  of [s0, 4]
+  dims 1
+  values %x, %a
+  sizes s0
+kernel {
+  size n0 in [1, 64]
+  locals 1
+  outer x0 < n0
+  stage {
+    reduce r0 < 4
+    %0: f32 = element v0[x0, r0]
+    %1: f64 = element v1[]
+    %2: f32 = cast %1
+    %3: f32 = mul %0, %2
+    l0 = sum %3
+  }
+}
+}
+)";
+
+/// The problem with the text; empty where it reads.
+std::string problem_with(const std::string& text) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(kGraph, ops::op_table());
+  KernelGraph graph(*module->graphs()[0], {});
+  try {
+    parse_kernel_graph(graph, text);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string with(const std::string& old, const std::string& text) {
+  std::string changed = kKernels;
+  const size_t at = changed.find(old);
+  EXPECT_NE(at, std::string::npos) << old;
+  return changed.replace(at, old.size(), text);
+}
+
+TEST(KernelGraphText, ReadsWhatPeopleWrite) { EXPECT_EQ(problem_with(kKernels), ""); }
+
+TEST(KernelGraphText, AStepGoesOnFromText) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(kGraph, ops::op_table());
+  const ir::Graph& graph = *module->graphs()[0];
+  std::string text = kKernels;
+  for (const char* step : {"form_groups", "build_kernels", "map_axes", "side_by_side"})
+    text = after_step(graph, {}, step, text);
+  EXPECT_NE(text.find("outer x0 < n0 task"), std::string::npos) << text;
+  EXPECT_NE(text.find("scalars %a"), std::string::npos) << text;
+  EXPECT_EQ(text, after_step(graph, {}, "side_by_side"));
+}
+
+TEST(KernelGraphText, SaysWhereItIsWrong) {
+  EXPECT_NE(problem_with(with("item 0", "item 1")).find("line 2: items count up"),
+            std::string::npos);
+  EXPECT_NE(problem_with(with("of %1", "of %x")).find("nothing makes an input"), std::string::npos);
+  EXPECT_NE(problem_with(with("slot %1", "slot %0")).find("line 3: another node makes it"),
+            std::string::npos);
+  EXPECT_NE(problem_with(with("combiner sum", "combiner plus")).find("line 4: "),
+            std::string::npos);
+  EXPECT_NE(problem_with(with("values %x, %a", "values %x")).find("no such value"),
+            std::string::npos);
+  EXPECT_NE(problem_with(with("v0[x0, r0]", "v0[x0, r9]")).find("line 16: no symbol r9"),
+            std::string::npos);
+  EXPECT_NE(problem_with(with("  sizes s0\n", "")).find("a size for each"), std::string::npos);
+  EXPECT_NE(problem_with("kernels @g {\n}\n").find("not of @f"), std::string::npos);
+  EXPECT_NE(problem_with("kernels @f {\n").find("ends before its `}`"), std::string::npos);
+}
+
+TEST(KernelGraphText, ObeysTheRulesOfKernelGraphs) {
+  EXPECT_NE(problem_with(with("v0[x0, r0]", "v0[x0]")).find("reads %x with 1 indices"),
+            std::string::npos);
+  EXPECT_NE(problem_with(with("f32[s0]\n", "f32[7]\n")).find("has another type"),
+            std::string::npos);
+  EXPECT_NE(problem_with(with("values %x", "values %0")).find("reads %0, which has no place"),
+            std::string::npos);
+}
+
+TEST(KernelGraphText, AStepThatIsNoneIsSaid) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(kGraph, ops::op_table());
+  EXPECT_THROW(after_step(*module->graphs()[0], {}, "fuse"), UserError);
+}
+
+}  // namespace
+}  // namespace tandem::schedule
