@@ -147,14 +147,34 @@ endif()
 # written by the code of the readers' tests.
 file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/fuzz/*.cc)
 list(FILTER fuzz_sources EXCLUDE REGEX "_test\\.cc$")
+file(GLOB property_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/property/*.cc)
+list(FILTER property_sources EXCLUDE REGEX "_test\\.cc$")
 if(fuzz_sources)
-  add_executable(fuzz ${fuzz_sources} ${PROJECT_SOURCE_DIR}/test/fuzz/command/fuzz.cc
+  add_executable(fuzz ${fuzz_sources} ${property_sources} ${PROJECT_SOURCE_DIR}/test/fuzz/command/fuzz.cc
                  ${PROJECT_SOURCE_DIR}/test/frontend/files.cc)
   set_target_properties(fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
   target_include_directories(fuzz PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(fuzz PRIVATE tandem_test_support tandem)
   target_compile_definitions(fuzz PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  target_sources(test_fuzz PRIVATE ${PROJECT_SOURCE_DIR}/test/frontend/files.cc)
+  target_sources(test_fuzz PRIVATE ${PROJECT_SOURCE_DIR}/test/frontend/files.cc ${property_sources})
+endif()
+
+# Random graphs through every step of schedule: `property --count 5000 --seed 1`. Fewer where sanitizers
+# make each ten times slower.
+if(property_sources)
+  add_executable(property ${property_sources} ${PROJECT_SOURCE_DIR}/test/property/command/property.cc
+                 ${PROJECT_SOURCE_DIR}/test/fuzz/attempt.cc ${PROJECT_SOURCE_DIR}/test/fuzz/mutate.cc)
+  set_target_properties(property PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
+  target_include_directories(property PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(property PRIVATE tandem_test_support tandem)
+  set(count 200)
+  if(TANDEM_SANITIZE)
+    set(count 50)
+  endif()
+  add_test(NAME property COMMAND property --count ${count} --seed 1 --found ${PROJECT_BINARY_DIR}/property
+           WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(property PROPERTIES LABELS slow TIMEOUT 1800 ENVIRONMENT
+                       "OMP_WAIT_POLICY=passive;ASAN_OPTIONS=intercept_tls_get_addr=0")
 endif()
 
 # Checks of the sources themselves.

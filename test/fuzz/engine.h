@@ -18,6 +18,9 @@ struct Engine {
   /// else is a defect: another exception, a failed check, a signal, no end.
   std::function<void(const std::string& input)> run;
   double seconds = 5;  // an input that takes longer hangs
+  /// Smaller inputs that obey the same rules, where leaving out tokens would break them: the
+  /// smallest first.
+  std::function<std::vector<std::string>(const std::string& input)> smaller = {};
 };
 
 /// All of them, by the names that the command takes.

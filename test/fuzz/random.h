@@ -9,7 +9,9 @@ namespace tandem::fuzz {
 
 class Random {
  public:
-  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15 + 1) {}
+  explicit Random(uint64_t seed) : seed_(seed), state_(seed * 0x9E3779B97F4A7C15 + 1) {}
+  /// Inputs in a row have seeds in a row: what takes turns asks for it.
+  uint64_t seed() const { return seed_; }
   uint64_t next() {  // splitmix64
     uint64_t z = state_ += 0x9E3779B97F4A7C15;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
@@ -25,6 +27,7 @@ class Random {
   }
 
  private:
+  uint64_t seed_;
   uint64_t state_;
 };
 
