@@ -28,6 +28,19 @@ void make_vector(loop::Axis& axis, const loop::Stage& stage, const Target& targe
 /// Lanes along the axis that most accesses of a stage of rows walk with stride 1.
 void map_row_stage(loop::Stage& stage, const Target& target);
 
+/// What the loads and stores of a stage say: lanes along which axis walk memory with stride 1.
+std::vector<sym::Expr> loaded_addresses(const loop::Stage& stage);
+std::vector<sym::Expr> addresses(const loop::Stage& stage);
+/// Unit strides and broadcasts against gathers.
+int lane_score(const std::vector<sym::Expr>& indices, sym::Expr axis);
+/// The axis of the highest score, the last of equal ones; -1 of none.
+int best_axis(const std::vector<loop::Axis>& axes, const std::vector<sym::Expr>& indices,
+              int* best_score);
+void move_last(std::vector<loop::Axis>& axes, int number);
+void all_tasks(std::vector<loop::Axis>& axes);
+/// Whether it fills that many lanes once; a size that nobody knows does.
+bool long_enough(const loop::Axis& axis, int lanes);
+
 /// Cuts axis `number` of `outer` into blocks (left in place, as tasks) and positions inside a block
 /// (returned, for a stage); `stages` are rewritten.
 loop::Axis take_block(loop::Kernel& kernel, size_t number, int64_t block,

@@ -44,10 +44,17 @@ struct RouteDecision {
   std::string reason;  // why not
 };
 
+/// Whether a strategy maps a kernel.
+struct MapDecision {
+  std::string_view strategy;
+  std::string reason;  // why not; empty where it does
+};
+
 struct Decisions {
   std::vector<RouteDecision> routes;
   std::vector<JoinDecision> joins;
   std::vector<uint32_t> group_of;  // by item id
+  std::vector<std::vector<MapDecision>> maps;  // by group, once it is mapped
 };
 
 }  // namespace tandem::schedule

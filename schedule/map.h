@@ -2,22 +2,47 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/target.h"
 #include "loop/kernel.h"
+#include "schedule/decision.h"
 
 namespace tandem::schedule {
 
-/// Splits, merges and orders axes and writes how they meet the machine. map_axes.cc
-void map_axes(loop::Kernel& kernel, const Target& target);
-/// Of a sum of products over two independent axes: register tiles over packed operands. False when
-/// the kernel is none. map_product.cc
-bool map_product(loop::Kernel& kernel, const Target& target);
+/// Splits, merges and orders axes and writes how they meet the machine: the first strategy that fits
+/// does. What each that was asked said. map_axes.cc
+std::vector<MapDecision> map_axes(loop::Kernel& kernel, const Target& target);
+/// In the order in which they are asked.
+std::vector<std::string_view> strategy_names();
+
+/// Why a strategy does not fit a kernel, whatever it has done to it; null where it has mapped it.
+using Misfit = const char*;
+
+/// Of joined products: tasks are blocks of rows. Rows of scratch and locals of a row become those
+/// of a block; each stage walks the block's rows. map_chain.cc
+Misfit map_chain(loop::Kernel& kernel, const Target& target);
 /// Of a sum over a window that slides over channels-last images, each channel by itself: what the
 /// windows see is computed once. Where a stage of its own comes first, that is a sum which what
-/// they see is made from. False when the kernel is none. map_window.cc
-bool map_window(loop::Kernel& kernel, const Target& target);
+/// they see is made from. map_window.cc
+Misfit map_window(loop::Kernel& kernel, const Target& target);
+/// Of a sum of products over two independent axes: register tiles over packed operands.
+/// map_product.cc
+Misfit map_product(loop::Kernel& kernel, const Target& target);
+// Without a reduction: square tiles where an operand is transposed, few values stored side by side,
+// all others. map_points.cc
+Misfit map_tiles(loop::Kernel& kernel, const Target& target);
+Misfit map_interleaved(loop::Kernel& kernel, const Target& target);
+Misfit map_points(loop::Kernel& kernel, const Target& target);
+// A reduction across memory: sums of whole rows in scratch, and results in registers.
+// map_columns.cc
+Misfit map_column_sums(loop::Kernel& kernel, const Target& target);
+Misfit map_columns(loop::Kernel& kernel, const Target& target);
+// Places from data; and a task for each row, which fits all. map_rows.cc
+Misfit map_scatter(loop::Kernel& kernel, const Target& target);
+Misfit map_rows(loop::Kernel& kernel, const Target& target);
+
 /// Whether the kernel begins with such a sum.
 bool has_footprint(const loop::Kernel& kernel);
 /// The rows and columns of one task, which a stage that sums products runs over.

@@ -218,11 +218,12 @@ class ChainMapper {
 
 }  // namespace
 
-bool is_chain(const Kernel& kernel) {
-  return kernel.stages.size() > 1 &&
-         std::any_of(kernel.stages.begin(), kernel.stages.end(), is_product);
+Misfit map_chain(Kernel& kernel, const Target& target) {
+  const bool has_product = std::any_of(kernel.stages.begin(), kernel.stages.end(), is_product);
+  if (kernel.stages.size() < 2 || !has_product) return "it is no chain of products";
+  if (has_footprint(kernel)) return "its first stage is a footprint";
+  ChainMapper(kernel, target).run();
+  return nullptr;
 }
-
-void map_chain(Kernel& kernel, const Target& target) { ChainMapper(kernel, target).run(); }
 
 }  // namespace tandem::schedule

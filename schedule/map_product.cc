@@ -412,12 +412,13 @@ class ProductMapper {
 
 }  // namespace
 
-bool map_product(Kernel& kernel, const Target& target) {
+Misfit map_product(Kernel& kernel, const Target& target) {
   std::optional<Product> product = find_product(kernel);
-  if (!product) return false;
+  if (!product) return "it is no sum of products over two axes of their own";
   std::optional<int64_t> rows = kernel.outer[product->rows].extent.constant();
   std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
-  if ((rows && *rows < kFewestRows) || (length && *length == 0)) return false;
+  if (rows && *rows < kFewestRows) return "it has few rows";
+  if (length && *length == 0) return "its sums have no terms";
   Blocks blocks = choose_blocks(kernel, *product, target);
   Stage& stage = kernel.stages[0];
   ProductBlock block;
@@ -429,7 +430,7 @@ bool map_product(Kernel& kernel, const Target& target) {
   block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
   for (Axis& axis : kernel.outer) axis.kind = AxisKind::task;
   kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
-  return true;
+  return nullptr;
 }
 
 std::vector<Stage> map_product_stage(Kernel& kernel, Stage& stage, const ProductBlock& block,

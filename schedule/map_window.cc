@@ -78,10 +78,12 @@ class WindowMapper {
     if (has_footprint(kernel)) take_footprint();
   }
 
-  bool run() {
-    if (!is_stencil() || !find_windows() || !choose_blocks()) return false;
+  Misfit run() {
+    if (!is_stencil()) return "it is no sum of products over a small window";
+    if (!find_windows()) return "no window slides over channels that lie side by side";
+    if (!choose_blocks()) return "the number of channels is not known";
     write();
-    return true;
+    return nullptr;
   }
 
  private:
@@ -519,6 +521,8 @@ bool has_footprint(const Kernel& kernel) {
   return kernel.stages.size() == 2 && kernel.stages[0].kind == loop::StageKind::footprint;
 }
 
-bool map_window(Kernel& kernel, const Target& target) { return WindowMapper(kernel, target).run(); }
+Misfit map_window(Kernel& kernel, const Target& target) {
+  return WindowMapper(kernel, target).run();
+}
 
 }  // namespace tandem::schedule

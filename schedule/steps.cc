@@ -31,9 +31,11 @@ void for_each_kernel(KernelGraph& graph, F visit) {
 }
 
 void run_map(KernelGraph& graph, PassCtx&) {
+  graph.decisions.maps.resize(graph.groups.size());
   for_each_kernel(graph, [&](Group& group) {
     poll_interrupt();
-    map_axes(group.kernel, graph.target);
+    graph.decisions.maps[static_cast<size_t>(&group - graph.groups.data())] =
+        map_axes(group.kernel, graph.target);
   });
 }
 void run_share(KernelGraph& graph, PassCtx&) { for_each_kernel(graph, share_scratch); }

@@ -68,7 +68,19 @@ class Answers {
       for (const Member& other : group->members)
         if (other.item != &item)
           others += (others.empty() ? "" : ", ") + other.item->node->op->name();
-    return others.empty() ? "" : fmt::format("  its kernel also computes {}\n", others);
+    const std::string also =
+        others.empty() ? "" : fmt::format("  its kernel also computes {}\n", others);
+    return group == nullptr ? also : also + mapping(*group);
+  }
+
+  std::string mapping(const Group& group) const {
+    const size_t number = static_cast<size_t>(&group - graph_.groups.data());
+    std::string text;
+    if (number >= graph_.decisions.maps.size()) return text;
+    for (const MapDecision& map : graph_.decisions.maps[number])
+      text += map.reason.empty() ? fmt::format("  mapped by {}\n", map.strategy)
+                                 : fmt::format("    not {}: {}\n", map.strategy, map.reason);
+    return text;
   }
 
   /// Why `item` did not join the group that `other` is in.

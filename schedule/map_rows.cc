@@ -1,0 +1,90 @@
+// Mapping of rows, which fits all: a task per row, lanes along the row. And of scatters: tasks own
+// blocks of the dimensions that source and destination share, so that no two touch one place.
+#include <algorithm>
+
+#include "schedule/axes.h"
+#include "schedule/map.h"
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Axis;
+using loop::AxisKind;
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+/// Rows that add to the same columns stay in one task, one after the other: an axis that some store
+/// does not walk.
+void rows_to_tasks(Kernel& kernel) {
+  for (Axis& axis : kernel.outer) {
+    bool shared = false;
+    for (const Stage& stage : kernel.stages)
+      loop::for_each_store(stage, [&](const loop::Store& store) {
+        bool scratch =
+            kernel.buffers[static_cast<size_t>(store.buffer)].access == loop::Access::scratch;
+        shared |= !scratch && !sym::depends_on(store.index, axis.index);
+      });
+    axis.kind = shared ? AxisKind::serial : AxisKind::task;
+  }
+}
+
+bool accumulates(const Kernel& kernel) {
+  return kernel.stages.size() == 2 && kernel.stages[1].reductions.empty() &&
+         !kernel.stages[1].body.empty() &&
+         std::any_of(kernel.stages[1].body.begin(), kernel.stages[1].body.end(),
+                     [&](const loop::Store& store) {
+                       std::vector<Expr> symbols = sym::free_symbols(store.index);
+                       return store.accumulate ||
+                              std::any_of(symbols.begin(), symbols.end(), [&](Expr symbol) {
+                                return kernel.scalars->indirect(symbol) != nullptr;
+                              });
+                     });
+}
+
+}  // namespace
+
+void map_row_stage(Stage& stage, const Target& target) {
+  std::vector<Axis>& axes = stage.reduce_axes.empty() ? stage.axes : stage.reduce_axes;
+  if (axes.empty()) return;
+  bool scans = std::any_of(stage.reductions.begin(), stage.reductions.end(),
+                           [](const loop::Reduction& reduction) { return reduction.scan; });
+  if (scans) return;
+  int score = 0;
+  move_last(axes, best_axis(axes, addresses(stage), &score));
+  make_vector(axes.back(), stage, target, !stage.reduce_axes.empty());
+}
+
+Misfit map_rows(Kernel& kernel, const Target& target) {
+  rows_to_tasks(kernel);
+  for (Stage& stage : kernel.stages) map_row_stage(stage, target);
+  return nullptr;
+}
+
+Misfit map_scatter(Kernel& kernel, const Target& target) {
+  if (!accumulates(kernel)) return "nothing is stored where data says";
+  if (kernel.outer.empty()) {
+    kernel.parallel = false;
+    if (!kernel.stages[0].axes.empty())
+      make_vector(kernel.stages[0].axes.back(), kernel.stages[0], target, false);
+    return nullptr;
+  }
+  Stage& sources = kernel.stages[1];
+  int score = 0;
+  int axis = best_axis(kernel.outer, {sources.body[0].index}, &score);
+  if (score < 3) {
+    all_tasks(kernel.outer);
+    return nullptr;
+  }
+  move_last(kernel.outer, axis);
+  int lanes = choose_lanes(sources, target, kernel.outer.back().extent, false);
+  Axis low = take_block(kernel, kernel.outer.size() - 1, lanes, {&kernel.stages[0], &sources});
+  low.kind = AxisKind::vector;
+  low.lanes = lanes;
+  for (Stage& stage : kernel.stages) stage.axes.push_back(low);
+  all_tasks(kernel.outer);
+  return nullptr;
+}
+
+}  // namespace tandem::schedule
