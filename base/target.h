@@ -20,6 +20,14 @@ struct Target {
 
   /// Lanes of a loop whose widest common element is f32.
   int lanes() const { return vector_bytes / 4; }
+  bool operator==(const Target&) const = default;
 };
+
+/// For base/archive.h: keys of caches and compiled programs hold all of it.
+template <class A>
+void fields(A& archive, Target& target) {
+  auto& [cpu, features, isa, vector_bytes, cores, l1_bytes, l2_bytes, l3_bytes] = target;
+  archive(cpu, features, isa, vector_bytes, cores, l1_bytes, l2_bytes, l3_bytes);
+}
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@
 namespace tandem::driver {
 
 struct Options {
+  /// What is compiled for; nothing: this machine, or what TANDEM_ISA makes of it at the time.
+  std::optional<Target> target;
   /// Gradients of the inputs that require them become outputs: "" (none), "tangents", "ones" (the
   /// first output is a scalar loss).
   std::string gradients;
@@ -48,6 +51,7 @@ struct Times {
 
 /// What a compile made, as data: image.h keeps it between processes.
 struct Image {
+  Target target;
   abi::Program program;
   std::vector<codegen::ObjectCode> kernels;        // in the order of Program::kernels
   std::vector<codegen::ObjectCode> setup_kernels;  // of Program::setup
@@ -66,7 +70,8 @@ struct InLoopInterpreter {};
 /// A compiled graph in this process.
 class Executable {
  public:
-  /// Links the code and loads the program.
+  /// Links the code and loads the program. Throws UserError where it is of another machine, whose
+  /// instructions this one lacks.
   explicit Executable(Built built);
   /// Kernels run in the loop interpreter.
   Executable(schedule::Scheduled scheduled, InLoopInterpreter);
@@ -107,8 +112,10 @@ std::vector<std::string_view> pass_names();
 /// Runs one pass with facts checked, dumps and times as the flags ask.
 void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx);
 
-/// The machine that programs are compiled for: this one, or what TANDEM_ISA says at the time.
-const Target& host();
+/// What the options say, or this machine.
+const Target& target_of(const Options& options);
+/// A processor by LLVM's name, for Options::target; TANDEM_ISA=avx2 lowers it. Throws UserError.
+Target target_named(const std::string& cpu);
 /// Schedule and code generation for a graph that the passes have seen.
 Built build(const ir::Graph& graph, const Options& options);
 /// The same, loaded.

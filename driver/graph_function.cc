@@ -12,6 +12,7 @@
 #include <chrono>
 #include <mutex>
 
+#include "base/archive.h"
 #include "base/file_cache.h"
 #include "base/flags.h"
 #include "driver/image.h"
@@ -68,6 +69,7 @@ Options compile_options(const FunctionOptions& options) {
     compile.gradients = "tangents";
     compile.partition = options.partition;
   }
+  compile.target = options.target;
   compile.freeze = options.freeze;
   compile.report = options.report;
   compile.own_outputs = true;
@@ -82,11 +84,11 @@ bool is_observed() {
 
 /// All that a compiled function depends on but its text.
 std::string context_of(const FunctionOptions& options) {
-  const Target& target = host();
-  return fmt::format("{} {} {} {} {} {}\n{} {} {} {}\n{}", target.cpu, target.features,
-                     target.vector_bytes, target.cores, target.l2_bytes, flag_opt(),
-                     options.differentiate, options.partition, options.freeze, options.report,
-                     flags_cache_key());
+  Target target = target_of(compile_options(options));
+  ArchiveWriter machine;
+  fields(machine, target);
+  return fmt::format("{}\n{} {} {} {} {}\n{}", machine.take(), flag_opt(), options.differentiate,
+                     options.partition, options.freeze, options.report, flags_cache_key());
 }
 
 /// Null where the bytes are no image.

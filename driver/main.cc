@@ -20,17 +20,19 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: tandem opt [--pass NAME]... [FILE]    passes on text IR, result on standard output\n"
-    "       tandem schedule [--freeze] [--core] [--why %A,%B] [FILE]\n"
+    "       tandem schedule [--freeze] [--core] [--why %A,%B] [--target CPU] [FILE]\n"
     "                                             kernels and decisions of a graph; --core: of "
     "one\n"
     "                                             that went through the passes; --why: where "
     "these\n"
     "                                             values are computed, and why not by one kernel\n"
-    "       tandem objects FILE [FOLDER]          object code of the kernels\n"
-    "       tandem run [--grad] [--freeze] [--repeat N] [--profile N] [FILE]\n"
+    "       tandem objects [--target CPU] FILE [FOLDER]\n"
+    "                                             object code of the kernels\n"
+    "       tandem run [--grad] [--freeze] [--repeat N] [--profile N] [--target CPU] [FILE]\n"
     "                                             compiles and runs a graph on generated inputs;\n"
     "                                             lists the N slowest instructions\n"
-    "       tandem help [flags|passes]\n";
+    "       tandem help [flags|passes]\n"
+    "CPU: a processor by LLVM's name, such as znver4 or haswell, instead of this one\n";
 
 std::string read_input(const std::string& path) {
   std::ostringstream text;
@@ -77,31 +79,44 @@ int opt(const std::vector<std::string>& args) {
   return 0;
 }
 
-/// The parts of the word behind an option, which are taken out; none where it is not there.
-std::vector<std::string> taken_list(std::vector<std::string>& args, std::string_view option) {
+/// The word behind an option, `what`, which are taken out; empty where the option is not there.
+std::string taken_word(std::vector<std::string>& args, std::string_view option,
+                       std::string_view what) {
   const auto at = std::find(args.begin(), args.end(), option);
-  if (at == args.end()) return {};
-  if (at + 1 == args.end()) throw UserError(fmt::format("{} needs names of values", option));
-  std::vector<std::string> parts;
-  std::istringstream words(*(at + 1));
-  for (std::string part; std::getline(words, part, ',');) parts.push_back(part);
+  if (at == args.end()) return "";
+  if (at + 1 == args.end()) throw UserError(fmt::format("{} needs {}", option, what));
+  std::string word = *(at + 1);
   args.erase(at, at + 2);
+  return word;
+}
+
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream words(list);
+  for (std::string part; std::getline(words, part, ',');) parts.push_back(part);
   return parts;
+}
+
+std::optional<Target> taken_target(std::vector<std::string>& args) {
+  const std::string cpu = taken_word(args, "--target", "the name of a processor");
+  return cpu.empty() ? std::nullopt : std::optional(target_named(cpu));
 }
 
 int schedule_command(std::vector<std::string> args) {
   Options options;
   options.freeze = std::erase(args, "--freeze") > 0;
   const bool is_core = std::erase(args, "--core") > 0;
-  const std::vector<std::string> asked = taken_list(args, "--why");
+  options.target = taken_target(args);
+  const std::vector<std::string> asked = parts_of(taken_word(args, "--why", "names of values"));
+  const Target& target = target_of(options);
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {
     if (graph->name().ends_with(".setup")) continue;  // goes with the graph that it is of
     PassCtx ctx;
     if (!is_core) run_passes(*graph, options, ctx);
-    const std::string text = asked.empty() ? schedule::report(schedule::schedule(*graph, host()))
-                                           : schedule::why(*graph, host(), asked);
+    const std::string text = asked.empty() ? schedule::report(schedule::schedule(*graph, target))
+                                           : schedule::why(*graph, target, asked);
     std::fputs(text.c_str(), stdout);
   }
   return 0;
@@ -171,8 +186,9 @@ int count_of(const std::string& option, const std::string& text) {
   return count;
 }
 
-int run_graph(const std::vector<std::string>& args) {
+int run_graph(std::vector<std::string> args) {
   Options options;
+  options.target = taken_target(args);
   std::string path;
   int repeat = 1;
   size_t profile = 0;
@@ -213,11 +229,13 @@ int run_graph(const std::vector<std::string>& args) {
 }
 
 /// Object files of a graph's kernels, for objdump.
-int objects(const std::vector<std::string>& args) {
+int objects(std::vector<std::string> args) {
+  Options options;
+  options.target = taken_target(args);
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   std::string folder = args.size() > 1 ? args[1] : ".";
-  const Target& target = host();
+  const Target& target = target_of(options);
   for (ir::Graph* graph : graphs_of(*module)) {
     PassCtx ctx;
     run_passes(*graph, {}, ctx);

@@ -153,7 +153,7 @@ void run_passes_of(const std::string& input) {
   options.freeze = input.size() % 3 == 2;
   PassCtx ctx;
   driver::run_passes(graph, options, ctx);
-  schedule::schedule(graph, driver::host());
+  schedule::schedule(graph, driver::target_of(options));
 }
 
 }  // namespace
