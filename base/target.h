@@ -14,6 +14,7 @@ struct Target {
   Isa isa = Isa::avx2;
   int vector_bytes = 32;  // width of one register
   int cores = 1;
+  // Of data; of one cache, however many cores share it. These are sizes of a usual machine.
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
   int64_t l3_bytes = 32 << 20;

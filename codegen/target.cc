@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/diagnostic.h"
+#include "codegen/caches.h"
 #include "codegen/codegen.h"
 #include "codegen/native.h"
 
@@ -137,7 +138,10 @@ const llvm::Target& native() {
 Target host_target(const std::optional<std::string>& isa) {
   if (!has_avx2(own_features()))
     throw Unsupported("[codegen] this processor has no AVX2 with FMA; Tandem needs both");
-  return described(llvm::sys::getHostCPUName().str(), own_features(), isa, "this processor");
+  Target target =
+      described(llvm::sys::getHostCPUName().str(), own_features(), isa, "this processor");
+  take_cache_sizes(kCacheFolder, target);
+  return target;
 }
 
 Target cpu_target(const std::string& cpu, const std::optional<std::string>& isa) {
