@@ -59,9 +59,9 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   ir::Graph& graph = module.add_graph("forward");
   trace_function(graph, function, inputs);
   driver::Options compile = options.compile;
-  compile.gradients = "tangents";
+  compile.gradients = driver::Gradients::tangents;
   compile.partition = options.partition;
-  PassCtx ctx;
+  driver::GraphCtx ctx;
   driver::run_passes(graph, compile, ctx);
   ir::Graph& backward = *module.find("forward_backward");
   find_shape(graph, backward);

@@ -199,7 +199,7 @@ namespace {
 
 std::unique_ptr<Executable> compile_unguarded(ir::Graph& graph, const Options& options) {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  PassCtx ctx;
+  GraphCtx ctx;
   run_passes(graph, options, ctx);
   double passes = milliseconds_since(start);
   std::unique_ptr<Executable> executable = finish(graph, options);

@@ -1,7 +1,6 @@
 // The whole road: a graph in, something that runs out.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,22 +11,28 @@
 #include "base/target.h"
 #include "codegen/codegen.h"
 #include "ir/graph.h"
+#include "passes/passes.h"
 #include "runtime/executor.h"
 #include "schedule/schedule.h"
 
 namespace tandem::driver {
 
+using passes::Gradients;
+using passes::GraphCtx;
+using passes::GraphPass;
+using passes::Partition;
+
 struct Options {
   /// What is compiled for; nothing: this machine, or what TANDEM_ISA makes of it at the time.
   std::optional<Target> target;
-  /// Gradients of the inputs that require them become outputs: "" (none), "tangents", "ones" (the
-  /// first output is a scalar loss).
-  std::string gradients;
-  /// Writes behind the joint graph (an optimizer's updates) before it is lowered.
-  std::function<void(ir::Graph&)> after_joint;
-  /// Cuts the joint graph in two: "" (no), "default", "min_cut". The graph becomes forward, and the
-  /// module gets a graph `<name>_backward`; see passes::split.
-  std::string partition;
+  /// Gradients of the inputs that require them become outputs; ones: the first output is a scalar
+  /// loss.
+  Gradients gradients = Gradients::none;
+  /// A training step: what becomes of the gradients instead.
+  passes::UpdateRule updates;
+  /// Cuts the joint graph in two. The graph becomes forward, and the module gets a graph
+  /// `<name>_backward`; see passes::split.
+  Partition partition = Partition::none;
   /// Inference: parameters and buffers that the program does not write are constants. What depends
   /// on them alone is computed once and library calls read them packed. Their values are given by
   /// Executable::bind_constants. Not with gradients.
@@ -105,12 +110,12 @@ class Executable {
 };
 
 /// The pipeline on one page: pipeline.cc. Runs over `graph` in place.
-void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx);
+void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx);
 /// One pass by name, for `tandem opt` and tests; null when unknown.
-const Pass<ir::Graph>* find_pass(std::string_view name);
+const GraphPass* find_pass(std::string_view name);
 std::vector<std::string_view> pass_names();
 /// Runs one pass with facts checked, dumps and times as the flags ask.
-void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx);
+void run_pass(ir::Graph& graph, const GraphPass& pass, GraphCtx& ctx);
 
 /// What the options say, or this machine.
 const Target& target_of(const Options& options);

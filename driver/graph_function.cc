@@ -66,7 +66,7 @@ std::vector<Mutation> mutations_of(const ir::Graph& graph) {
 Options compile_options(const FunctionOptions& options) {
   Options compile;
   if (options.differentiate) {
-    compile.gradients = "tangents";
+    compile.gradients = Gradients::tangents;
     compile.partition = options.partition;
   }
   compile.target = options.target;
@@ -88,7 +88,8 @@ std::string context_of(const FunctionOptions& options) {
   ArchiveWriter machine;
   fields(machine, target);
   return fmt::format("{}\n{} {} {} {} {}\n{}", machine.take(), flag_opt(), options.differentiate,
-                     options.partition, options.freeze, options.report, flags_cache_key());
+                     static_cast<int>(options.partition), options.freeze, options.report,
+                     flags_cache_key());
 }
 
 /// Null where the bytes are no image.
@@ -157,7 +158,7 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   ir::Graph& graph = *module->graphs()[0];
   shape_.results = count(graph, ir::OutputKind::output);
   const Options compile = compile_options(options);
-  PassCtx ctx;
+  GraphCtx ctx;
   run_passes(graph, compile, ctx);
   pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   find_shape(graph);

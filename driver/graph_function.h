@@ -16,8 +16,8 @@ namespace tandem::driver {
 struct FunctionImage;  // image.h
 
 struct FunctionOptions {
-  bool differentiate = false;         // inputs that require grad get gradients
-  std::string partition = "default";  // "default" | "min_cut"
+  bool differentiate = false;  // inputs that require grad get gradients
+  Partition partition = Partition::standard;
   /// Inputs of role parameter or buffer that the graph does not write are constants: they are not
   /// among the arguments of forward, which takes a set of them. Not with differentiate.
   bool freeze = false;

@@ -46,8 +46,8 @@ std::string read_input(const std::string& path) {
   return text.str();
 }
 
-const Pass<ir::Graph>& pass_named(const std::string& name) {
-  const Pass<ir::Graph>* pass = find_pass(name);
+const GraphPass& pass_named(const std::string& name) {
+  const GraphPass* pass = find_pass(name);
   if (pass != nullptr) return *pass;
   std::string known;
   for (std::string_view each : pass_names()) known += " " + std::string(each);
@@ -72,7 +72,7 @@ int opt(const std::vector<std::string>& args) {
   }
   std::unique_ptr<ir::Module> module = ir::parse_module(read_input(path), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {
-    PassCtx ctx;
+    GraphCtx ctx;
     for (const std::string& name : names) run_pass(*graph, pass_named(name), ctx);
   }
   std::fputs(ir::to_string(*module).c_str(), stdout);
@@ -113,7 +113,7 @@ int schedule_command(std::vector<std::string> args) {
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {
     if (graph->name().ends_with(".setup")) continue;  // goes with the graph that it is of
-    PassCtx ctx;
+    GraphCtx ctx;
     if (!is_core) run_passes(*graph, options, ctx);
     const std::string text = asked.empty() ? schedule::report(schedule::schedule(*graph, target))
                                            : schedule::why(*graph, target, asked);
@@ -194,7 +194,7 @@ int run_graph(std::vector<std::string> args) {
   size_t profile = 0;
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == "--grad")
-      options.gradients = "tangents";
+      options.gradients = Gradients::tangents;
     else if (args[i] == "--freeze")
       options.freeze = true;
     else if (args[i] == "--repeat" && i + 1 < args.size())
@@ -237,7 +237,7 @@ int objects(std::vector<std::string> args) {
   std::string folder = args.size() > 1 ? args[1] : ".";
   const Target& target = target_of(options);
   for (ir::Graph* graph : graphs_of(*module)) {
-    PassCtx ctx;
+    GraphCtx ctx;
     run_passes(*graph, {}, ctx);
     const std::vector<loop::Kernel> kernels = schedule::schedule(*graph, target).kernels;
     for (const codegen::ObjectCode& object : codegen::compile_objects(kernels, target, {})) {

@@ -43,7 +43,7 @@ class CurrentPass {
   CheckContext old_;
 };
 
-void verify_after(const ir::Graph& graph, const Pass<ir::Graph>& pass) {
+void verify_after(const ir::Graph& graph, const GraphPass& pass) {
   std::vector<Diagnostic> problems = ir::verify(graph);
   std::vector<Diagnostic> facts = passes::check_facts(graph, pass.gives);
   problems.insert(problems.end(), facts.begin(), facts.end());
@@ -51,7 +51,7 @@ void verify_after(const ir::Graph& graph, const Pass<ir::Graph>& pass) {
 }
 
 /// A pass that is asked for by name may meet a graph that is not ready for it: the user's problem.
-void check_needs(const ir::Graph& graph, const Pass<ir::Graph>& pass, const PassCtx& ctx) {
+void check_needs(const ir::Graph& graph, const GraphPass& pass, const GraphCtx& ctx) {
   std::vector<Diagnostic> problems = passes::check_facts(graph, pass.needs & ~ctx.facts);
   if (problems.empty()) return;
   for (Diagnostic& problem : problems)
@@ -59,14 +59,14 @@ void check_needs(const ir::Graph& graph, const Pass<ir::Graph>& pass, const Pass
   throw UserError(std::move(problems));
 }
 
-bool ends_here(const PassCtx& ctx) {
+bool ends_here(const GraphCtx& ctx) {
   std::optional<int64_t> bisect = flag_bisect();
   return ctx.stopped || (bisect && ctx.applications >= *bisect);
 }
 
 }  // namespace
 
-void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx) {
+void run_pass(ir::Graph& graph, const GraphPass& pass, GraphCtx& ctx) {
   poll_interrupt();
   if (is_pass_disabled(pass.name) || ends_here(ctx)) return;
   check_needs(graph, pass, ctx);

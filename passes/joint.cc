@@ -17,7 +17,7 @@ using ops::Tensor;
 
 class Joint {
  public:
-  Joint(ir::Graph& graph, PassCtx& ctx)
+  Joint(ir::Graph& graph, GraphCtx& ctx)
       : graph_(graph),
         ctx_(ctx),
         tail_(first_write_back(graph)),
@@ -47,11 +47,7 @@ class Joint {
   }
 
   void seed() {
-    std::string_view seed = ctx_.option("seed", "tangents");
-    if (seed != "ones" && seed != "tangents")
-      throw UserError(
-          fmt::format("gradients start from 'tangents' or 'ones', not from '{}'", seed));
-    if (seed == "ones") return seed_loss();
+    if (ctx_.gradients == Gradients::ones) return seed_loss();
     size_t count = graph_.outputs().size();
     for (size_t i = 0; i < count; ++i) {
       Value* value = graph_.outputs()[i].value;
@@ -107,7 +103,7 @@ class Joint {
   }
 
   ir::Graph& graph_;
-  PassCtx& ctx_;
+  GraphCtx& ctx_;
   Node* tail_;
   ir::Builder builder_;
   ReverseMode reverse_;
@@ -115,6 +111,8 @@ class Joint {
 
 }  // namespace
 
-void joint(ir::Graph& graph, PassCtx& ctx) { Joint(graph, ctx).run(); }
+void joint(ir::Graph& graph, GraphCtx& ctx) {
+  if (ctx.gradients != Gradients::none) Joint(graph, ctx).run();
+}
 
 }  // namespace tandem::passes

@@ -40,7 +40,7 @@ class Setup {
  public:
   explicit Setup(ir::Graph& graph) : graph_(graph), known_(graph) {}
 
-  void run(PassCtx& ctx) {
+  void run(GraphCtx& ctx) {
     for (const Node* node = graph_.last(); node != nullptr; node = node->prev) decide(*node);
     if (!moved_results_.empty()) move();
     drop_unused();
@@ -127,7 +127,7 @@ class Setup {
 
 }  // namespace
 
-void setup(ir::Graph& graph, PassCtx& ctx) {
+void setup(ir::Graph& graph, GraphCtx& ctx) {
   bool is_done = graph.module().find(graph.name() + ".setup") != nullptr;
   if (has_constants(graph) && !is_done) Setup(graph).run(ctx);
 }

@@ -136,6 +136,6 @@ class Splitter {
 
 }  // namespace
 
-void split(ir::Graph& graph, PassCtx&) { Splitter(graph).run(); }
+void split(ir::Graph& graph, GraphCtx&) { Splitter(graph).run(); }
 
 }  // namespace tandem::passes

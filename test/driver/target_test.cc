@@ -22,7 +22,7 @@ Built built_for(const Target& target) {
   const std::unique_ptr<ir::Module> module = ir::parse_module(kText, ops::op_table());
   Options options;
   options.target = target;
-  PassCtx ctx;
+  GraphCtx ctx;
   run_passes(*module->graphs()[0], options, ctx);
   return build(*module->graphs()[0], options);
 }
