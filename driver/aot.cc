@@ -63,7 +63,7 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   compile.partition = options.partition;
   driver::GraphCtx ctx;
   driver::run_passes(graph, compile, ctx);
-  ir::Graph& backward = *module.find("forward_backward");
+  ir::Graph& backward = *module.find(ir::GraphRole::Kind::backward, graph);
   find_shape(graph, backward);
   forward_ = driver::finish(graph, compile);
   driver::take_saved_strides(backward, graph, forward_->output_strides());

@@ -114,7 +114,7 @@ namespace {
 void dump_before_schedule(const ir::Graph& graph) {
   if (flag_dump().when != DumpFlag::When::before) return;
   std::string text = ir::to_string(graph);
-  if (const ir::Graph* setup = graph.module().find(graph.name() + ".setup"))
+  if (const ir::Graph* setup = graph.module().find(ir::GraphRole::Kind::setup, graph))
     text += ir::to_string(*setup);
   std::fprintf(stderr, "; before schedule\n%s; end\n", text.c_str());
 }

@@ -125,8 +125,8 @@ class GraphFunction {
                          std::vector<Times>& times);
   void load(FunctionImage image, const std::vector<Times>& times, const FunctionOptions& options);
   void find_shape(const ir::Graph& forward);
-  void find_backward(const ir::Graph& backward, const abi::Program& forward);
-  void mark_mutation(std::string_view tangent, const abi::Program& forward);
+  void find_backward(const ir::Graph& backward, const ir::Graph& forward);
+  void mark_tangent(ir::Subject subject, const ir::Graph& forward);
   void find_saved(const abi::Program& forward);
 
   FunctionShape shape_;

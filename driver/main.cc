@@ -112,7 +112,9 @@ int schedule_command(std::vector<std::string> args) {
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {
-    if (graph->name().ends_with(".setup")) continue;  // goes with the graph that it is of
+    const ir::GraphRole& role = graph->role();
+    if (role.kind == ir::GraphRole::Kind::setup && module->find(role.of) != nullptr)
+      continue;  // goes with the graph that it is of
     GraphCtx ctx;
     if (!is_core) run_passes(*graph, options, ctx);
     const std::string text = asked.empty() ? schedule::report(schedule::schedule(*graph, target))

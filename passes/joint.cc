@@ -52,7 +52,8 @@ class Joint {
     for (size_t i = 0; i < count; ++i) {
       Value* value = graph_.outputs()[i].value;
       if (value != nullptr && reverse_.needs(value))
-        add_tangent(value, fmt::format("tangent{}", i));
+        add_tangent(value, {ir::Subject::Kind::output, static_cast<uint32_t>(i)},
+                    fmt::format("tangent{}", i));
     }
     seed_mutated_inputs();
   }
@@ -64,14 +65,15 @@ class Joint {
       const Value* input = std::get<Value*>(node->args[0]);
       Value* value = std::get<Value*>(node->args[1]);
       if (!node->no_grad && (reverse_.needs(value) || input->requires_grad))
-        add_tangent(value, "tangent_" + input->name);
+        add_tangent(value, {ir::Subject::Kind::input, input->index}, "tangent_" + input->name);
     }
   }
 
-  void add_tangent(const Value* value, const std::string& name) {
+  void add_tangent(const Value* value, ir::Subject subject, const std::string& name) {
     Value* tangent =
         graph_.add_input(graph_.free_input_name(name),
                          ir::Type::tensor(value->type.dtype, value->type.sizes), ir::Role::tangent);
+    tangent->subject = subject;
     reverse_.accumulate(value, {builder_, tangent});
   }
 
@@ -97,8 +99,11 @@ class Joint {
     for (const Value* input : graph_.inputs()) {
       if (input->role == ir::Role::tangent || input->role == ir::Role::seed) continue;
       const Tensor grad = gradient_of(input);
-      graph_.add_output({grad ? grad.value() : nullptr, ir::OutputKind::gradient, input->name,
-                         memory_order(input->type)});
+      graph_.add_output({grad ? grad.value() : nullptr,
+                         ir::OutputKind::gradient,
+                         input->name,
+                         memory_order(input->type),
+                         {ir::Subject::Kind::input, input->index}});
     }
   }
 

@@ -76,8 +76,8 @@ void rng(ir::Graph& graph, GraphCtx& ctx);
 void inner_gradients(ir::Graph& graph, GraphCtx& ctx);
 
 /// Reverse mode: adds the backward nodes behind the forward ones. `ctx.gradients`: tangents (one
-/// tangent input for each differentiable output, "tangent2", then one for each input
-/// that was written with history, "tangent_x") or ones (the first output is a
+/// tangent input for each differentiable output, then one for each input that was written with
+/// history) or ones (the first output is a
 /// scalar loss). Gradients become outputs named by input, in input order; none for inputs that need
 /// none.
 void joint(ir::Graph& graph, GraphCtx& ctx);
@@ -103,8 +103,9 @@ void freeze(ir::Graph& graph, GraphCtx& ctx);
 /// it.
 void fold_batch_norm(ir::Graph& graph, GraphCtx& ctx);
 
-/// Moves what depends on constants alone to a graph `<name>.setup`. Its inputs have the names of
-/// constants; its outputs are named, and are new constants of those names. Only where moving pays.
+/// Moves what depends on constants alone to a graph `<name>.setup` of that role. Its inputs have
+/// the names of constants; its outputs are named, and are new constants of those names. Only where
+/// moving pays.
 void setup(ir::Graph& graph, GraphCtx& ctx);
 
 /// Every result is memory of its own, laid out in its order: copies what the graph hands through or
@@ -132,8 +133,8 @@ void remat(ir::Graph& graph, GraphCtx& ctx);
 
 /// The graph becomes forward: outputs and write-backs as before, then saved values (tensors, then
 /// scalars), then saved sizes, each an output without a value that has the symbol's name. A new
-/// graph `<name>_backward` takes saved sizes (i64 inputs with the names of symbols), saved values
-/// and tangents, and gives one gradient for each input of forward, or none.
+/// graph `<name>_backward` of that role takes saved sizes (i64 inputs with the names of symbols),
+/// saved values and tangents, and gives one gradient for each input of forward, or none.
 void split(ir::Graph& graph, GraphCtx& ctx);
 
 }  // namespace tandem::passes

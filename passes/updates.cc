@@ -17,9 +17,8 @@ std::vector<ParameterGradient> take_gradients(ir::Graph& graph) {
       graph.add_output(output);
       continue;
     }
-    if (output.value == nullptr) continue;
-    for (ir::Value* input : graph.inputs())
-      if (input->name == output.name) gradients.push_back({input, output.value});
+    if (output.value != nullptr && output.subject.kind == ir::Subject::Kind::input)
+      gradients.push_back({graph.inputs()[output.subject.number], output.value});
   }
   return gradients;
 }
