@@ -7,6 +7,7 @@
 
 #include "driver/api.h"
 #include "ops/opdef.h"
+#include "runtime/fork.h"
 
 namespace tandem {
 namespace {
@@ -58,6 +59,7 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   ir::Module module(ops::op_table());
   ir::Graph& graph = module.add_graph("forward");
   trace_function(graph, function, inputs);
+  const runtime::ForkHold hold;
   driver::Options compile = options.compile;
   compile.gradients = driver::Gradients::tangents;
   compile.partition = options.partition;

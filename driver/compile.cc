@@ -7,6 +7,7 @@
 #include "driver/reproducer.h"
 #include "ir/text.h"
 #include "loop/text.h"
+#include "runtime/fork.h"
 #include "runtime/parallel_for.h"
 
 namespace tandem::driver {
@@ -210,6 +211,7 @@ std::unique_ptr<Executable> compile_unguarded(ir::Graph& graph, const Options& o
 }  // namespace
 
 std::unique_ptr<Executable> compile(ir::Graph& graph, const Options& options) {
+  const runtime::ForkHold hold;
   return with_reproducer("", [&] { return compile_unguarded(graph, options); });
 }
 

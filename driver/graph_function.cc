@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 
 #include "base/archive.h"
 #include "base/file_cache.h"
@@ -122,7 +121,7 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
     : threads_(options.threads) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
-  const std::lock_guard<std::mutex> lock(runtime::mutex_of(runtime::ForkLock::compile));
+  const runtime::ForkHold hold;
   check_flags();
   const FileCache cache(is_observed() ? "" : flag_cache_dir(), "function", context_of(options));
   std::optional<FunctionImage> known = image_of(cache.find(text));
