@@ -3,25 +3,13 @@
 #include "base/check.h"
 
 namespace tandem {
-namespace {
-thread_local CheckContext t_context = nullptr;
-}
-
-CheckContext set_check_context(CheckContext provider) {
-  CheckContext old = t_context;
-  t_context = provider;
-  return old;
-}
-
 namespace internal {
 
 CheckFailure::CheckFailure(const char* condition, const char* file, int line) {
   message_ << file << ":" << line << ": check failed: " << condition << " ";
 }
 
-CheckFailure::~CheckFailure() noexcept(false) {
-  throw InternalError(message_.str(), t_context == nullptr ? "" : t_context());
-}
+CheckFailure::~CheckFailure() noexcept(false) { throw InternalError(message_.str()); }
 
 }  // namespace internal
 }  // namespace tandem

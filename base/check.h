@@ -8,7 +8,8 @@
 
 namespace tandem {
 
-/// A failed check. What was being made is lost, nothing else: who catches it may go on.
+/// A failed check. What was being made is lost, nothing else: who catches it may go on. Who runs a
+/// pass catches it, and throws it again with the IR as context.
 class InternalError : public std::logic_error {
  public:
   explicit InternalError(const std::string& text, std::string context = "")
@@ -20,14 +21,9 @@ class InternalError : public std::logic_error {
   std::string context_;
 };
 
-/// Context of the checks that fail on this thread: the pass runner sets it to the IR and a command
-/// that reproduces the failure. Returns the previous provider.
-using CheckContext = std::string (*)();
-CheckContext set_check_context(CheckContext provider);
-
 namespace internal {
 
-/// Collects the streamed message; its destructor throws it with condition, place and context.
+/// Collects the streamed message; its destructor throws it with condition and place.
 class CheckFailure {
  public:
   CheckFailure(const char* condition, const char* file, int line);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,10 +14,9 @@ namespace tandem {
 /// Bits of what holds of an IR; each room names its own and has one checking function for each.
 using Facts = uint32_t;
 
-/// What a pass may see beside the IR: options by name, problems of the user's, and notes for the
-/// report.
+/// What a pass may see beside the IR: problems of the user's, and notes for the report. A room's
+/// own context may be more: what its passes are told.
 struct PassCtx {
-  std::map<std::string, std::string, std::less<>> options;
   Diagnostics diagnostics;
   /// What holds of the IR, as the passes run so far established it.
   Facts facts = 0;
@@ -27,17 +25,12 @@ struct PassCtx {
   bool stopped = false;
   /// Reasons for declined rewrites and other decisions, in order: "min_cut: saved %3 (f32[8, 8])".
   std::vector<std::string> notes;
-
-  std::string_view option(std::string_view name, std::string_view otherwise) const {
-    std::map<std::string, std::string, std::less<>>::const_iterator it = options.find(name);
-    return it == options.end() ? otherwise : std::string_view(it->second);
-  }
 };
 
-template <class Ir>
+template <class Ir, class Ctx = PassCtx>
 struct Pass {
   std::string_view name;  // = file = function = golden folder = dump name
-  void (*run)(Ir&, PassCtx&) = nullptr;
+  void (*run)(Ir&, Ctx&) = nullptr;
   Facts needs = 0;
   Facts gives = 0;
   Facts breaks = 0;

@@ -14,12 +14,21 @@ struct Target {
   Isa isa = Isa::avx2;
   int vector_bytes = 32;  // width of one register
   int cores = 1;
+  // Of data; of one cache, however many cores share it. These are sizes of a usual machine.
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
   int64_t l3_bytes = 32 << 20;
 
   /// Lanes of a loop whose widest common element is f32.
   int lanes() const { return vector_bytes / 4; }
+  bool operator==(const Target&) const = default;
 };
+
+/// For base/archive.h: keys of caches and compiled programs hold all of it.
+template <class A>
+void fields(A& archive, Target& target) {
+  auto& [cpu, features, isa, vector_bytes, cores, l1_bytes, l2_bytes, l3_bytes] = target;
+  archive(cpu, features, isa, vector_bytes, cores, l1_bytes, l2_bytes, l3_bytes);
+}
 
 }  // namespace tandem

@@ -185,9 +185,9 @@ foreach(script check_includes check_sizes check_headers tools_test)
   set_tests_properties(${script} PROPERTIES LABELS tools TIMEOUT 600)
 endforeach()
 
-# What the tsan preset builds: the tests of runtime/ alone.
+# What the tsan preset builds: the tests of runtime/, and the crowd that compiles and runs at once.
 add_custom_target(tandem_tsan_tests)
-foreach(target test_runtime test_runtime_slow)
+foreach(target test_runtime test_runtime_slow test_threads)
   if(TARGET ${target})
     add_dependencies(tandem_tsan_tests ${target})
   endif()

@@ -15,6 +15,12 @@ namespace tandem::codegen {
 /// The machine this process runs on; "avx2" (a value of TANDEM_ISA) lowers it. Throws Unsupported
 /// below AVX2 with FMA, UserError where "avx512" is asked of a processor without it.
 Target host_target(const std::optional<std::string>& isa);
+/// A processor by LLVM's name ("znver4"), lowered likewise; with as many cores as this machine and
+/// caches of usual sizes. UserError for a name that is unknown or of a processor without AVX2, FMA.
+Target cpu_target(const std::string& cpu, const std::optional<std::string>& isa);
+/// Throws UserError, with their names, where code for the target may hold instructions that this
+/// processor lacks.
+void check_runs_here(const Target& target);
 
 struct CompileOptions {
   int threads = 2;

@@ -16,59 +16,22 @@
 #include <thread>
 
 #include "base/check.h"
-#include "base/diagnostic.h"
 #include "base/file_cache.h"
 #include "base/interrupt.h"
 #include "codegen/codegen.h"
 #include "codegen/emit.h"
+#include "codegen/native.h"
 
 namespace tandem::codegen {
 namespace {
 
-void initialize_llvm() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    llvm::InitializeNativeTarget();
-    llvm::InitializeNativeTargetAsmPrinter();
-    const char* const options[] = {"tandem", "-disable-lsr"};
-    llvm::cl::ParseCommandLineOptions(2, options, "", &llvm::nulls());
-  });
-}
-
-bool has_feature(const llvm::StringMap<bool>& features, const char* name) {
-  llvm::StringMap<bool>::const_iterator it = features.find(name);
-  return it != features.end() && it->second;
-}
-
-bool is_avx512(const std::string& feature) {
-  return feature.find("avx512") != std::string::npos || feature.find("avx10") != std::string::npos;
-}
-
-std::string feature_text(const llvm::StringMap<bool>& features, bool with_avx512) {
-  std::vector<std::string> words;
-  for (const llvm::StringMapEntry<bool>& entry : features) {
-    std::string name = entry.getKey().str();
-    bool on = entry.getValue() && (with_avx512 || !is_avx512(name));
-    words.push_back((on ? "+" : "-") + name);
-  }
-  std::sort(words.begin(), words.end());
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
-  return text;
-}
-
 std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target, int level) {
-  initialize_llvm();
-  std::string triple = llvm::sys::getProcessTriple();
-  std::string error;
-  const llvm::Target* found = llvm::TargetRegistry::lookupTarget(triple, error);
-  TD_CHECK(found != nullptr) << error;
   static constexpr llvm::CodeGenOptLevel kLevels[] = {
       llvm::CodeGenOptLevel::None, llvm::CodeGenOptLevel::Less, llvm::CodeGenOptLevel::Default,
       llvm::CodeGenOptLevel::Aggressive};
-  return std::unique_ptr<llvm::TargetMachine>(found->createTargetMachine(
-      triple, target.cpu, target.features, llvm::TargetOptions(), llvm::Reloc::PIC_, std::nullopt,
-      kLevels[std::clamp(level, 0, 3)], /*JIT=*/true));
+  return std::unique_ptr<llvm::TargetMachine>(native().createTargetMachine(
+      llvm::sys::getProcessTriple(), target.cpu, target.features, llvm::TargetOptions(),
+      llvm::Reloc::PIC_, std::nullopt, kLevels[std::clamp(level, 0, 3)], /*JIT=*/true));
 }
 
 std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const loop::Kernel& kernel,
@@ -126,25 +89,6 @@ T expect(llvm::Expected<T> value) {
 void expect_success(llvm::Error error) { TD_CHECK(!error) << llvm::toString(std::move(error)); }
 
 }  // namespace
-
-Target host_target(const std::optional<std::string>& isa) {
-  initialize_llvm();
-  Target target;
-  target.cpu = llvm::sys::getHostCPUName().str();
-  llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
-  if (!has_feature(features, "avx2") || !has_feature(features, "fma"))
-    throw Unsupported("[codegen] this processor has no AVX2 with FMA; Tandem needs both");
-  bool wide = has_feature(features, "avx512f") && has_feature(features, "avx512vl") &&
-              has_feature(features, "avx512bw") && has_feature(features, "avx512dq");
-  if (isa == "avx512" && !wide)
-    throw UserError("TANDEM_ISA=avx512: this processor has no AVX-512 (F, VL, BW, DQ)");
-  if (isa == "avx2") wide = false;
-  target.isa = wide ? Isa::avx512 : Isa::avx2;
-  target.vector_bytes = wide ? 64 : 32;
-  target.features = feature_text(features, wide);
-  target.cores = static_cast<int>(std::thread::hardware_concurrency());
-  return target;
-}
 
 std::string llvm_text(const loop::Kernel& kernel, const Target& target) {
   llvm::LLVMContext context;
@@ -204,11 +148,21 @@ void for_each(size_t count, int threads, const F& work) {
 
 }  // namespace
 
+namespace {
+
+/// What object code depends on beside the kernel. Taken apart, so that a new member of Target is
+/// decided on here: cores and caches decide about kernels, and those are the rest of the key.
+std::string code_key(const Target& target, int level) {
+  const auto& [cpu, features, isa, vector_bytes, cores, l1, l2, l3] = target;
+  return fmt::format("{} {} {} {} {}", cpu, features, static_cast<int>(isa), vector_bytes, level);
+}
+
+}  // namespace
+
 std::vector<ObjectCode> compile_objects(const std::vector<loop::Kernel>& kernels,
                                         const Target& target, const CompileOptions& options) {
   std::vector<ObjectCode> objects(kernels.size());
-  const FileCache cache(options.cache_dir, "o",
-                        fmt::format("{} {} {}", target.cpu, target.features, options.level));
+  const FileCache cache(options.cache_dir, "o", code_key(target, options.level));
   for_each(kernels.size(), options.threads, [&](Kernels& next) {
     std::unique_ptr<llvm::TargetMachine> machine;
     while (std::optional<size_t> i = next()) {
@@ -235,7 +189,7 @@ KernelLibrary::~KernelLibrary() = default;
 
 KernelLibrary::KernelLibrary(const std::vector<ObjectCode>& objects) {
   if (objects.empty()) return;
-  initialize_llvm();
+  native();
   linker_ = std::make_unique<Linker>();
   llvm::orc::LLJIT& jit = *(linker_->jit = expect(llvm::orc::LLJITBuilder().create()));
   jit.getMainJITDylib().addGenerator(

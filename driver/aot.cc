@@ -7,6 +7,7 @@
 
 #include "driver/api.h"
 #include "ops/opdef.h"
+#include "runtime/fork.h"
 
 namespace tandem {
 namespace {
@@ -58,12 +59,13 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   ir::Module module(ops::op_table());
   ir::Graph& graph = module.add_graph("forward");
   trace_function(graph, function, inputs);
+  const runtime::ForkHold hold;
   driver::Options compile = options.compile;
-  compile.gradients = "tangents";
+  compile.gradients = driver::Gradients::tangents;
   compile.partition = options.partition;
-  PassCtx ctx;
+  driver::GraphCtx ctx;
   driver::run_passes(graph, compile, ctx);
-  ir::Graph& backward = *module.find("forward_backward");
+  ir::Graph& backward = *module.find(ir::GraphRole::Kind::backward, graph);
   find_shape(graph, backward);
   forward_ = driver::finish(graph, compile);
   driver::take_saved_strides(backward, graph, forward_->output_strides());

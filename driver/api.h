@@ -81,7 +81,7 @@ struct AotInput {
 };
 
 struct AotOptions {
-  std::string partition = "default";  // what forward saves: "default" | "min_cut"
+  driver::Partition partition = driver::Partition::standard;  // what forward saves
   driver::Options compile;
 };
 

@@ -7,6 +7,7 @@
 #include "driver/reproducer.h"
 #include "ir/text.h"
 #include "loop/text.h"
+#include "runtime/fork.h"
 #include "runtime/parallel_for.h"
 
 namespace tandem::driver {
@@ -60,6 +61,7 @@ Executable::Executable(Built built)
       notes_(std::move(built.image.notes)),
       output_strides_(std::move(built.output_strides)) {
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  codegen::check_runs_here(built.image.target);
   take_thread_flag();
   kernels_ = std::make_unique<codegen::KernelLibrary>(built.image.kernels);
   setup_kernels_ = std::make_unique<codegen::KernelLibrary>(built.image.setup_kernels);
@@ -82,8 +84,10 @@ Executable::Executable(schedule::Scheduled scheduled, InLoopInterpreter)
                                                      std::move(functions), std::move(setup));
 }
 
+namespace {
+
 // TANDEM_ISA is read at each use, as all flags; asking the processor is dear.
-const Target& host() {
+const Target& this_machine() {
   const std::optional<std::string> isa = flag_isa();
   if (isa == "avx2") {
     static const Target kLowered = codegen::host_target(isa);
@@ -97,21 +101,29 @@ const Target& host() {
   return kOwn;
 }
 
+}  // namespace
+
+const Target& target_of(const Options& options) {
+  return options.target ? *options.target : this_machine();
+}
+
+Target target_named(const std::string& cpu) { return codegen::cpu_target(cpu, flag_isa()); }
+
 namespace {
 
 /// With its setup: `tandem schedule --core` takes it up from there.
 void dump_before_schedule(const ir::Graph& graph) {
   if (flag_dump().when != DumpFlag::When::before) return;
   std::string text = ir::to_string(graph);
-  if (const ir::Graph* setup = graph.module().find(graph.name() + ".setup"))
+  if (const ir::Graph* setup = graph.module().find(ir::GraphRole::Kind::setup, graph))
     text += ir::to_string(*setup);
   std::fprintf(stderr, "; before schedule\n%s; end\n", text.c_str());
 }
 
-schedule::Scheduled scheduled_for_host(const ir::Graph& graph, const Options& options) {
+schedule::Scheduled scheduled_graph(const ir::Graph& graph, const Options& options) {
   check_flags();
   dump_before_schedule(graph);
-  schedule::Scheduled scheduled = schedule::schedule(graph, host());
+  schedule::Scheduled scheduled = schedule::schedule(graph, target_of(options));
   for (const schedule::Note& note : scheduled.notes)
     log("schedule", 2, note.place + ": " + note.text);
   if (flag_dump().when == DumpFlag::When::after && flag_dump().argument == "schedule")
@@ -129,8 +141,9 @@ namespace {
 
 Built build_unguarded(const ir::Graph& graph, const Options& options) {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  schedule::Scheduled scheduled = scheduled_for_host(graph, options);
+  schedule::Scheduled scheduled = scheduled_graph(graph, options);
   Built built;
+  built.image.target = target_of(options);
   if (options.report) built.image.report = schedule::report(scheduled);
   built.times.schedule = milliseconds_since(start);
   start = std::chrono::steady_clock::now();
@@ -138,8 +151,9 @@ Built build_unguarded(const ir::Graph& graph, const Options& options) {
   code.threads = options.compile_threads;
   code.level = options.level < 0 ? flag_opt() : options.level;
   code.cache_dir = flag_cache_dir();
-  built.image.kernels = codegen::compile_objects(scheduled.kernels, host(), code);
-  built.image.setup_kernels = codegen::compile_objects(scheduled.setup_kernels, host(), code);
+  built.image.kernels = codegen::compile_objects(scheduled.kernels, built.image.target, code);
+  built.image.setup_kernels =
+      codegen::compile_objects(scheduled.setup_kernels, built.image.target, code);
   built.image.program = std::move(scheduled.program);
   built.image.notes = std::move(scheduled.notes);
   built.output_strides = std::move(scheduled.output_strides);
@@ -160,7 +174,7 @@ Built build(const ir::Graph& graph, const Options& options) {
 
 std::unique_ptr<Executable> finish(const ir::Graph& graph, const Options& options) {
   if (options.interpret)
-    return std::make_unique<Executable>(scheduled_for_host(graph, options), InLoopInterpreter());
+    return std::make_unique<Executable>(scheduled_graph(graph, options), InLoopInterpreter());
   return std::make_unique<Executable>(build(graph, options));
 }
 
@@ -186,7 +200,7 @@ namespace {
 
 std::unique_ptr<Executable> compile_unguarded(ir::Graph& graph, const Options& options) {
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  PassCtx ctx;
+  GraphCtx ctx;
   run_passes(graph, options, ctx);
   double passes = milliseconds_since(start);
   std::unique_ptr<Executable> executable = finish(graph, options);
@@ -197,6 +211,7 @@ std::unique_ptr<Executable> compile_unguarded(ir::Graph& graph, const Options& o
 }  // namespace
 
 std::unique_ptr<Executable> compile(ir::Graph& graph, const Options& options) {
+  const runtime::ForkHold hold;
   return with_reproducer("", [&] { return compile_unguarded(graph, options); });
 }
 

@@ -1,8 +1,8 @@
 // The whole road: a graph in, something that runs out.
 #pragma once
 
-#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,20 +11,28 @@
 #include "base/target.h"
 #include "codegen/codegen.h"
 #include "ir/graph.h"
+#include "passes/passes.h"
 #include "runtime/executor.h"
 #include "schedule/schedule.h"
 
 namespace tandem::driver {
 
+using passes::Gradients;
+using passes::GraphCtx;
+using passes::GraphPass;
+using passes::Partition;
+
 struct Options {
-  /// Gradients of the inputs that require them become outputs: "" (none), "tangents", "ones" (the
-  /// first output is a scalar loss).
-  std::string gradients;
-  /// Writes behind the joint graph (an optimizer's updates) before it is lowered.
-  std::function<void(ir::Graph&)> after_joint;
-  /// Cuts the joint graph in two: "" (no), "default", "min_cut". The graph becomes forward, and the
-  /// module gets a graph `<name>_backward`; see passes::split.
-  std::string partition;
+  /// What is compiled for; nothing: this machine, or what TANDEM_ISA makes of it at the time.
+  std::optional<Target> target;
+  /// Gradients of the inputs that require them become outputs; ones: the first output is a scalar
+  /// loss.
+  Gradients gradients = Gradients::none;
+  /// A training step: what becomes of the gradients instead.
+  passes::UpdateRule updates;
+  /// Cuts the joint graph in two. The graph becomes forward, and the module gets a graph
+  /// `<name>_backward`; see passes::split.
+  Partition partition = Partition::none;
   /// Inference: parameters and buffers that the program does not write are constants. What depends
   /// on them alone is computed once and library calls read them packed. Their values are given by
   /// Executable::bind_constants. Not with gradients.
@@ -48,6 +56,7 @@ struct Times {
 
 /// What a compile made, as data: image.h keeps it between processes.
 struct Image {
+  Target target;
   abi::Program program;
   std::vector<codegen::ObjectCode> kernels;        // in the order of Program::kernels
   std::vector<codegen::ObjectCode> setup_kernels;  // of Program::setup
@@ -66,7 +75,8 @@ struct InLoopInterpreter {};
 /// A compiled graph in this process.
 class Executable {
  public:
-  /// Links the code and loads the program.
+  /// Links the code and loads the program. Throws UserError where it is of another machine, whose
+  /// instructions this one lacks.
   explicit Executable(Built built);
   /// Kernels run in the loop interpreter.
   Executable(schedule::Scheduled scheduled, InLoopInterpreter);
@@ -100,15 +110,17 @@ class Executable {
 };
 
 /// The pipeline on one page: pipeline.cc. Runs over `graph` in place.
-void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx);
+void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx);
 /// One pass by name, for `tandem opt` and tests; null when unknown.
-const Pass<ir::Graph>* find_pass(std::string_view name);
+const GraphPass* find_pass(std::string_view name);
 std::vector<std::string_view> pass_names();
 /// Runs one pass with facts checked, dumps and times as the flags ask.
-void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx);
+void run_pass(ir::Graph& graph, const GraphPass& pass, GraphCtx& ctx);
 
-/// The machine that programs are compiled for: this one, or what TANDEM_ISA says at the time.
-const Target& host();
+/// What the options say, or this machine.
+const Target& target_of(const Options& options);
+/// A processor by LLVM's name, for Options::target; TANDEM_ISA=avx2 lowers it. Throws UserError.
+Target target_named(const std::string& cpu);
 /// Schedule and code generation for a graph that the passes have seen.
 Built build(const ir::Graph& graph, const Options& options);
 /// The same, loaded.

@@ -1,8 +1,6 @@
 // The vocabulary and the text form behind one door, so that python/ needs no other room.
 #include "driver/face.h"
 
-#include <mutex>
-
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "runtime/fork.h"
@@ -71,8 +69,11 @@ std::vector<OpInfo> vocabulary() {
 }
 
 std::unique_ptr<Executable> compile_text(std::string_view text, const Options& options) {
-  const std::lock_guard<std::mutex> lock(runtime::mutex_of(runtime::ForkLock::compile));
-  std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
+  std::unique_ptr<ir::Module> module;
+  {
+    const runtime::ForkHold hold;  // the table of operators is made at its first use
+    module = ir::parse_module(text, ops::op_table());
+  }
   if (module->graphs().empty()) throw UserError("the text holds no graph");
   return compile(*module->graphs()[0], options);
 }

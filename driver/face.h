@@ -40,6 +40,10 @@ std::vector<OpInfo> vocabulary();
 /// Compiles the first graph of a module in text form.
 std::unique_ptr<Executable> compile_text(std::string_view text, const Options& options);
 
+// Options by the names that bindings give them; UserError for others.
+using passes::gradients_named;
+using passes::partition_named;
+
 /// Threads of the team that programs run on: runtime/parallel_for.h.
 using runtime::TeamSize;
 void set_threads(int count);

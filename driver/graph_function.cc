@@ -8,10 +8,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <mutex>
 
+#include "base/archive.h"
 #include "base/file_cache.h"
 #include "base/flags.h"
 #include "driver/image.h"
@@ -31,16 +30,6 @@ size_t count(const ir::Graph& graph, ir::OutputKind kind) {
   return static_cast<size_t>(
       std::count_if(graph.outputs().begin(), graph.outputs().end(),
                     [&](const ir::Output& output) { return output.kind == kind; }));
-}
-
-/// What joint gave a tangent: an output by its number ("tangent3"), or an input by its name
-/// ("tangent_x").
-std::optional<size_t> output_of(std::string_view tangent) {
-  const std::string digits(tangent.substr(std::string_view("tangent").size()));
-  size_t number = 0;
-  const char* end = digits.c_str() + digits.size();
-  const std::from_chars_result read = std::from_chars(digits.c_str(), end, number);
-  return read.ec == std::errc() && read.ptr == end ? std::optional(number) : std::nullopt;
 }
 
 bool is_argument(const ir::Value* input) {
@@ -65,9 +54,10 @@ std::vector<Mutation> mutations_of(const ir::Graph& graph) {
 Options compile_options(const FunctionOptions& options) {
   Options compile;
   if (options.differentiate) {
-    compile.gradients = "tangents";
+    compile.gradients = Gradients::tangents;
     compile.partition = options.partition;
   }
+  compile.target = options.target;
   compile.freeze = options.freeze;
   compile.report = options.report;
   compile.own_outputs = true;
@@ -82,10 +72,11 @@ bool is_observed() {
 
 /// All that a compiled function depends on but its text.
 std::string context_of(const FunctionOptions& options) {
-  const Target& target = host();
-  return fmt::format("{} {} {} {} {} {}\n{} {} {} {}\n{}", target.cpu, target.features,
-                     target.vector_bytes, target.cores, target.l2_bytes, flag_opt(),
-                     options.differentiate, options.partition, options.freeze, options.report,
+  Target target = target_of(compile_options(options));
+  ArchiveWriter machine;
+  fields(machine, target);
+  return fmt::format("{}\n{} {} {} {} {}\n{}", machine.take(), flag_opt(), options.differentiate,
+                     static_cast<int>(options.partition), options.freeze, options.report,
                      flags_cache_key());
 }
 
@@ -130,7 +121,7 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
     : threads_(options.threads) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
-  const std::lock_guard<std::mutex> lock(runtime::mutex_of(runtime::ForkLock::compile));
+  const runtime::ForkHold hold;
   check_flags();
   const FileCache cache(is_observed() ? "" : flag_cache_dir(), "function", context_of(options));
   std::optional<FunctionImage> known = image_of(cache.find(text));
@@ -155,7 +146,7 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   ir::Graph& graph = *module->graphs()[0];
   shape_.results = count(graph, ir::OutputKind::output);
   const Options compile = compile_options(options);
-  PassCtx ctx;
+  GraphCtx ctx;
   run_passes(graph, compile, ctx);
   pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   find_shape(graph);
@@ -168,8 +159,8 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   add(forward);
   find_saved(image.programs[0].program);
   if (options.differentiate) {
-    ir::Graph& backward = *module->find(graph.name() + "_backward");
-    find_backward(backward, image.programs[0].program);
+    ir::Graph& backward = *module->find(ir::GraphRole::Kind::backward, graph);
+    find_backward(backward, graph);
     if (std::count(shape_.has_gradient.begin(), shape_.has_gradient.end(), 1) > 0) {
       take_saved_strides(backward, graph, forward.output_strides);
       Built built = build(backward, compile);
@@ -204,25 +195,25 @@ void GraphFunction::find_shape(const ir::Graph& forward) {
   shape_.has_gradient.assign(shape_.inputs, 0);
 }
 
-void GraphFunction::find_backward(const ir::Graph& backward, const abi::Program& forward) {
-  for (const ir::Value* input : backward.inputs()) {
-    if (input->role != ir::Role::tangent) continue;
-    if (std::optional<size_t> output = output_of(input->name))
-      shape_.has_tangent.at(*output) = 1;
-    else
-      mark_mutation(input->name, forward);
+void GraphFunction::find_backward(const ir::Graph& backward, const ir::Graph& forward) {
+  for (const ir::Value* input : backward.inputs())
+    if (input->role == ir::Role::tangent) mark_tangent(input->subject, forward);
+  for (const ir::Output& output : backward.outputs()) {
+    if (output.value == nullptr || output.subject.kind != ir::Subject::Kind::input) continue;
+    const ir::Value* input = forward.inputs().at(output.subject.number);
+    if (is_argument(input)) shape_.has_gradient.at(argument_number(forward, input)) = 1;
   }
-  size_t at = 0;
-  for (const ir::Output& output : backward.outputs())
-    if (at < shape_.inputs) shape_.has_gradient[at++] = output.value != nullptr;
   shape_.has_backward = std::count(shape_.has_tangent.begin(), shape_.has_tangent.end(), 1) > 0 ||
                         std::any_of(shape_.mutations.begin(), shape_.mutations.end(),
                                     [](const Mutation& mutation) { return mutation.has_tangent; });
 }
 
-void GraphFunction::mark_mutation(std::string_view tangent, const abi::Program& forward) {
+void GraphFunction::mark_tangent(ir::Subject subject, const ir::Graph& forward) {
+  if (subject.kind == ir::Subject::Kind::output) shape_.has_tangent.at(subject.number) = 1;
+  if (subject.kind != ir::Subject::Kind::input) return;
+  const size_t written = argument_number(forward, forward.inputs().at(subject.number));
   for (Mutation& mutation : shape_.mutations)
-    if (tangent == "tangent_" + forward.inputs[mutation.input].name) mutation.has_tangent = true;
+    if (mutation.input == written) mutation.has_tangent = true;
 }
 
 void GraphFunction::find_saved(const abi::Program& forward) {

@@ -16,13 +16,14 @@ namespace tandem::driver {
 struct FunctionImage;  // image.h
 
 struct FunctionOptions {
-  bool differentiate = false;         // inputs that require grad get gradients
-  std::string partition = "default";  // "default" | "min_cut"
+  bool differentiate = false;  // inputs that require grad get gradients
+  Partition partition = Partition::standard;
   /// Inputs of role parameter or buffer that the graph does not write are constants: they are not
   /// among the arguments of forward, which takes a set of them. Not with differentiate.
   bool freeze = false;
   bool report = false;
-  int threads = 0;  // of the team of each call; 0: the caller decides
+  std::optional<Target> target;  // nothing: this machine
+  int threads = 0;               // of the team of each call; 0: the caller decides
   /// What tandem::host nodes run, by number.
   std::vector<runtime::HostFunction> host_functions;
 };
@@ -124,8 +125,8 @@ class GraphFunction {
                          std::vector<Times>& times);
   void load(FunctionImage image, const std::vector<Times>& times, const FunctionOptions& options);
   void find_shape(const ir::Graph& forward);
-  void find_backward(const ir::Graph& backward, const abi::Program& forward);
-  void mark_mutation(std::string_view tangent, const abi::Program& forward);
+  void find_backward(const ir::Graph& backward, const ir::Graph& forward);
+  void mark_tangent(ir::Subject subject, const ir::Graph& forward);
   void find_saved(const abi::Program& forward);
 
   FunctionShape shape_;

@@ -29,8 +29,8 @@ namespace tandem::driver {
 
 template <class A>
 void fields(A& archive, Image& image) {
-  auto& [program, kernels, setup_kernels, notes, report] = image;
-  archive(program, kernels, setup_kernels, notes, report);
+  auto& [target, program, kernels, setup_kernels, notes, report] = image;
+  archive(target, program, kernels, setup_kernels, notes, report);
 }
 
 template <class A>

@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: tandem opt [--pass NAME]... [FILE]    passes on text IR, result on standard output\n"
-    "       tandem schedule [--freeze] [--core] [--why %A,%B] [--step STEP] [FILE]\n"
+    "       tandem schedule [--freeze] [--core] [--why %A,%B] [--step STEP] [--target CPU] [FILE]\n"
     "                                             kernels and decisions of a graph; --core: of "
     "one\n"
     "                                             that went through the passes; --why: where "
@@ -29,11 +29,13 @@ constexpr const char* kUsage =
     "                                             --step: the kernel graph behind a step, from "
     "the\n"
     "                                             graph or from a kernel graph in the file\n"
-    "       tandem objects FILE [FOLDER]          object code of the kernels\n"
-    "       tandem run [--grad] [--freeze] [--repeat N] [--profile N] [FILE]\n"
+    "       tandem objects [--target CPU] FILE [FOLDER]\n"
+    "                                             object code of the kernels\n"
+    "       tandem run [--grad] [--freeze] [--repeat N] [--profile N] [--target CPU] [FILE]\n"
     "                                             compiles and runs a graph on generated inputs;\n"
     "                                             lists the N slowest instructions\n"
-    "       tandem help [flags|passes]\n";
+    "       tandem help [flags|passes]\n"
+    "CPU: a processor by LLVM's name, such as znver4 or haswell, instead of this one\n";
 
 std::string read_input(const std::string& path) {
   std::ostringstream text;
@@ -47,8 +49,8 @@ std::string read_input(const std::string& path) {
   return text.str();
 }
 
-const Pass<ir::Graph>& pass_named(const std::string& name) {
-  const Pass<ir::Graph>* pass = find_pass(name);
+const GraphPass& pass_named(const std::string& name) {
+  const GraphPass* pass = find_pass(name);
   if (pass != nullptr) return *pass;
   std::string known;
   for (std::string_view each : pass_names()) known += " " + std::string(each);
@@ -73,51 +75,66 @@ int opt(const std::vector<std::string>& args) {
   }
   std::unique_ptr<ir::Module> module = ir::parse_module(read_input(path), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {
-    PassCtx ctx;
+    GraphCtx ctx;
     for (const std::string& name : names) run_pass(*graph, pass_named(name), ctx);
   }
   std::fputs(ir::to_string(*module).c_str(), stdout);
   return 0;
 }
 
-/// The parts of the word behind an option, which are taken out; none where it is not there.
-std::vector<std::string> taken_list(std::vector<std::string>& args, std::string_view option) {
+/// The word behind an option, `what`, which are taken out; empty where the option is not there.
+std::string taken_word(std::vector<std::string>& args, std::string_view option,
+                       std::string_view what) {
   const auto at = std::find(args.begin(), args.end(), option);
-  if (at == args.end()) return {};
-  if (at + 1 == args.end()) throw UserError(fmt::format("{} needs names", option));
-  std::vector<std::string> parts;
-  std::istringstream words(*(at + 1));
-  for (std::string part; std::getline(words, part, ',');) parts.push_back(part);
+  if (at == args.end()) return "";
+  if (at + 1 == args.end()) throw UserError(fmt::format("{} needs {}", option, what));
+  std::string word = *(at + 1);
   args.erase(at, at + 2);
+  return word;
+}
+
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> parts;
+  std::istringstream words(list);
+  for (std::string part; std::getline(words, part, ',');) parts.push_back(part);
   return parts;
 }
 
 /// Of a graph of core operations, with a kernel graph behind it or none.
-int run_step(const std::string& step, const std::string& text) {
+int run_step(const std::string& step, const std::string& text, const Target& target) {
   const size_t kernels = std::min(text.find("\nkernels @"), text.size());
   const std::unique_ptr<ir::Module> module =
       ir::parse_module(text.substr(0, kernels), ops::op_table());
   const std::string after = kernels == text.size() ? "" : text.substr(kernels + 1);
   for (const ir::Graph* graph : graphs_of(*module))
-    std::fputs(schedule::after_step(*graph, host(), step, after).c_str(), stdout);
+    std::fputs(schedule::after_step(*graph, target, step, after).c_str(), stdout);
   return 0;
+}
+
+std::optional<Target> taken_target(std::vector<std::string>& args) {
+  const std::string cpu = taken_word(args, "--target", "the name of a processor");
+  return cpu.empty() ? std::nullopt : std::optional(target_named(cpu));
 }
 
 int schedule_command(std::vector<std::string> args) {
   Options options;
   options.freeze = std::erase(args, "--freeze") > 0;
   const bool is_core = std::erase(args, "--core") > 0;
-  const std::vector<std::string> asked = taken_list(args, "--why");
-  const std::vector<std::string> step = taken_list(args, "--step");
-  if (!step.empty()) return run_step(step[0], read_input(args.empty() ? "" : args[0]));
+  options.target = taken_target(args);
+  const std::vector<std::string> asked = parts_of(taken_word(args, "--why", "names of values"));
+  const std::string step = taken_word(args, "--step", "the name of a step");
+  const Target& target = target_of(options);
+  if (!step.empty()) return run_step(step, read_input(args.empty() ? "" : args[0]), target);
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {
-    if (graph->name().ends_with(".setup")) continue;  // goes with the graph that it is of
-    PassCtx ctx;
+    const ir::GraphRole& role = graph->role();
+    if (role.kind == ir::GraphRole::Kind::setup && module->find(role.of) != nullptr)
+      continue;  // goes with the graph that it is of
+    GraphCtx ctx;
     if (!is_core) run_passes(*graph, options, ctx);
-    const std::string text = asked.empty() ? schedule::report(schedule::schedule(*graph, host()))
-                                           : schedule::why(*graph, host(), asked);
+    const std::string text = asked.empty() ? schedule::report(schedule::schedule(*graph, target))
+                                           : schedule::why(*graph, target, asked);
     std::fputs(text.c_str(), stdout);
   }
   return 0;
@@ -187,14 +204,15 @@ int count_of(const std::string& option, const std::string& text) {
   return count;
 }
 
-int run_graph(const std::vector<std::string>& args) {
+int run_graph(std::vector<std::string> args) {
   Options options;
+  options.target = taken_target(args);
   std::string path;
   int repeat = 1;
   size_t profile = 0;
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == "--grad")
-      options.gradients = "tangents";
+      options.gradients = Gradients::tangents;
     else if (args[i] == "--freeze")
       options.freeze = true;
     else if (args[i] == "--repeat" && i + 1 < args.size())
@@ -229,13 +247,15 @@ int run_graph(const std::vector<std::string>& args) {
 }
 
 /// Object files of a graph's kernels, for objdump.
-int objects(const std::vector<std::string>& args) {
+int objects(std::vector<std::string> args) {
+  Options options;
+  options.target = taken_target(args);
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   std::string folder = args.size() > 1 ? args[1] : ".";
-  const Target& target = host();
+  const Target& target = target_of(options);
   for (ir::Graph* graph : graphs_of(*module)) {
-    PassCtx ctx;
+    GraphCtx ctx;
     run_passes(*graph, {}, ctx);
     const std::vector<loop::Kernel> kernels = schedule::schedule(*graph, target).kernels;
     for (const codegen::ObjectCode& object : codegen::compile_objects(kernels, target, {})) {

@@ -15,35 +15,21 @@
 namespace tandem::driver {
 namespace {
 
-thread_local const ir::Graph* t_graph = nullptr;
-thread_local std::string_view t_pass;
-
-/// What a failed check tells: the pass, the graph as it stands, and the command that runs it again.
-std::string reproducer() {
-  if (t_graph == nullptr) return "";
-  return fmt::format("in pass {0} on\n{1}\nrun again: tandem opt --pass {0} <the graph above>",
-                     t_pass, ir::to_string(*t_graph));
+/// Runs `f`. A check that fails in it tells of the pass, the graph as it stands then, and the
+/// command that runs it again.
+template <class F>
+void with_context(const ir::Graph& graph, std::string_view pass, F f) {
+  try {
+    f();
+  } catch (const InternalError& error) {
+    if (!error.context().empty()) throw;
+    throw InternalError(error.what(), fmt::format("in pass {0} on\n{1}\nrun again: tandem opt "
+                                                  "--pass {0} <the graph above>",
+                                                  pass, ir::to_string(graph)));
+  }
 }
 
-/// What `reproducer` tells of, while a pass runs; gone when it throws, too.
-class CurrentPass {
- public:
-  CurrentPass(const ir::Graph& graph, std::string_view pass) : old_(set_check_context(reproducer)) {
-    t_graph = &graph;
-    t_pass = pass;
-  }
-  CurrentPass(const CurrentPass&) = delete;
-  CurrentPass& operator=(const CurrentPass&) = delete;
-  ~CurrentPass() {
-    set_check_context(old_);
-    t_graph = nullptr;
-  }
-
- private:
-  CheckContext old_;
-};
-
-void verify_after(const ir::Graph& graph, const Pass<ir::Graph>& pass) {
+void verify_after(const ir::Graph& graph, const GraphPass& pass) {
   std::vector<Diagnostic> problems = ir::verify(graph);
   std::vector<Diagnostic> facts = passes::check_facts(graph, pass.gives);
   problems.insert(problems.end(), facts.begin(), facts.end());
@@ -51,7 +37,7 @@ void verify_after(const ir::Graph& graph, const Pass<ir::Graph>& pass) {
 }
 
 /// A pass that is asked for by name may meet a graph that is not ready for it: the user's problem.
-void check_needs(const ir::Graph& graph, const Pass<ir::Graph>& pass, const PassCtx& ctx) {
+void check_needs(const ir::Graph& graph, const GraphPass& pass, const GraphCtx& ctx) {
   std::vector<Diagnostic> problems = passes::check_facts(graph, pass.needs & ~ctx.facts);
   if (problems.empty()) return;
   for (Diagnostic& problem : problems)
@@ -59,18 +45,16 @@ void check_needs(const ir::Graph& graph, const Pass<ir::Graph>& pass, const Pass
   throw UserError(std::move(problems));
 }
 
-bool ends_here(const PassCtx& ctx) {
+bool ends_here(const GraphCtx& ctx) {
   std::optional<int64_t> bisect = flag_bisect();
   return ctx.stopped || (bisect && ctx.applications >= *bisect);
 }
 
 }  // namespace
 
-void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx) {
-  poll_interrupt();
-  if (is_pass_disabled(pass.name) || ends_here(ctx)) return;
-  check_needs(graph, pass, ctx);
-  CurrentPass current(graph, pass.name);
+namespace {
+
+void run_checked(ir::Graph& graph, const GraphPass& pass, GraphCtx& ctx) {
   uint64_t epoch = graph.epoch();
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   pass.run(graph, ctx);
@@ -83,6 +67,15 @@ void run_pass(ir::Graph& graph, const Pass<ir::Graph>& pass, PassCtx& ctx) {
   report_pass({"passes", pass.name, ms, graph.epoch() != epoch},
               [&] { return ir::to_string(graph); });
   if (flag_verify()) verify_after(graph, pass);
+}
+
+}  // namespace
+
+void run_pass(ir::Graph& graph, const GraphPass& pass, GraphCtx& ctx) {
+  poll_interrupt();
+  if (is_pass_disabled(pass.name) || ends_here(ctx)) return;
+  check_needs(graph, pass, ctx);
+  with_context(graph, pass.name, [&] { run_checked(graph, pass, ctx); });
 }
 
 }  // namespace tandem::driver

@@ -18,7 +18,6 @@ using passes::kFunctional;
 using passes::kJoint;
 using passes::kPure;
 using passes::kSeparate;
-using GraphPass = Pass<ir::Graph>;
 
 // Views and in-place ops first: everything later may take a value for its elements.
 constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kFunctional, 0};
@@ -37,6 +36,8 @@ constexpr GraphPass kInnerGradients{"inner_gradients", passes::inner_gradients,
                                     kFunctional | kPure | kDifferentiable, 0, 0};
 constexpr GraphPass kJointPass{"joint", passes::joint, kFunctional | kPure | kDifferentiable,
                                kJoint, 0};
+// Reads the gradients before anything else may, and writes ops that decompose_core sees.
+constexpr GraphPass kUpdates{"updates", passes::updates, kFunctional | kJoint, 0, kJoint};
 // Gradient rules may use ops that have no loops of their own, so this comes after them.
 constexpr GraphPass kDecomposeCore{"decompose_core", passes::decompose_core, kFunctional, kCore, 0};
 // Rules look through decompositions, and what they leave equal is for cse and dce, which follow.
@@ -53,16 +54,27 @@ constexpr GraphPass kOwnOutputs{"own_outputs", passes::own_outputs, kFunctional,
 // The partition weighs single kernels' work, so it looks at core ops; cse before it, because what
 // both halves compute is one value to it.
 constexpr GraphPass kChoose{"choose", passes::choose, kJoint | kCore, kChosen, 0};
-constexpr GraphPass kMinCut{"min_cut", passes::min_cut, kJoint | kCore, kChosen, 0};
 // No cse from here to split: it would merge the copies with what they are copies of.
 constexpr GraphPass kRemat{"remat", passes::remat, kChosen, kSeparate, 0};
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
-constexpr std::array kAllPasses = {
-    kFunctionalize, kFreeze,         kDecomposeComposite, kRng,           kCse,
-    kDce,           kInnerGradients, kJointPass,          kFoldBatchNorm, kDecomposeCore,
-    kConstantFold,  kSetup,          kOwnOutputs,         kChoose,        kMinCut,
-    kRemat,         kSplit};
+constexpr std::array kAllPasses = {kFunctionalize,
+                                   kFreeze,
+                                   kDecomposeComposite,
+                                   kRng,
+                                   kCse,
+                                   kDce,
+                                   kInnerGradients,
+                                   kJointPass,
+                                   kUpdates,
+                                   kFoldBatchNorm,
+                                   kDecomposeCore,
+                                   kConstantFold,
+                                   kSetup,
+                                   kOwnOutputs,
+                                   kChoose,
+                                   kRemat,
+                                   kSplit};
 
 }  // namespace
 
@@ -97,7 +109,7 @@ std::vector<ir::Graph*> bodies_of(ir::Graph& graph) {
 }
 
 /// Backward of a custom function: reverse mode writes its nodes into the joint graph.
-void prepare_body(ir::Graph& body, PassCtx& ctx) {
+void prepare_body(ir::Graph& body, GraphCtx& ctx) {
   run_pass(body, kFunctionalize, ctx);
   run_pass(body, kDecomposeComposite, ctx);
   run_pass(body, kInnerGradients, ctx);
@@ -105,9 +117,13 @@ void prepare_body(ir::Graph& body, PassCtx& ctx) {
 
 }  // namespace
 
-void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx) {
-  if (options.freeze && !options.gradients.empty())
+void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
+  const bool differentiates = options.gradients != Gradients::none;
+  if (options.freeze && differentiates)
     throw UserError("a program with frozen weights has no gradients: freeze is for inference");
+  ctx.gradients = options.gradients;
+  ctx.partition = options.partition;
+  ctx.updates = options.updates;
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
   run_pass(graph, kFunctionalize, ctx);
   if (options.freeze) run_pass(graph, kFreeze, ctx);
@@ -116,13 +132,10 @@ void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx) {
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
   run_pass(graph, kInnerGradients, ctx);
-  if (!options.gradients.empty()) {
-    ctx.options["seed"] = options.gradients;
-    run_pass(graph, kJointPass, ctx);
-    if (options.after_joint) options.after_joint(graph);
-  }
+  if (differentiates) run_pass(graph, kJointPass, ctx);
+  if (differentiates && options.updates) run_pass(graph, kUpdates, ctx);
   const bool has_constants = passes::has_constants(graph);
-  if (has_constants && options.gradients.empty()) run_pass(graph, kFoldBatchNorm, ctx);
+  if (has_constants && !differentiates) run_pass(graph, kFoldBatchNorm, ctx);
   run_pass(graph, kDecomposeCore, ctx);
   run_pass(graph, kConstantFold, ctx);
   run_pass(graph, kCse, ctx);
@@ -130,8 +143,7 @@ void run_passes(ir::Graph& graph, const Options& options, PassCtx& ctx) {
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.
-  if (options.partition.empty()) return;
-  ctx.options["partition"] = options.partition;
+  if (options.partition == Partition::none) return;
   run_pass(graph, kChoose, ctx);
   run_pass(graph, kRemat, ctx);
   run_pass(graph, kSplit, ctx);

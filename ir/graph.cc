@@ -34,6 +34,15 @@ std::string_view name_of(OutputKind kind) {
   return "output";
 }
 
+std::string_view name_of(GraphRole::Kind kind) {
+  switch (kind) {
+    case GraphRole::Kind::none: return "";
+    case GraphRole::Kind::setup: return "setup";
+    case GraphRole::Kind::backward: return "backward";
+  }
+  return "";
+}
+
 sym::Pool& Graph::pool() const { return module_->pool(); }
 const OpTable& Graph::ops() const { return module_->ops(); }
 
@@ -55,21 +64,43 @@ Value* Graph::add_input(std::string name, Type type, Role role, std::string targ
   return value;
 }
 
-std::string Graph::free_input_name(const std::string& name) const {
-  auto taken = [&](const std::string& candidate) {
-    return std::any_of(inputs_.begin(), inputs_.end(),
-                       [&](const Value* v) { return v->name == candidate; });
-  };
+namespace {
+
+template <class F>
+std::string free_of(const std::string& name, F taken) {
   std::string free = name;
   for (int number = 2; taken(free); ++number) free = name + "_" + std::to_string(number);
   return free;
 }
 
+}  // namespace
+
+std::string Graph::free_input_name(const std::string& name) const {
+  return free_of(name, [&](const std::string& candidate) {
+    return std::any_of(inputs_.begin(), inputs_.end(),
+                       [&](const Value* v) { return v->name == candidate; });
+  });
+}
+
 void Graph::erase_input(Value* input) {
   TD_CHECK(input->uses.empty()) << "input %" << input->name << " is still used";
   inputs_.erase(std::find(inputs_.begin(), inputs_.end(), input));
+  const uint32_t number = input->index;
   for (size_t i = 0; i < inputs_.size(); ++i) inputs_[i]->index = static_cast<uint32_t>(i);
+  if (role_.kind != GraphRole::Kind::backward) forget_input(number);
+  if (Graph* backward = module_->find(GraphRole::Kind::backward, *this))
+    backward->forget_input(number);
   ++epoch_;
+}
+
+void Graph::forget_input(uint32_t number) {
+  const auto forget = [&](Subject& subject) {
+    if (subject.kind != Subject::Kind::input) return;
+    if (subject.number == number) subject = {};
+    if (subject.number > number) --subject.number;
+  };
+  for (Value* input : inputs_) forget(input->subject);
+  for (Output& output : outputs_) forget(output.subject);
 }
 
 void Graph::link(Node* node, Node* before) {
@@ -202,6 +233,16 @@ Graph* Module::find(std::string_view name) const {
   for (const std::unique_ptr<Graph>& graph : graphs_)
     if (graph->name() == name) return graph.get();
   return nullptr;
+}
+
+Graph* Module::find(GraphRole::Kind kind, const Graph& of) const {
+  for (const std::unique_ptr<Graph>& graph : graphs_)
+    if (graph->role().kind == kind && graph->role().of == of.name()) return graph.get();
+  return nullptr;
+}
+
+std::string Module::free_name(const std::string& name) const {
+  return free_of(name, [&](const std::string& candidate) { return find(candidate) != nullptr; });
 }
 
 void Module::erase(std::string_view name) {

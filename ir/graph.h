@@ -19,6 +19,26 @@ struct Node;
 enum class Role : uint8_t { none, input, parameter, buffer, tangent, saved, seed, token };
 std::string_view name_of(Role role);
 
+/// What a tangent or a gradient is of: a result or an input, by its number, of the graph that
+/// reverse mode ran on. A backward graph names those of its forward.
+struct Subject {
+  enum class Kind : uint8_t { none, output, input };
+  Kind kind = Kind::none;
+  uint32_t number = 0;
+};
+
+/// What a graph is to another one of its module.
+struct GraphRole {
+  enum class Kind : uint8_t {
+    none,
+    setup,    // computes constants of it
+    backward  // reads what it saves, gives its gradients
+  };
+  Kind kind = Kind::none;
+  std::string of;  // name of the other one
+};
+std::string_view name_of(GraphRole::Kind kind);
+
 /// Whether the partitioner may recompute a node. Merged values keep the stronger: must_save wins.
 enum class RecomputePolicy : uint8_t {
   none,
@@ -41,6 +61,7 @@ struct Value {
   uint32_t index = 0;    // result number, or input number
   std::string name;      // inputs always; results when the front end gave one
   Role role = Role::none;
+  Subject subject;             // of a tangent
   std::string target;          // of a parameter or buffer: its qualified name, "fc.weight"
   bool requires_grad = false;  // inputs only: the joint graph computes its gradient
   bool constant = false;       // inputs only: given once for a program, not at each call
@@ -87,6 +108,7 @@ struct Output {
   /// Dimensions from the outermost in memory to the innermost, where that is not row-major; the
   /// result has no gaps.
   std::vector<int64_t> order{};
+  Subject subject{};  // of a gradient
 };
 
 /// Nodes in program order. `for (Node* n = g.first(); n; n = n->next)`; erase keeps `next`
@@ -99,6 +121,8 @@ class Graph {
 
   Module& module() const { return *module_; }
   const std::string& name() const { return name_; }
+  const GraphRole& role() const { return role_; }
+  void set_role(GraphRole role) { role_ = std::move(role); }
   sym::Pool& pool() const;
   const OpTable& ops() const;
 
@@ -106,6 +130,7 @@ class Graph {
   /// `name`, or with a number behind it where an input has that name already.
   std::string free_input_name(const std::string& name) const;
   const Values& inputs() const { return inputs_; }
+  /// Later inputs move up, and so do the numbers of subjects, here and in the backward graph.
   void erase_input(Value* input);
 
   Node* first() const { return first_; }
@@ -140,9 +165,11 @@ class Graph {
   void unlink(Node* node);
   void add_uses(Node* node, uint32_t number);
   void remove_uses(Node* node, uint32_t number);
+  void forget_input(uint32_t number);
 
   Module* module_;
   std::string name_;
+  GraphRole role_;
   Arena<Node> nodes_;
   Arena<Value> values_;
   Values inputs_;
@@ -163,6 +190,10 @@ class Module {
 
   Graph& add_graph(std::string name);
   Graph* find(std::string_view name) const;
+  /// The graph that is this to `of`; null where there is none.
+  Graph* find(GraphRole::Kind kind, const Graph& of) const;
+  /// `name`, or with a number behind it where a graph has that name already.
+  std::string free_name(const std::string& name) const;
   void erase(std::string_view name);
   const std::vector<std::unique_ptr<Graph>>& graphs() const { return graphs_; }
   sym::Pool& pool() const { return *pool_; }

@@ -106,4 +106,17 @@ class Lexer {
 
 std::vector<Token> tokenize(std::string_view text) { return Lexer(text).run(); }
 
+void TokenReader::fail(const std::string& what) const {
+  throw UserError(what, fmt::format("line {}", peek().line));
+}
+
+void TokenReader::expect(std::string_view text) {
+  if (!accept(text)) fail(fmt::format("expected '{}', found '{}'", text, peek().text));
+}
+
+std::string_view TokenReader::expect(Kind kind, std::string_view what) {
+  if (peek().kind != kind) fail(fmt::format("expected {}, found '{}'", what, peek().text));
+  return next().text;
+}
+
 }  // namespace tandem::ir

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -21,9 +22,9 @@
 namespace tandem::ir {
 namespace {
 
-class Parser {
+class Parser : private TokenReader {
  public:
-  Parser(std::string_view text, const OpTable& ops) : text_(text), tokens_(tokenize(text)) {
+  Parser(std::string_view text, const OpTable& ops) : TokenReader(tokenize(text)), text_(text) {
     module_ = std::make_unique<Module>(ops);
   }
 
@@ -38,35 +39,6 @@ class Parser {
   }
 
  private:
-  using Kind = Token::Kind;
-
-  const Token& peek(size_t ahead = 0) const {
-    return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
-  }
-  const Token& next() {
-    const Token& token = peek();
-    if (token.kind != Kind::end) ++at_;
-    return token;
-  }
-  bool at(std::string_view text) const {
-    return (peek().kind == Kind::symbol || peek().kind == Kind::name) && peek().text == text;
-  }
-  bool accept(std::string_view text) {
-    if (!at(text)) return false;
-    ++at_;
-    return true;
-  }
-  [[noreturn]] void fail(const std::string& what) const {
-    throw UserError(what, fmt::format("line {}", peek().line));
-  }
-  void expect(std::string_view text) {
-    if (!accept(text)) fail(fmt::format("expected '{}', found '{}'", text, peek().text));
-  }
-  std::string_view expect(Kind kind, std::string_view what) {
-    if (peek().kind != kind) fail(fmt::format("expected {}, found '{}'", what, peek().text));
-    return next().text;
-  }
-
   // --- graphs ---------------------------------------------------------------------------------
 
   void parse_graph() {
@@ -83,11 +55,27 @@ class Parser {
       parse_input();
       if (!at(")")) expect(",");
     }
+    parse_graph_role();
     skip_where();
     expect("{");
     while (!at("return")) parse_line();
     parse_return();
     expect("}");
+  }
+
+  /// `backward of @f`: a text may hold @f or not, and holds one backward of it.
+  void parse_graph_role() {
+    for (GraphRole::Kind kind : {GraphRole::Kind::setup, GraphRole::Kind::backward}) {
+      if (!accept(name_of(kind))) continue;
+      expect("of");
+      expect("@");
+      GraphRole role{kind, std::string(expect(Kind::name, "a graph name"))};
+      const Graph* of = module_->find(role.of);
+      if (of == graph_ || (of != nullptr && module_->find(kind, *of) != nullptr))
+        fail(fmt::format("@{} cannot be the {} of @{}, which {}", graph_->name(), name_of(kind),
+                         role.of, of == graph_ ? "it is itself" : "has one"));
+      graph_->set_role(std::move(role));
+    }
   }
 
   /// Ranges of symbols stand after the inputs that use them: read them first.
@@ -191,8 +179,10 @@ class Parser {
     std::string target;
     bool requires_grad = false;
     bool constant = false;
+    Subject subject;
     if (accept("{")) {
       role = parse_role();
+      if (role == Role::tangent && accept("of")) subject = parse_subject();
       if (peek().kind == Kind::string) target = std::string(next().text);
       requires_grad = accept("grad");
       constant = accept("constant");
@@ -201,6 +191,7 @@ class Parser {
     Value* input = graph_->add_input(name, std::move(type), role, target);
     input->requires_grad = requires_grad;
     input->constant = constant;
+    input->subject = subject;
     define(name, input);
   }
 
@@ -209,6 +200,26 @@ class Parser {
     for (int i = 0; i <= static_cast<int>(Role::token); ++i)
       if (name_of(static_cast<Role>(i)) == word) return static_cast<Role>(i);
     fail(fmt::format("unknown role '{}'", word));
+  }
+
+  Subject parse_subject() {
+    const bool is_output = accept("output");
+    if (!is_output) expect("input");
+    const int64_t number = integer();
+    if (number < 0 || number > std::numeric_limits<uint32_t>::max())
+      fail(fmt::format("{} is no number of an input or output", number));
+    return {is_output ? Subject::Kind::output : Subject::Kind::input,
+            static_cast<uint32_t>(number)};
+  }
+
+  /// A gradient is written with the name of its input, of this graph or of the forward one.
+  Subject gradient_subject(const std::string& name) const {
+    const bool is_backward = graph_->role().kind == GraphRole::Kind::backward;
+    const Graph* of = is_backward ? module_->find(graph_->role().of) : graph_;
+    if (of == nullptr) return {};
+    for (const Value* input : of->inputs())
+      if (input->name == name) return {Subject::Kind::input, input->index};
+    return {};
   }
 
   void define(const std::string& name, Value* value) {
@@ -532,14 +543,15 @@ class Parser {
         if (accept(name_of(static_cast<OutputKind>(i)))) kind = static_cast<OutputKind>(i);
       std::string name;
       if (peek().kind == Kind::string) name = std::string(next().text);
+      const Subject subject = kind == OutputKind::gradient ? gradient_subject(name) : Subject();
       if (accept("none")) {
-        graph_->add_output(nullptr, kind, name);
+        graph_->add_output({nullptr, kind, name, {}, subject});
       } else {
         if (peek().kind != Kind::value) expect(Kind::value, "a value");
         bool is_broken = broken_.count(std::string(peek().text)) != 0;
         Value* value = is_broken ? (next(), nullptr) : read_value();
         std::vector<int64_t> order = parse_order(value);
-        if (value != nullptr) graph_->add_output({value, kind, name, std::move(order)});
+        if (value != nullptr) graph_->add_output({value, kind, name, std::move(order), subject});
       }
       if (!at("}")) expect(",");
     }
@@ -565,8 +577,6 @@ class Parser {
   }
 
   std::string_view text_;
-  std::vector<Token> tokens_;
-  size_t at_ = 0;
   std::unique_ptr<Module> module_;
   std::map<std::string, sym::Range> ranges_;  // of symbols
   Graph* graph_ = nullptr;

@@ -19,7 +19,7 @@ class Printer {
     std::string text = "graph @" + graph_.name() + "(";
     for (size_t i = 0; i < graph_.inputs().size(); ++i)
       text += (i ? ", " : "") + input(*graph_.inputs()[i]);
-    text += ")" + symbols() + " {\n";
+    text += ")" + role() + symbols() + " {\n";
     for (const Node* node = graph_.first(); node != nullptr; node = node->next)
       text += "  " + line(*node) + "\n";
     return text + "  return" + outputs() + "\n}\n";
@@ -35,11 +35,23 @@ class Printer {
   }
 
  private:
+  std::string role() const {
+    const GraphRole& role = graph_.role();
+    if (role.kind == GraphRole::Kind::none) return "";
+    return fmt::format(" {} of @{}", name_of(role.kind), role.of);
+  }
+
+  static std::string subject(const Subject& subject) {
+    if (subject.kind == Subject::Kind::none) return "";
+    const bool is_output = subject.kind == Subject::Kind::output;
+    return fmt::format(" of {} {}", is_output ? "output" : "input", subject.number);
+  }
+
   std::string input(const Value& value) const {
     std::string text = fmt::format("%{}: {}", value.name, to_string(value.type));
     bool plain = value.role == Role::input || value.role == Role::none;
     if (plain && !value.requires_grad && !value.constant) return text;
-    text += fmt::format(" {{{}", name_of(value.role));
+    text += fmt::format(" {{{}{}", name_of(value.role), subject(value.subject));
     if (!value.target.empty()) text += fmt::format(" \"{}\"", value.target);
     if (value.requires_grad) text += " grad";
     if (value.constant) text += " constant";

@@ -36,7 +36,21 @@ class Verifier {
       if (!names.insert(input->name).second) add("input %" + input->name + " is defined twice", "");
       defined_[input] = true;
       if (input->constant) check_constant(*input);
+      check_subject(*input);
     }
+  }
+
+  /// Numbers are of the forward graph, where this is a backward one; it may be in another text.
+  void check_subject(const Value& input) {
+    const bool is_backward = graph_.role().kind == GraphRole::Kind::backward;
+    const Graph* of = is_backward ? graph_.module().find(graph_.role().of) : &graph_;
+    if (of == nullptr || input.subject.kind == Subject::Kind::none) return;
+    const bool is_output = input.subject.kind == Subject::Kind::output;
+    const size_t count = is_output ? of->outputs().size() : of->inputs().size();
+    if (input.subject.number < count) return;
+    add(fmt::format("input %{} is a tangent of {} {}, and @{} has {}", input.name,
+                    is_output ? "output" : "input", input.subject.number, of->name(), count),
+        "");
   }
 
   void check_constant(const Value& input) {

@@ -284,7 +284,7 @@ void fold(ir::Graph& graph, Node& node) {
 
 }  // namespace
 
-void constant_fold(ir::Graph& graph, PassCtx&) {
+void constant_fold(ir::Graph& graph, GraphCtx&) {
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
     if (!node->op->mutates()) fold(graph, *node);

@@ -33,7 +33,7 @@ std::string key_of(const ir::Node& node) {
 
 }  // namespace
 
-void cse(ir::Graph& graph, PassCtx&) {
+void cse(ir::Graph& graph, GraphCtx&) {
   std::map<std::string, ir::Node*> seen;
   for (ir::Node* node = graph.first(); node != nullptr;) {
     ir::Node* next = node->next;

@@ -5,7 +5,7 @@
 
 namespace tandem::passes {
 
-void dce(ir::Graph& graph, PassCtx&) {
+void dce(ir::Graph& graph, GraphCtx&) {
   for (ir::Node* node = graph.last(); node != nullptr;) {
     ir::Node* previous = node->prev;
     bool used = node->op->mutates() || (ops::def_of(*node).can_fail && !node->backward);

@@ -37,7 +37,7 @@ void decompose_where(ir::Graph& graph, Wanted wanted) {
 
 }  // namespace
 
-void decompose_composite(ir::Graph& graph, PassCtx&) {
+void decompose_composite(ir::Graph& graph, GraphCtx&) {
   decompose_where(graph, [](const Node& node) {
     const ops::OpDef& def = ops::def_of(node);
     if (def.composite != nullptr) return def.composite(node.call());
@@ -45,7 +45,7 @@ void decompose_composite(ir::Graph& graph, PassCtx&) {
   });
 }
 
-void decompose_core(ir::Graph& graph, PassCtx&) {
+void decompose_core(ir::Graph& graph, GraphCtx&) {
   decompose_where(graph, [](const Node& node) {
     const ops::OpDef& def = ops::def_of(node);
     if (def.host) return false;

@@ -80,7 +80,7 @@ void fold(ir::Graph& graph, Node& norm) {
 
 }  // namespace
 
-void fold_batch_norm(ir::Graph& graph, PassCtx& ctx) {
+void fold_batch_norm(ir::Graph& graph, GraphCtx& ctx) {
   if (!has_constants(graph)) return;
   KnownValues known(graph);
   for (Node* node = graph.first(); node != nullptr;) {

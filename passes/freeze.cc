@@ -26,7 +26,7 @@ bool may_be_constant(const Value* input) {
 
 }  // namespace
 
-void freeze(ir::Graph& graph, PassCtx&) {
+void freeze(ir::Graph& graph, GraphCtx&) {
   for (Value* input : graph.inputs()) {
     if (!is_weight(input) || !may_be_constant(input)) continue;
     input->constant = true;

@@ -306,6 +306,6 @@ class Functionalizer {
 
 }  // namespace
 
-void functionalize(ir::Graph& graph, PassCtx&) { Functionalizer(graph).run(); }
+void functionalize(ir::Graph& graph, GraphCtx&) { Functionalizer(graph).run(); }
 
 }  // namespace tandem::passes

@@ -46,7 +46,7 @@ void expand(ir::Graph& graph, Node* node, const std::vector<Node*>& before) {
 
 }  // namespace
 
-void inner_gradients(ir::Graph& graph, PassCtx&) {
+void inner_gradients(ir::Graph& graph, GraphCtx&) {
   std::vector<Node*> before;
   Node* next = nullptr;
   for (Node* node = graph.first(); node != nullptr; node = next) {

@@ -17,7 +17,7 @@ using ops::Tensor;
 
 class Joint {
  public:
-  Joint(ir::Graph& graph, PassCtx& ctx)
+  Joint(ir::Graph& graph, GraphCtx& ctx)
       : graph_(graph),
         ctx_(ctx),
         tail_(first_write_back(graph)),
@@ -47,16 +47,13 @@ class Joint {
   }
 
   void seed() {
-    std::string_view seed = ctx_.option("seed", "tangents");
-    if (seed != "ones" && seed != "tangents")
-      throw UserError(
-          fmt::format("gradients start from 'tangents' or 'ones', not from '{}'", seed));
-    if (seed == "ones") return seed_loss();
+    if (ctx_.gradients == Gradients::ones) return seed_loss();
     size_t count = graph_.outputs().size();
     for (size_t i = 0; i < count; ++i) {
       Value* value = graph_.outputs()[i].value;
       if (value != nullptr && reverse_.needs(value))
-        add_tangent(value, fmt::format("tangent{}", i));
+        add_tangent(value, {ir::Subject::Kind::output, static_cast<uint32_t>(i)},
+                    fmt::format("tangent{}", i));
     }
     seed_mutated_inputs();
   }
@@ -68,14 +65,15 @@ class Joint {
       const Value* input = std::get<Value*>(node->args[0]);
       Value* value = std::get<Value*>(node->args[1]);
       if (!node->no_grad && (reverse_.needs(value) || input->requires_grad))
-        add_tangent(value, "tangent_" + input->name);
+        add_tangent(value, {ir::Subject::Kind::input, input->index}, "tangent_" + input->name);
     }
   }
 
-  void add_tangent(const Value* value, const std::string& name) {
+  void add_tangent(const Value* value, ir::Subject subject, const std::string& name) {
     Value* tangent =
         graph_.add_input(graph_.free_input_name(name),
                          ir::Type::tensor(value->type.dtype, value->type.sizes), ir::Role::tangent);
+    tangent->subject = subject;
     reverse_.accumulate(value, {builder_, tangent});
   }
 
@@ -101,13 +99,16 @@ class Joint {
     for (const Value* input : graph_.inputs()) {
       if (input->role == ir::Role::tangent || input->role == ir::Role::seed) continue;
       const Tensor grad = gradient_of(input);
-      graph_.add_output({grad ? grad.value() : nullptr, ir::OutputKind::gradient, input->name,
-                         memory_order(input->type)});
+      graph_.add_output({grad ? grad.value() : nullptr,
+                         ir::OutputKind::gradient,
+                         input->name,
+                         memory_order(input->type),
+                         {ir::Subject::Kind::input, input->index}});
     }
   }
 
   ir::Graph& graph_;
-  PassCtx& ctx_;
+  GraphCtx& ctx_;
   Node* tail_;
   ir::Builder builder_;
   ReverseMode reverse_;
@@ -115,6 +116,8 @@ class Joint {
 
 }  // namespace
 
-void joint(ir::Graph& graph, PassCtx& ctx) { Joint(graph, ctx).run(); }
+void joint(ir::Graph& graph, GraphCtx& ctx) {
+  if (ctx.gradients != Gradients::none) Joint(graph, ctx).run();
+}
 
 }  // namespace tandem::passes

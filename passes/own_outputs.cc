@@ -31,7 +31,7 @@ bool has_order(const ir::Graph& graph) {
   return false;
 }
 
-void own_outputs(ir::Graph& graph, PassCtx&) {
+void own_outputs(ir::Graph& graph, GraphCtx&) {
   ir::Node* const tail = first_write_back(graph);
   std::set<const ir::Value*> given;
   for (size_t i = 0; i < graph.outputs().size(); ++i) {

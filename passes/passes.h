@@ -1,10 +1,46 @@
 // Graph to graph: every pass of this room, with its contract. Each is one file of its name.
 #pragma once
 
+#include <functional>
+#include <string_view>
+#include <vector>
+
 #include "base/pass.h"
+#include "ir/builder.h"
 #include "ir/graph.h"
 
 namespace tandem::passes {
+
+/// What gradients start from: a tangent of each result, or the one of a loss.
+enum class Gradients : uint8_t { none, tangents, ones };
+/// "tangents", "ones", or "" for none; UserError for others.
+Gradients gradients_named(std::string_view name);
+
+/// What a forward program keeps for its backward; none: there is one program.
+enum class Partition : uint8_t { none, standard, min_cut };
+/// "default", "min_cut"; UserError for others.
+Partition partition_named(std::string_view name);
+
+struct ParameterGradient {
+  ir::Value* parameter = nullptr;
+  ir::Value* gradient = nullptr;
+};
+struct NewValue {
+  ir::Value* input = nullptr;
+  ir::Value* value = nullptr;
+};
+/// Writes what a training step makes of its gradients, an optimizer's formula, where the builder
+/// stands. It may add inputs; it gives the values that inputs have after the step.
+using UpdateRule = std::function<std::vector<NewValue>(
+    ir::Builder& builder, const std::vector<ParameterGradient>& gradients)>;
+
+/// What passes over tensor graphs are told.
+struct GraphCtx : PassCtx {
+  Gradients gradients = Gradients::tangents;  // of joint
+  Partition partition = Partition::standard;  // of choose
+  UpdateRule updates;                         // of updates
+};
+using GraphPass = Pass<ir::Graph, GraphCtx>;
 
 /// Facts about a graph that passes need, give and break.
 inline constexpr Facts kFunctional = 1 << 0;      // nothing mutates but copy_ to inputs at the end
@@ -26,81 +62,79 @@ std::vector<Diagnostic> check_facts(const ir::Graph& graph, Facts facts);
 /// reads of aliases are regenerated. Inputs that were written get a `copy_` at the end, under
 /// no_grad where no write was part of history. A value written under no_grad keeps the old one's
 /// history (with_history).
-void functionalize(ir::Graph& graph, PassCtx& ctx);
+void functionalize(ir::Graph& graph, GraphCtx& ctx);
 
 /// Replaces ops that have no gradient rule by their decomposition, so that reverse mode sees
 /// through them.
-void decompose_composite(ir::Graph& graph, PassCtx& ctx);
+void decompose_composite(ir::Graph& graph, GraphCtx& ctx);
 
 /// Numbers random ops and gives them the seed input: from here they are functions of (seed, stream,
 /// index).
-void rng(ir::Graph& graph, PassCtx& ctx);
+void rng(ir::Graph& graph, GraphCtx& ctx);
 
 /// tandem::gradient nodes become the nodes that compute these gradients.
-void inner_gradients(ir::Graph& graph, PassCtx& ctx);
+void inner_gradients(ir::Graph& graph, GraphCtx& ctx);
 
-/// Reverse mode: adds the backward nodes behind the forward ones. Option `seed`: "tangents"
-/// (default; one tangent input for each differentiable output, "tangent2", then one for each input
-/// that was written with history, "tangent_x") or "ones" (the first output is a
+/// Reverse mode: adds the backward nodes behind the forward ones. `ctx.gradients`: tangents (one
+/// tangent input for each differentiable output, then one for each input that was written with
+/// history) or ones (the first output is a
 /// scalar loss). Gradients become outputs named by input, in input order; none for inputs that need
 /// none.
-void joint(ir::Graph& graph, PassCtx& ctx);
+void joint(ir::Graph& graph, GraphCtx& ctx);
+
+/// A joint graph becomes a training step: `ctx.updates` gets the gradients, which are outputs no
+/// more, and what it gives is written to inputs at the end. Without a rule nothing changes.
+void updates(ir::Graph& graph, GraphCtx& ctx);
 
 /// Replaces ops without a lowering by their decomposition.
-void decompose_core(ir::Graph& graph, PassCtx& ctx);
+void decompose_core(ir::Graph& graph, GraphCtx& ctx);
 
 /// Removes what changes nothing: x * 1, casts to the same type, transposes of transposes, reshapes
 /// of reshapes … Bits stay the same. Only after joint: a value loses its place in the gradient's
 /// history.
-void constant_fold(ir::Graph& graph, PassCtx& ctx);
+void constant_fold(ir::Graph& graph, GraphCtx& ctx);
 
 // Constants: inputs given once for a program. No gradients are asked for.
 
 /// Parameters and buffers become constants, but for those that the program writes.
-void freeze(ir::Graph& graph, PassCtx& ctx);
+void freeze(ir::Graph& graph, GraphCtx& ctx);
 
 /// Takes a batch norm of constant statistics into the constant weights of the convolution before
 /// it.
-void fold_batch_norm(ir::Graph& graph, PassCtx& ctx);
+void fold_batch_norm(ir::Graph& graph, GraphCtx& ctx);
 
-/// Moves what depends on constants alone to a graph `<name>.setup`. Its inputs have the names of
-/// constants; its outputs are named, and are new constants of those names. Only where moving pays.
-void setup(ir::Graph& graph, PassCtx& ctx);
+/// Moves what depends on constants alone to a graph `<name>.setup` of that role. Its inputs have
+/// the names of constants; its outputs are named, and are new constants of those names. Only where
+/// moving pays.
+void setup(ir::Graph& graph, GraphCtx& ctx);
 
 /// Every result is memory of its own, laid out in its order: copies what the graph hands through or
 /// returns twice, and permutes what has an order (the value is then the permuted one).
-void own_outputs(ir::Graph& graph, PassCtx& ctx);
+void own_outputs(ir::Graph& graph, GraphCtx& ctx);
 /// A result is not row-major, so own_outputs must run.
 bool has_order(const ir::Graph& graph);
 
 /// Merges equal nodes; the stronger recompute policy wins.
-void cse(ir::Graph& graph, PassCtx& ctx);
+void cse(ir::Graph& graph, GraphCtx& ctx);
 
 /// Removes nodes whose results nothing reads, keeping those that write.
-void dce(ir::Graph& graph, PassCtx& ctx);
+void dce(ir::Graph& graph, GraphCtx& ctx);
 
 // Partition (partition/): a joint graph becomes forward and backward. Sizes need no saving until
 // split: they are symbols, not values.
 
-/// The default partition. Saves the forward values that backward reads; instead of a view its base;
-/// not what is made from nothing, nor casts and masks of what is kept anyway or smaller. Recompute
-/// policies go first, but for what can fail. The saved values become outputs of kind `saved`.
-/// Option `partition`: "default" or "min_cut".
-void choose(ir::Graph& graph, PassCtx& ctx);
-
-/// Chooses as a minimum cut over bytes: chains of pointwise nodes are computed again where that
-/// saves memory. Products, reductions, random numbers and what can fail never are.
-void min_cut(ir::Graph& graph, PassCtx& ctx);
+/// Chooses what forward saves: outputs of kind `saved`. `ctx.partition` says how (partition.h).
+void choose(ir::Graph& graph, GraphCtx& ctx);
 
 /// Copies forward nodes whose results backward reads but forward does not save into the backward
 /// part, each right before its first reader; marks every node as forward or backward. cse would
 /// undo it.
-void remat(ir::Graph& graph, PassCtx& ctx);
+void remat(ir::Graph& graph, GraphCtx& ctx);
 
 /// The graph becomes forward: outputs and write-backs as before, then saved values (tensors, then
 /// scalars), then saved sizes, each an output without a value that has the symbol's name. A new
-/// graph `<name>_backward` takes saved sizes (i64 inputs with the names of symbols), saved values
-/// and tangents, and gives one gradient for each input of forward, or none.
-void split(ir::Graph& graph, PassCtx& ctx);
+/// graph `<name>_backward` of that role takes saved sizes (i64 inputs with the names of symbols),
+/// saved values and tangents, and gives one gradient for each input of forward, or none.
+void split(ir::Graph& graph, GraphCtx& ctx);
 
 }  // namespace tandem::passes

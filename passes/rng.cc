@@ -15,7 +15,7 @@ ir::Value* seed_input(ir::Graph& graph) {
 
 }  // namespace
 
-void rng(ir::Graph& graph, PassCtx&) {
+void rng(ir::Graph& graph, GraphCtx&) {
   int64_t stream = 0;
   for (ir::Node* node = graph.first(); node != nullptr; node = node->next) {
     if (!ops::def_of(*node).random) continue;

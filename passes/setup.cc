@@ -1,5 +1,5 @@
 // What depends on constants alone need not be computed at every call. It moves to a second graph of
-// the module, `<name>.setup`, whose inputs are constants of the first and whose results become new
+// the module, its setup, whose inputs are constants of the first and whose results become new
 // ones. Moving must pay: a value that costs nothing where it is read stays there and is computed
 // from what was moved. Such are views, values made from nothing, and pointwise or one-operand ops
 // that have more elements than they read, which would only take memory (a broadcast mask). Results
@@ -40,7 +40,7 @@ class Setup {
  public:
   explicit Setup(ir::Graph& graph) : graph_(graph), known_(graph) {}
 
-  void run(PassCtx& ctx) {
+  void run(GraphCtx& ctx) {
     for (const Node* node = graph_.last(); node != nullptr; node = node->prev) decide(*node);
     if (!moved_results_.empty()) move();
     drop_unused();
@@ -71,7 +71,9 @@ class Setup {
 
   void move() {
     std::reverse(moved_results_.begin(), moved_results_.end());
-    ir::Graph& setup = graph_.module().add_graph(graph_.name() + ".setup");
+    ir::Module& module = graph_.module();
+    ir::Graph& setup = module.add_graph(module.free_name(graph_.name() + ".setup"));
+    setup.set_role({ir::GraphRole::Kind::setup, graph_.name()});
     copy_into(setup);
     for (Value* result : moved_results_) {
       Value* input = graph_.add_input(graph_.free_input_name(fmt::format("setup{}", kept_++)),
@@ -127,8 +129,8 @@ class Setup {
 
 }  // namespace
 
-void setup(ir::Graph& graph, PassCtx& ctx) {
-  bool is_done = graph.module().find(graph.name() + ".setup") != nullptr;
+void setup(ir::Graph& graph, GraphCtx& ctx) {
+  bool is_done = graph.module().find(ir::GraphRole::Kind::setup, graph) != nullptr;
   if (has_constants(graph) && !is_done) Setup(graph).run(ctx);
 }
 

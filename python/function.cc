@@ -180,7 +180,7 @@ std::unique_ptr<GraphFunction> compile_function(const std::string& text, bool di
                                                 bool report, int threads, nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
-  options.partition = partition;
+  options.partition = driver::partition_named(partition);
   options.freeze = freeze;
   options.report = report;
   options.threads = threads;

@@ -37,7 +37,7 @@ std::unique_ptr<driver::Executable> compile_text(const std::string& text,
                                                  bool always_parallel, bool report, int level,
                                                  bool freeze) {
   driver::Options options;
-  options.gradients = gradients;
+  options.gradients = driver::gradients_named(gradients);
   options.interpret = interpret;
   options.always_parallel = always_parallel;
   options.report = report;

@@ -53,7 +53,7 @@ struct MapDecision {
 struct Decisions {
   std::vector<RouteDecision> routes;
   std::vector<JoinDecision> joins;
-  std::vector<uint32_t> group_of;  // by item id
+  std::vector<uint32_t> group_of;              // by item id
   std::vector<std::vector<MapDecision>> maps;  // by group, once it is mapped
 };
 

@@ -1,6 +1,6 @@
 // Mapping of a reduction across memory, or of one that is too short to fill lanes: lanes along the
-// kept axis, the reduced axis is the inner serial loop. Long sums are kept in scratch and read whole
-// rows.
+// kept axis, the reduced axis is the inner serial loop. Long sums are kept in scratch and read
+// whole rows.
 #include <algorithm>
 #include <map>
 

@@ -28,7 +28,7 @@ Scheduled schedule_one(const ir::Graph& graph, const Target& target) {
 
 Scheduled schedule(const ir::Graph& graph, const Target& target) {
   Scheduled scheduled = schedule_one(graph, target);
-  if (const ir::Graph* setup = graph.module().find(graph.name() + ".setup"))
+  if (const ir::Graph* setup = graph.module().find(ir::GraphRole::Kind::setup, graph))
     link_setup(scheduled, schedule_one(*setup, target));
   return scheduled;
 }

@@ -27,7 +27,7 @@ struct Scheduled {
   std::vector<ir::Sizes> output_strides;  // in the order of Program::outputs; empty for scalars
 };
 
-/// All of it, with the graph `<name>.setup` of the module as Program::setup. Throws Unsupported
+/// All of it, with the setup graph of the module as Program::setup. Throws Unsupported
 /// when an op has no route.
 Scheduled schedule(const ir::Graph& graph, const Target& target);
 

@@ -1,7 +1,8 @@
-// The default partition: what backward reads is saved as it is, but for what is cheaper made than
-// kept. Views are made again from their base, fills from nothing, casts and masks from what they
-// read where that is kept anyway or is smaller, long attention from queries and keys. Walking
-// backwards decides a value before what it is made from.
+// What forward saves for backward: a minimum cut (min_cut.cc), or the default: what backward reads
+// is saved as it is, but for what is cheaper made than kept. Views are made again from their base,
+// fills from nothing, casts and masks from what they read where that is kept anyway or is smaller,
+// long attention from queries and keys. Walking backwards decides a value before what it is made
+// from.
 #include <algorithm>
 
 #include "ops/opdef.h"
@@ -90,12 +91,10 @@ class Chooser {
 
 ir::Values default_choice(ir::Graph& graph) { return Chooser(graph).run(); }
 
-void choose(ir::Graph& graph, PassCtx& ctx) {
-  std::string_view partition = ctx.option("partition", "default");
-  if (partition == "min_cut") return min_cut(graph, ctx);
-  if (partition != "default")
-    throw UserError("a partition is 'default' or 'min_cut', not '" + std::string(partition) + "'");
-  set_saved(graph, default_choice(graph));
+void choose(ir::Graph& graph, GraphCtx& ctx) {
+  if (ctx.partition == Partition::none) return;
+  const bool cuts = ctx.partition == Partition::min_cut;
+  set_saved(graph, cuts ? min_cut(graph, ctx.notes) : default_choice(graph));
   ctx.notes.push_back("choose: " + describe_saved(graph));
 }
 

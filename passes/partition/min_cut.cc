@@ -12,7 +12,6 @@
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "passes/partition/partition.h"
-#include "passes/passes.h"
 
 namespace tandem::passes {
 namespace {
@@ -44,8 +43,8 @@ bool is_reduction(const Node& node) {
 
 class MinCut {
  public:
-  MinCut(ir::Graph& graph, PassCtx& ctx)
-      : graph_(graph), ctx_(ctx), halves_(graph), wide_(wide_nodes(graph)) {}
+  MinCut(ir::Graph& graph, std::vector<std::string>& notes)
+      : graph_(graph), notes_(notes), halves_(graph), wide_(wide_nodes(graph)) {}
 
   ir::Values run() {
     measure_distances();
@@ -312,13 +311,12 @@ class MinCut {
 
   void note(const Node& node) {
     const char* reason = banned_.at(&node);
-    ctx_.notes.push_back(
-        fmt::format("min_cut: saves {}: {}", ir::to_string(node),
-                    reason != nullptr ? reason : "smaller than what it is made from"));
+    notes_.push_back(fmt::format("min_cut: saves {}: {}", ir::to_string(node),
+                                 reason != nullptr ? reason : "smaller than what it is made from"));
   }
 
   ir::Graph& graph_;
-  PassCtx& ctx_;
+  std::vector<std::string>& notes_;
   Halves halves_;
   DenseMap<Node, char> wide_;
   DenseMap<Value, int> distance_;
@@ -327,15 +325,14 @@ class MinCut {
 
 }  // namespace
 
-void min_cut(ir::Graph& graph, PassCtx& ctx) {
-  ir::Values saved = MinCut(graph, ctx).run();
+ir::Values min_cut(ir::Graph& graph, std::vector<std::string>& notes) {
+  ir::Values saved = MinCut(graph, notes).run();
   // Weights favour what is near to backward; where that ends with more bytes, the default computes
   // less again, too.
   ir::Values otherwise = default_choice(graph);
-  bool is_worse = typical_bytes(saved) > typical_bytes(otherwise);
-  if (is_worse) ctx.notes.push_back("min_cut: the default partition saves less");
-  set_saved(graph, is_worse ? otherwise : saved);
-  ctx.notes.push_back("min_cut: " + describe_saved(graph));
+  if (typical_bytes(saved) <= typical_bytes(otherwise)) return saved;
+  notes.push_back("min_cut: the default partition saves less");
+  return otherwise;
 }
 
 }  // namespace tandem::passes

@@ -96,7 +96,7 @@ class Rematerializer {
 
 }  // namespace
 
-void remat(ir::Graph& graph, PassCtx& ctx) {
+void remat(ir::Graph& graph, GraphCtx& ctx) {
   size_t copies = Rematerializer(graph).run();
   ctx.notes.push_back("remat: " + std::to_string(copies) + " nodes are computed again");
 }

@@ -76,7 +76,9 @@ class Splitter {
   }
 
   void make_backward() {
-    ir::Graph& backward = joint_.module().add_graph(joint_.name() + "_backward");
+    ir::Module& module = joint_.module();
+    ir::Graph& backward = module.add_graph(module.free_name(joint_.name() + "_backward"));
+    backward.set_role({ir::GraphRole::Kind::backward, joint_.name()});
     for (const std::string& size : sizes_)
       backward.add_input(size, ir::Type::scalar(DType::i64), ir::Role::saved);
     for (size_t i = 0; i < carried_.size(); ++i)
@@ -94,7 +96,7 @@ class Splitter {
     for (const ir::Output& output : joint_.outputs())
       if (output.kind == OutputKind::gradient)
         backward.add_output({output.value == nullptr ? nullptr : in_backward(output.value),
-                             output.kind, output.name, output.order});
+                             output.kind, output.name, output.order, output.subject});
   }
 
   /// Names are unique in a graph; a size and an input of the user's may share one.
@@ -102,6 +104,7 @@ class Splitter {
     auto taken = [&](const Value* input) { return input->name == name; };
     while (std::any_of(backward.inputs().begin(), backward.inputs().end(), taken)) name += "_";
     moved_[from] = backward.add_input(std::move(name), from->type, role);
+    moved_[from]->subject = from->subject;
   }
 
   Value* in_backward(const Value* value) const {
@@ -136,6 +139,6 @@ class Splitter {
 
 }  // namespace
 
-void split(ir::Graph& graph, PassCtx&) { Splitter(graph).run(); }
+void split(ir::Graph& graph, GraphCtx&) { Splitter(graph).run(); }
 
 }  // namespace tandem::passes

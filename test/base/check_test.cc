@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 namespace tandem {
 namespace {
 
@@ -19,23 +17,6 @@ TEST(Check, ThrowsWhatFailed) {
     EXPECT_NE(text.find("sizes == 4 of 3"), std::string::npos) << text;
     EXPECT_EQ(error.context(), "");
   }
-}
-
-TEST(Check, ContextIsOfTheThread) {
-  CheckContext before = set_check_context([] { return std::string("the graph"); });
-  std::thread([] {
-    try {
-      TD_CHECK(false);
-    } catch (const InternalError& error) {
-      EXPECT_EQ(error.context(), "");
-    }
-  }).join();
-  try {
-    TD_CHECK(false);
-  } catch (const InternalError& error) {
-    EXPECT_EQ(error.context(), "the graph");
-  }
-  set_check_context(before);
 }
 
 }  // namespace

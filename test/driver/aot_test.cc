@@ -29,7 +29,7 @@ float element(const runtime::Result& result, int64_t i) {
   return std::get<Array>(result).data<float>()[i];
 }
 
-AotOptions with(const char* partition) {
+AotOptions with(driver::Partition partition) {
   AotOptions options;
   options.partition = partition;
   return options;
@@ -37,13 +37,13 @@ AotOptions with(const char* partition) {
 
 Tensors sine_of_product(nn::Trace&, const Tensors& in) { return {ops::sin(in[0] * in[1])}; }
 
-AotFunction sine(const char* partition = "default") {
+AotFunction sine(driver::Partition partition = driver::Partition::standard) {
   return aot_function(sine_of_product, {{"x", DType::f32, {"n"}, true}, {"y", DType::f32, {"n"}}},
                       with(partition));
 }
 
 TEST(Aot, GradientsOfWhatRequiresThem) {
-  for (const char* partition : {"default", "min_cut"}) {
+  for (driver::Partition partition : {driver::Partition::standard, driver::Partition::min_cut}) {
     AotFunction function = sine(partition);
     Array x = filled({5}, 0.5);
     Array y = filled({5}, -1);
@@ -122,7 +122,8 @@ TEST(Aot, WhatHasNoGradientIsRefusedAtOnce) {
   EXPECT_THAT(
       [] { aot_function(sine_of_product, {{"x", DType::i64, {2}, true}, {"y", DType::i64, {2}}}); },
       ThrowsMessage<UserError>(HasSubstr("only floats have gradients")));
-  EXPECT_THAT([] { sine("best"); }, ThrowsMessage<UserError>(HasSubstr("'default' or 'min_cut'")));
+  EXPECT_THAT([] { passes::partition_named("best"); },
+              ThrowsMessage<UserError>(HasSubstr("'default' or 'min_cut'")));
 }
 
 /// Nothing that backward reads has the summed size.

@@ -255,7 +255,7 @@ TEST(Freeze, MistakesAreNamed) {
   EXPECT_EQ(error_of(run), "no error");
   Options options;
   options.freeze = true;
-  options.gradients = "tangents";
+  options.gradients = driver::Gradients::tangents;
   EXPECT_THAT(error_of([&] { compile_text(kLinear, options); }), HasSubstr("no gradients"));
   EXPECT_THAT(error_of([&] {
                 compiled(

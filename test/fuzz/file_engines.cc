@@ -128,11 +128,12 @@ constexpr const char* kFunction =
 const std::string& image_bytes() {
   static const std::string kBytes = [] {
     driver::FunctionImage image;
-    for (const char* gradients : {"", "tangents"}) {
+    for (const driver::Gradients gradients :
+         {driver::Gradients::none, driver::Gradients::tangents}) {
       const std::unique_ptr<ir::Module> module = ir::parse_module(kFunction, ops::op_table());
       driver::Options options;
       options.gradients = gradients;
-      PassCtx ctx;
+      driver::GraphCtx ctx;
       driver::run_passes(*module->graphs()[0], options, ctx);
       image.programs.push_back(driver::build(*module->graphs()[0], options).image);
       for (codegen::ObjectCode& object : image.programs.back().kernels) object.bytes.resize(16);

@@ -149,11 +149,11 @@ void run_passes_of(const std::string& input) {
   if (module->graphs().empty()) return;
   ir::Graph& graph = *module->graphs()[0];
   driver::Options options;
-  if (input.size() % 3 == 1) options.gradients = "tangents";
+  if (input.size() % 3 == 1) options.gradients = driver::Gradients::tangents;
   options.freeze = input.size() % 3 == 2;
-  PassCtx ctx;
+  driver::GraphCtx ctx;
   driver::run_passes(graph, options, ctx);
-  schedule::schedule(graph, driver::host());
+  schedule::schedule(graph, driver::target_of(options));
 }
 
 }  // namespace

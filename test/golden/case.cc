@@ -12,6 +12,7 @@
 
 #include "base/diagnostic.h"
 #include "driver/compiler.h"
+#include "driver/update_rule.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "loop/kernel.h"
@@ -36,6 +37,11 @@ struct Command {
   std::string name;  // "pass", "loop roundtrip"
   std::vector<std::string> passes;
   std::map<std::string, std::string, std::less<>> options;
+
+  std::string_view option(std::string_view key, std::string_view otherwise) const {
+    const auto it = options.find(key);
+    return it == options.end() ? otherwise : std::string_view(it->second);
+  }
 };
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -162,13 +168,23 @@ std::string with_errors(const Lines& lines) {
 // --- results under each graph
 // ---------------------------------------------------------------------
 
+/// What passes are told by the command; `optimizer=sgd` for `updates`.
+driver::GraphCtx context_of(const Command& command, State& state, const nn::Optimizer& optimizer) {
+  driver::GraphCtx ctx;
+  ctx.gradients = passes::gradients_named(command.option("gradients", "tangents"));
+  ctx.partition = passes::partition_named(command.option("partition", "default"));
+  if (command.option("optimizer", "") == "sgd") ctx.updates = driver::update_rule(state, optimizer);
+  return ctx;
+}
+
 std::string run_passes_on(ir::Graph& graph, const Command& command) {
-  PassCtx ctx;
-  ctx.options = command.options;
+  State state;
+  const nn::Sgd optimizer(/*rate=*/0.1, /*momentum=*/0.9);
+  driver::GraphCtx ctx = context_of(command, state, optimizer);
   const std::vector<std::unique_ptr<ir::Graph>>& graphs = graph.module().graphs();
   size_t before = graphs.size();
   for (const std::string& name : command.passes) {
-    const Pass<ir::Graph>* pass = driver::find_pass(name);
+    const driver::GraphPass* pass = driver::find_pass(name);
     if (pass == nullptr) throw UserError("there is no pass " + name);
     driver::run_pass(graph, *pass, ctx);
   }
@@ -188,8 +204,7 @@ std::string run_passes_on(ir::Graph& graph, const Command& command) {
 Target golden_target(const Command& command) {
   Target target;
   target.cores = 8;
-  std::map<std::string, std::string, std::less<>>::const_iterator isa = command.options.find("isa");
-  if (isa != command.options.end() && isa->second == "avx512") {
+  if (command.option("isa", "avx2") == "avx512") {
     target.isa = Isa::avx512;
     target.vector_bytes = 64;
   }
@@ -204,10 +219,8 @@ std::string error_text(const UserError& error) {
 
 std::string schedule_of(ir::Graph& graph, const Command& command) {
   driver::Options options;
-  std::map<std::string, std::string, std::less<>>::const_iterator it =
-      command.options.find("gradients");
-  if (it != command.options.end()) options.gradients = it->second;
-  PassCtx ctx;
+  options.gradients = passes::gradients_named(command.option("gradients", ""));
+  driver::GraphCtx ctx;
   driver::run_passes(graph, options, ctx);
   return schedule::report(schedule::schedule(graph, golden_target(command)));
 }

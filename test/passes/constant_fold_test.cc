@@ -19,7 +19,7 @@ using runtime::Array;
 using runtime::Result;
 
 void run(ir::Graph& graph, std::initializer_list<std::string_view> names) {
-  PassCtx ctx;
+  driver::GraphCtx ctx;
   for (std::string_view name : names) driver::run_pass(graph, *driver::find_pass(name), ctx);
 }
 

@@ -40,11 +40,11 @@ std::vector<Named> programs(uint32_t random) {
   return all;
 }
 
-void run(ir::Graph& graph, std::initializer_list<std::string_view> names, PassCtx& ctx) {
+void run(ir::Graph& graph, std::initializer_list<std::string_view> names, driver::GraphCtx& ctx) {
   for (std::string_view name : names) driver::run_pass(graph, *driver::find_pass(name), ctx);
 }
 
-void make_joint(ir::Graph& graph, PassCtx& ctx) {
+void make_joint(ir::Graph& graph, driver::GraphCtx& ctx) {
   run(graph,
       {"functionalize", "decompose_composite", "rng", "cse", "dce", "joint", "decompose_core",
        "cse", "dce"},
@@ -92,7 +92,7 @@ driver::Options interpreted() {
 Outcome run_joint(const Program& program, Arguments& arguments) {
   std::unique_ptr<ir::Module> module = program();
   ir::Graph& graph = *module->graphs()[0];
-  PassCtx ctx;
+  driver::GraphCtx ctx;
   make_joint(graph, ctx);
   arguments = arguments_for(graph);
   Outcome outcome;
@@ -106,9 +106,9 @@ Outcome run_joint(const Program& program, Arguments& arguments) {
 Outcome run_apart(const Program& program, std::string_view partition, const Arguments& arguments) {
   std::unique_ptr<ir::Module> module = program();
   ir::Graph& graph = *module->graphs()[0];
-  PassCtx ctx;
+  driver::GraphCtx ctx;
   make_joint(graph, ctx);
-  ctx.options["partition"] = partition;
+  ctx.partition = passes::partition_named(partition);
   run(graph, {"choose", "remat", "split"}, ctx);
   const ir::Graph& backward = *module->graphs()[1];
   EXPECT_TRUE(ir::verify(graph).empty());
@@ -178,9 +178,9 @@ TEST(Partition, SavesNoMoreThanAll) {
     for (int i = 0; i < 2; ++i) {
       std::unique_ptr<ir::Module> module = test::random_program(number, false);
       ir::Graph& graph = *module->graphs()[0];
-      PassCtx ctx;
+      driver::GraphCtx ctx;
       make_joint(graph, ctx);
-      ctx.options["partition"] = kPartitions[i];
+      ctx.partition = passes::partition_named(kPartitions[i]);
       int64_t all = bytes_of_all(graph);
       run(graph, {"choose"}, ctx);
       chosen[i] = passes::typical_bytes(saved_by(graph));
@@ -196,9 +196,9 @@ TEST(Partition, BackwardReadsNothingOfForwardButWhatIsSaved) {
     for (std::string_view partition : kPartitions) {
       std::unique_ptr<ir::Module> module = test::random_program(number, true);
       ir::Graph& graph = *module->graphs()[0];
-      PassCtx ctx;
+      driver::GraphCtx ctx;
       make_joint(graph, ctx);
-      ctx.options["partition"] = partition;
+      ctx.partition = passes::partition_named(partition);
       run(graph, {"choose", "remat"}, ctx);
       std::vector<Diagnostic> problems = passes::check_facts(graph, passes::kSeparate);
       EXPECT_TRUE(problems.empty())
@@ -207,11 +207,8 @@ TEST(Partition, BackwardReadsNothingOfForwardButWhatIsSaved) {
 }
 
 TEST(Partition, UnknownNameIsAnError) {
-  std::unique_ptr<ir::Module> module = test::random_program(0, false);
-  PassCtx ctx;
-  make_joint(*module->graphs()[0], ctx);
-  ctx.options["partition"] = "best";
-  EXPECT_THROW(run(*module->graphs()[0], {"choose"}, ctx), UserError);
+  EXPECT_THROW(passes::partition_named("best"), UserError);
+  EXPECT_THROW(passes::gradients_named("twos"), UserError);
 }
 
 }  // namespace

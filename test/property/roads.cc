@@ -101,7 +101,7 @@ std::vector<Road> all_roads() {
 }
 
 Target target_of(const Road& road) {
-  Target target = driver::host();
+  Target target = driver::target_of({});
   if (!road.has_small_caches) return target;
   target.cores = 1;
   target.l1_bytes = 2 << 10;
@@ -224,8 +224,8 @@ Prepared prepared(const std::string& text, const Annotated& notes, const Road& r
   if (made.module->graphs().empty()) throw UserError("no graph");
   made.graph = made.module->graphs()[0].get();
   driver::Options options;
-  if (notes.has_gradients) options.gradients = "ones";
-  PassCtx ctx;
+  if (notes.has_gradients) options.gradients = passes::Gradients::ones;
+  driver::GraphCtx ctx;
   driver::run_passes(*made.graph, options, ctx);
   made.scheduled = schedule::schedule(*made.graph, target_of(road));
   made.scheduled.notes.clear();  // reasons, which do not run
@@ -242,7 +242,8 @@ driver::Executable compiled(const Prepared& made, int level, bool parallel) {
   code.level = level;
   code.cache_dir = flag_cache_dir();
   driver::Built built;
-  built.image.kernels = codegen::compile_objects(made.scheduled.kernels, driver::host(), code);
+  built.image.kernels =
+      codegen::compile_objects(made.scheduled.kernels, driver::target_of({}), code);
   built.image.program = made.scheduled.program;
   constexpr int64_t kLong = 1'000'000;  // worth a team
   for (abi::Instruction& instruction : built.image.program.instructions)

@@ -261,12 +261,20 @@ TEST_F(ParallelForTest, ForkWaitsForLocks) {
       allocator().release(block, 4096);
     }
   };
+  const auto compile = [&] {
+    while (!stop) {
+      const ForkHold hold;
+      const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::plans));
+    }
+  };
   std::thread first(churn);
   std::thread second(churn);
+  std::thread third(compile);
+  std::thread fourth(compile);
   for (int round = 0; round < 50; ++round) {
     const int status = status_of_child([] {
-      for (const ForkLock lock :
-           {ForkLock::compile, ForkLock::plans, ForkLock::executions, ForkLock::memory})
+      const ForkHold hold;
+      for (const ForkLock lock : {ForkLock::plans, ForkLock::executions, ForkLock::memory})
         const std::lock_guard<std::mutex> guard(mutex_of(lock));
       void* const block = allocator().allocate(4096);
       allocator().release(block, 4096);
@@ -275,8 +283,7 @@ TEST_F(ParallelForTest, ForkWaitsForLocks) {
     EXPECT_EQ(status, 0);
   }
   stop = true;
-  first.join();
-  second.join();
+  for (std::thread* thread : {&first, &second, &third, &fourth}) thread->join();
   EXPECT_FALSE(is_forked_child());
 }
 
