@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/tuning.h"
+
 namespace tandem {
 
 enum class Isa : uint8_t { avx2, avx512 };
@@ -18,6 +20,7 @@ struct Target {
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
   int64_t l3_bytes = 32 << 20;
+  Tuning tuning;
 
   /// Lanes of a loop whose widest common element is f32.
   int lanes() const { return vector_bytes / 4; }
@@ -27,8 +30,8 @@ struct Target {
 /// For base/archive.h: keys of caches and compiled programs hold all of it.
 template <class A>
 void fields(A& archive, Target& target) {
-  auto& [cpu, features, isa, vector_bytes, cores, l1_bytes, l2_bytes, l3_bytes] = target;
-  archive(cpu, features, isa, vector_bytes, cores, l1_bytes, l2_bytes, l3_bytes);
+  auto& [cpu, features, isa, vector_bytes, cores, l1_bytes, l2_bytes, l3_bytes, tuning] = target;
+  archive(cpu, features, isa, vector_bytes, cores, l1_bytes, l2_bytes, l3_bytes, tuning);
 }
 
 }  // namespace tandem

@@ -123,6 +123,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
     throw UserError("a program with frozen weights has no gradients: freeze is for inference");
   ctx.gradients = options.gradients;
   ctx.partition = options.partition;
+  ctx.tuning = target_of(options).tuning;
   ctx.updates = options.updates;
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
   run_pass(graph, kFunctionalize, ctx);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/pass.h"
+#include "base/tuning.h"
 #include "ir/builder.h"
 #include "ir/graph.h"
 
@@ -39,6 +40,7 @@ struct GraphCtx : PassCtx {
   Gradients gradients = Gradients::tangents;  // of joint
   Partition partition = Partition::standard;  // of choose
   UpdateRule updates;                         // of updates
+  Tuning tuning;                              // of the machine that is compiled for
 };
 using GraphPass = Pass<ir::Graph, GraphCtx>;
 

@@ -27,10 +27,6 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
-// What is larger than this the partitions make again (passes/partition/wide.cc has the same sizes).
-constexpr int64_t kFewTasks = 4;           // that gather: at least, and one for each core
-constexpr int64_t kLargeMatrix = 1 << 20;  // bytes for each of a batch
-
 /// Groups under construction as one.
 struct Chain {
   std::vector<uint32_t> members;  // in the order of their stages
@@ -42,7 +38,10 @@ struct Chain {
 class Chainer {
  public:
   explicit Chainer(KernelGraph& graph)
-      : graph_(graph), groups_(graph.groups), symbols_(graph.graph->pool()) {
+      : graph_(graph),
+        tuning_(graph.target.tuning),
+        groups_(graph.groups),
+        symbols_(graph.graph->pool()) {
     for (uint32_t i = 0; i < groups_.size(); ++i) {
       place_.push_back(i);
       needs_.push_back(groups_[i].needs);
@@ -235,7 +234,7 @@ class Chainer {
     const Expr tasks = sym::product(batch);
     if (stage.reduce_axes.size() != 1 || stage.reduce_axes[0].extent != chain.rows.back() ||
         tasks * chain.rows.back() != sym::product(chain.rows) ||
-        !sym::known_le(std::max<int64_t>(kFewTasks, graph_.target.cores), tasks))
+        !sym::known_le(std::max<int64_t>(tuning_.chains.few_tasks, graph_.target.cores), tasks))
       return false;
     if (reads_gathered(chain, number) || !stores_sums(stage) || !has_small_block(kernel))
       return false;
@@ -253,8 +252,8 @@ class Chainer {
 
   /// Of the right factor, a block of rows.
   bool has_small_block(const Kernel& kernel) const {
-    int64_t width = kernel.outer.back().extent.constant().value_or(kAssumedLength);
-    return width * kFewestChainRows * size_of(DType::f32) <=
+    int64_t width = kernel.outer.back().extent.constant().value_or(tuning_.assumed_length);
+    return width * tuning_.chains.fewest_rows * size_of(DType::f32) <=
            std::max(graph_.target.l2_bytes, share_of_l3()) / 2;
   }
 
@@ -265,7 +264,8 @@ class Chainer {
         if (!is_made_in(chain, value) || is_gathered(chain, value)) continue;
         std::optional<int64_t> elements =
             (width_of(*value, chain.rows) * chain.rows.back()).constant();
-        bool is_large = elements && *elements * size_of(value->type.dtype) >= kLargeMatrix;
+        bool is_large =
+            elements && *elements * size_of(value->type.dtype) >= tuning_.chains.large_matrix;
         if (!is_large || !is_inside(chain, value)) return false;
       }
     return true;
@@ -379,9 +379,9 @@ class Chainer {
   bool stays_in_cache(const Chain& chain) const {
     int64_t row = 0;
     for (const Value* value : inside(chain))
-      row = std::max(row, width_of(*value, chain.rows).constant().value_or(kAssumedLength) *
+      row = std::max(row, width_of(*value, chain.rows).constant().value_or(tuning_.assumed_length) *
                               size_of(value->type.dtype));
-    return row * kFewestChainRows <= std::max(graph_.target.l2_bytes, share_of_l3() / 2);
+    return row * tuning_.chains.fewest_rows <= std::max(graph_.target.l2_bytes, share_of_l3() / 2);
   }
 
   /// Of the right factor: it is copied for each block of rows. A narrow one (keys, values of
@@ -389,7 +389,7 @@ class Chainer {
   bool has_small_panel(const Group& group) const {
     const int64_t l2 = graph_.target.l2_bytes;
     const Panel panel = panel_of(group);
-    bool is_narrow = std::min(panel.width, panel.length) <= kNarrowFactor;
+    bool is_narrow = std::min(panel.width, panel.length) <= tuning_.chains.narrow_factor;
     return panel.bytes <= (is_narrow ? std::max(2 * l2, share_of_l3()) : l2 / 4);
   }
 
@@ -399,13 +399,13 @@ class Chainer {
     int64_t bytes = INT64_MAX;
   };
 
-  static Panel panel_of(const Group& group) {
+  Panel panel_of(const Group& group) const {
     const Stage& stage = group.kernel.stages[0];
     Panel panel;
     if (group.kernel.outer.empty()) return panel;
-    panel.width = group.kernel.outer.back().extent.constant().value_or(kAssumedLength);
+    panel.width = group.kernel.outer.back().extent.constant().value_or(tuning_.assumed_length);
     for (const loop::Axis& axis : stage.reduce_axes)
-      panel.length *= axis.extent.constant().value_or(kAssumedLength);
+      panel.length *= axis.extent.constant().value_or(tuning_.assumed_length);
     panel.bytes = size_of(stage.reductions[0].inputs[0]->dtype) * panel.width * panel.length;
     return panel;
   }
@@ -418,11 +418,11 @@ class Chainer {
       if (!is_product(group) || chain.gathering.count(member) != 0 ||
           panel_of(group).bytes <= 2 * graph_.target.l2_bytes)
         return true;
-      return std::any_of(group.buffer_values.begin(), group.buffer_values.end(),
-                         [&](const Value* value) {
-                           return value != nullptr && is_inside(chain, value) &&
-                                  sym::known_lt(kNarrowFactor, width_of(*value, chain.rows));
-                         });
+      return std::any_of(
+          group.buffer_values.begin(), group.buffer_values.end(), [&](const Value* value) {
+            return value != nullptr && is_inside(chain, value) &&
+                   sym::known_lt(tuning_.chains.narrow_factor, width_of(*value, chain.rows));
+          });
     });
   }
 
@@ -449,6 +449,7 @@ class Chainer {
   }
 
   KernelGraph& graph_;
+  const Tuning& tuning_;
   std::vector<Needs> needs_;  // by group, as they were before any was joined
   std::vector<Group>& groups_;
   sym::Pool& symbols_;

@@ -5,10 +5,6 @@
 
 namespace tandem::schedule {
 
-constexpr int64_t kAssumedLength = 512;   // of a symbolic size
-constexpr int64_t kFewestChainRows = 32;  // of a block: copying the right factors must pay
-constexpr int64_t kNarrowFactor = 128;    // columns of keys and values, at most
-
 /// Where the columns end that the stages after a product read of its result, for a block of rows in
 /// hand; nothing where all are read. visible_columns.cc
 std::optional<sym::Expr> visible_columns(const loop::Kernel& kernel, size_t product,

@@ -22,9 +22,6 @@ using ir::Value;
 using sym::Expr;
 
 namespace {
-
-constexpr int64_t kLongestFusedRow = 32768;
-constexpr size_t kMostBuffers = 28;
 constexpr uint32_t kUnplaced = UINT32_MAX;
 
 ir::Sizes all_sizes(const Space& space) {
@@ -83,7 +80,7 @@ class Fuser {
     if (!space.whole) return false;
     std::optional<int64_t> length = numel(space.inner).constant();
     std::optional<int64_t> rows = numel(space.outer).constant();
-    if (length && *length > kLongestFusedRow) return false;
+    if (length && *length > graph_.target.tuning.fusion.longest_row) return false;
     bool few_rows = rows && *rows < 8;
     return !few_rows || (length && *length <= 4096);
   }
@@ -358,7 +355,8 @@ class Fuser {
   OrReason<Fit> fit_into(uint32_t number, const Item& item) {
     const Group& group = graph_.groups[number];
     if (!group.takes_members()) return kFixed;
-    if (group.needs.reads.size() + group.members.size() > kMostBuffers)
+    if (static_cast<int64_t>(group.needs.reads.size() + group.members.size()) >
+        graph_.target.tuning.fusion.buffers)
       return "the kernel would have too many buffers";
     const OrReason<Room> room = fit(group, item);
     if (!room) return room.reason();

@@ -35,8 +35,6 @@ constexpr size_t kContiguous = 1;    // sink
 constexpr size_t kFirst = 2;
 constexpr int64_t kMust = int64_t{1} << 50;
 constexpr int64_t kMaxBytes = int64_t{1} << 36;
-constexpr int64_t kReorder = 2;       // a reorder reads and writes what a kernel would only read
-constexpr int64_t kTypicalSize = 32;  // of a symbol
 
 bool is_one(Expr size) { return size == Expr(1); }
 
@@ -59,10 +57,10 @@ ir::Sizes channels_last_strides(const ir::Sizes& sizes) {
 }
 
 /// Roughly; a symbol counts as a middling number.
-int64_t bytes_of(const ir::Sizes& sizes, DType dtype) {
+int64_t rough_bytes(const ir::Sizes& sizes, DType dtype, int64_t typical_size) {
   std::optional<int64_t> count =
-      sym::evaluate(sym::product(sizes), [](const sym::Node* symbol) -> std::optional<int64_t> {
-        return std::clamp(kTypicalSize, symbol->range.lo, symbol->range.hi);
+      sym::evaluate(sym::product(sizes), [&](const sym::Node* symbol) -> std::optional<int64_t> {
+        return std::clamp(typical_size, symbol->range.lo, symbol->range.hi);
       });
   return std::clamp<int64_t>(count.value_or(1), 1, kMaxBytes) * size_of(dtype);
 }
@@ -89,7 +87,7 @@ struct Walk {
 
 class Layouts {
  public:
-  explicit Layouts(KernelGraph& graph) : graph_(graph) {}
+  explicit Layouts(KernelGraph& graph) : graph_(graph), tuning_(graph.target.tuning.layouts) {}
 
   void run() {
     add_values();
@@ -118,6 +116,10 @@ class Layouts {
     const Value* value;
     size_t walker, read;
   };
+
+  int64_t bytes_of(const ir::Sizes& sizes, DType dtype) const {
+    return rough_bytes(sizes, dtype, tuning_.typical_size);
+  }
 
   size_t add_vertex() { return vertices_++; }
   void tie(size_t a, size_t b, int64_t bytes) { edges_.push_back({a, b, bytes}); }
@@ -185,7 +187,8 @@ class Layouts {
 
   void add_activation(const Value* value) {
     if (vertex(value) == 0 || !graph_.is_realized(value)) return;
-    tie(vertex(value), kChannelsLast, kReorder * bytes_of(value->type.sizes, value->type.dtype));
+    tie(vertex(value), kChannelsLast,
+        tuning_.reorder * bytes_of(value->type.sizes, value->type.dtype));
     ++convolutions_[value];
   }
 
@@ -199,7 +202,8 @@ class Layouts {
     const Value* flattened = first_flat(operand, root);
     flattened_.push_back({item.id, flattened, root});
     if (std::exchange(is_flattened_[flattened], 1) == 0)
-      tie(vertex(root), kContiguous, kReorder * bytes_of(root->type.sizes, root->type.dtype));
+      tie(vertex(root), kContiguous,
+          tuning_.reorder * bytes_of(root->type.sizes, root->type.dtype));
   }
 
   /// A view of the root, as it would be if that were channels-last.
@@ -418,6 +422,7 @@ class Layouts {
   }
 
   KernelGraph& graph_;
+  const Tuning::Layouts& tuning_;
   size_t vertices_ = kFirst;
   std::vector<Edge> edges_;
   std::vector<Crossing> crossings_;

@@ -20,11 +20,6 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
-constexpr int64_t kMostChainRows = 128;
-constexpr int64_t kFewestGatheringRows = 64;  // what is gathered is read and written for each block
-constexpr int64_t kEnoughTasks = 16;
-constexpr int64_t kRowGranule = 8;  // rows of a register tile
-
 bool is_product(const Stage& stage) {
   return stage.reductions.size() == 1 && stage.axes.size() == 1 && stage.body.empty() &&
          stage.reductions[0].combiner == loop::Combiner::dot;
@@ -42,21 +37,24 @@ bool gathers(const Kernel& kernel) {
 /// Rows of a block: a matrix of the block fills a quarter of the cache at most (share_scratch
 /// leaves one or two of them); blocks are about equal, and there are tasks enough.
 int64_t rows_of_block(const Kernel& kernel, const Target& target) {
+  const Tuning::Chains& tuning = target.tuning.chains;
+  const int64_t granule = target.tuning.products.row_granule;
   int64_t row = 1;
   for (const loop::Buffer& buffer : kernel.buffers)
     if (buffer.access == loop::Access::scratch)
-      row = std::max(row,
-                     buffer.elements.constant().value_or(kAssumedLength) * size_of(buffer.dtype));
-  int64_t fewest = gathers(kernel) ? kFewestGatheringRows : kFewestChainRows;
-  int64_t most = std::clamp(target.l2_bytes / 4 / row, fewest, kMostChainRows);
-  int64_t others = gathers(kernel) ? kEnoughTasks : 1;  // blocks are no tasks there
+      row = std::max(row, buffer.elements.constant().value_or(target.tuning.assumed_length) *
+                              size_of(buffer.dtype));
+  int64_t fewest = gathers(kernel) ? tuning.fewest_gathering_rows : tuning.fewest_rows;
+  int64_t most = std::clamp(target.l2_bytes / 4 / row, fewest, tuning.most_rows);
+  int64_t others = gathers(kernel) ? tuning.enough_tasks : 1;  // blocks are no tasks there
   for (size_t i = 0; i + 1 < kernel.outer.size(); ++i)
-    others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(kEnoughTasks));
+    others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(tuning.enough_tasks));
   std::optional<int64_t> rows = kernel.outer.back().extent.constant();
-  if (!rows) return most / kRowGranule * kRowGranule;
+  if (!rows) return most / granule * granule;
   int64_t blocks = ceil_div(*rows, most);
-  while (others * blocks < kEnoughTasks && ceil_div(*rows, blocks) > kFewestChainRows) ++blocks;
-  return ceil_div(ceil_div(*rows, blocks), kRowGranule) * kRowGranule;
+  while (others * blocks < tuning.enough_tasks && ceil_div(*rows, blocks) > tuning.fewest_rows)
+    ++blocks;
+  return ceil_div(ceil_div(*rows, blocks), granule) * granule;
 }
 
 class ChainMapper {

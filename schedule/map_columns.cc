@@ -17,10 +17,6 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
-constexpr int64_t kManyRows = 16;       // from here on column sums read whole rows
-constexpr int64_t kColumnBlock = 2048;  // columns whose sums stay in the first-level cache
-constexpr int64_t kFewTasks = 8;
-
 /// The outer axis that lanes should run along: when the reduction walks across memory, or is too
 /// short to fill them (a pool's window). Of a long reduction what is loaded says which, as a result
 /// is stored once for many loads: where that says nothing (quotients by unknown sizes), lanes run
@@ -45,24 +41,25 @@ int column_axis(const Kernel& kernel, const Target& target) {
 
 /// Whether sums should be kept in memory: many rows of many columns. Lanes in registers would walk
 /// down a strip of each row, a new page at every step.
-bool sums_many_rows(const Stage& stage, const Axis& columns, int lanes) {
+bool sums_many_rows(const Stage& stage, const Axis& columns, int lanes, int64_t many_rows) {
   for (const loop::Reduction& reduction : stage.reductions)
     if (reduction.combiner != loop::Combiner::sum) return false;
   Expr rows = 1;
   for (const Axis& axis : stage.reduce_axes) rows = rows * axis.extent;
   std::optional<int64_t> count = rows.constant();
   std::optional<int64_t> width = columns.extent.constant();
-  return (!count || *count >= kManyRows) && (!width || *width > lanes);
+  return (!count || *count >= many_rows) && (!width || *width > lanes);
 }
 
 /// Columns of one task: whole rows where there are tasks enough.
-int64_t column_block(const Kernel& kernel, int lanes) {
+int64_t column_block(const Kernel& kernel, int lanes, const Tuning::Columns& tuning) {
   Expr others = 1;
   for (size_t i = 0; i + 1 < kernel.outer.size(); ++i) others = others * kernel.outer[i].extent;
-  int64_t count = others.constant().value_or(kFewTasks);
-  int64_t width = kernel.outer.back().extent.constant().value_or(kColumnBlock);
-  int64_t block = kColumnBlock;
-  while (block > lanes && (count * width < block * kFewTasks || block >= 2 * width)) block /= 2;
+  int64_t count = others.constant().value_or(tuning.few_tasks);
+  int64_t width = kernel.outer.back().extent.constant().value_or(tuning.block);
+  int64_t block = tuning.block;
+  while (block > lanes && (count * width < block * tuning.few_tasks || block >= 2 * width))
+    block /= 2;
   return block;
 }
 
@@ -131,8 +128,9 @@ Misfit map_column_sums(Kernel& kernel, const Target& target) {
   if (Misfit misfit = find_columns(kernel, target)) return misfit;
   const Stage& stage = kernel.stages[0];
   const int lanes = choose_lanes(stage, target, kernel.outer.back().extent, true);
-  if (!sums_many_rows(stage, kernel.outer.back(), lanes)) return "it sums few rows or columns";
-  const int64_t block = column_block(kernel, lanes);
+  if (!sums_many_rows(stage, kernel.outer.back(), lanes, target.tuning.columns.many_rows))
+    return "it sums few rows or columns";
+  const int64_t block = column_block(kernel, lanes, target.tuning.columns);
   if (block <= lanes) return "a task's columns fit into registers";
   sum_in_scratch(kernel, take_columns(kernel, block, lanes), block);
   return nullptr;

@@ -17,11 +17,6 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
-constexpr int64_t kPointBlock = 8192;  // elements of one task of a pointwise kernel
-constexpr int64_t kSmallestTask = 2048;
-constexpr int64_t kFewChannels = 4;
-constexpr int64_t kTile = 64;  // both sides of a transposing tile
-
 constexpr Misfit kNoPoints = "it has a reduction, or several stages";
 
 bool has_points_only(const Kernel& kernel) {
@@ -56,8 +51,9 @@ int crossing_axis(const Kernel& kernel) {
 /// both as tasks.
 void write_tiles(Kernel& kernel, int crossing, const Target& target) {
   Stage& stage = kernel.stages[0];
-  Axis across = take_block(kernel, static_cast<size_t>(crossing), kTile, {&stage});
-  Axis along = take_block(kernel, kernel.outer.size() - 1, kTile, {&stage});
+  Axis across =
+      take_block(kernel, static_cast<size_t>(crossing), target.tuning.points.tile, {&stage});
+  Axis along = take_block(kernel, kernel.outer.size() - 1, target.tuning.points.tile, {&stage});
   along.kind = AxisKind::vector;
   along.lanes = target.lanes();
   across.kind = AxisKind::unroll;
@@ -71,7 +67,7 @@ void write_tiles(Kernel& kernel, int crossing, const Target& target) {
 int interleaving_axis(const Kernel& kernel, const Target& target) {
   const Stage& stage = kernel.stages[0];
   const std::optional<int64_t> few = kernel.outer.back().extent.constant();
-  if (!few || *few < 2 || *few > kFewChannels) return -1;
+  if (!few || *few < 2 || *few > target.tuning.points.interleaved) return -1;
   const auto has_step = [](Expr index, const Axis& axis, int64_t step) {
     const std::optional<sym::Affine> affine = sym::affine_in(index, axis.index);
     return affine && affine->coefficient == Expr(step);
@@ -93,24 +89,24 @@ int interleaving_axis(const Kernel& kernel, const Target& target) {
 }
 
 /// Blocks of the last axis, or it and those before it as long as they are short, go into the task.
-void take_points(Kernel& kernel) {
+void take_points(Kernel& kernel, const Tuning::Points& tuning) {
   Stage& stage = kernel.stages[0];
   std::optional<int64_t> length = kernel.outer.back().extent.constant();
-  if (!length || *length > kPointBlock) {
-    stage.axes = {take_block(kernel, kernel.outer.size() - 1, kPointBlock, {&stage})};
+  if (!length || *length > tuning.block) {
+    stage.axes = {take_block(kernel, kernel.outer.size() - 1, tuning.block, {&stage})};
   } else {
     int64_t inside = 1;
-    while (!kernel.outer.empty() && inside < kSmallestTask) {
+    while (!kernel.outer.empty() && inside < tuning.smallest_task) {
       std::optional<int64_t> extent = kernel.outer.back().extent.constant();
-      if (!extent || (inside > 1 && inside * *extent > 4 * kPointBlock)) break;
+      if (!extent || (inside > 1 && inside * *extent > 4 * tuning.block)) break;
       inside *= std::max<int64_t>(*extent, 1);
       stage.axes.insert(stage.axes.begin(), kernel.outer.back());
       kernel.outer.pop_back();
     }
     // The next axis alone would be too much: some of it.
-    if (!kernel.outer.empty() && inside < kSmallestTask)
+    if (!kernel.outer.empty() && inside < tuning.smallest_task)
       stage.axes.insert(stage.axes.begin(), take_block(kernel, kernel.outer.size() - 1,
-                                                       kPointBlock / inside, {&stage}));
+                                                       tuning.block / inside, {&stage}));
   }
   all_tasks(kernel.outer);
 }
@@ -121,9 +117,9 @@ void write_interleaved(Kernel& kernel, int along, const Target& target) {
   Axis few = kernel.outer.back();
   kernel.outer.pop_back();
   few.kind = AxisKind::unroll;
-  few.lanes = kFewChannels;
+  few.lanes = static_cast<int>(target.tuning.points.interleaved);
   move_last(kernel.outer, along);
-  take_points(kernel);
+  take_points(kernel, target.tuning.points);
   stage.axes.back().kind = AxisKind::vector;
   stage.axes.back().lanes = target.lanes();
   stage.axes.push_back(few);
@@ -156,7 +152,7 @@ Misfit map_points(Kernel& kernel, const Target& target) {
   if (!has_points_only(kernel)) return kNoPoints;
   if (kernel.outer.empty()) return nullptr;
   move_lanes_last(kernel);
-  take_points(kernel);
+  take_points(kernel, target.tuning.points);
   Stage& stage = kernel.stages[0];
   make_vector(stage.axes.back(), stage, target, false);
   return nullptr;

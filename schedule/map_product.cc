@@ -22,13 +22,7 @@ using loop::Kernel;
 using loop::Stage;
 using loop::Val;
 using sym::Expr;
-
-constexpr int64_t kFewestRows = 4;       // fewer rows do not pay for packing
-constexpr int64_t kMostRows = 256;       // of one task: packing the columns is then a few per cent
-constexpr int64_t kEnoughTasks = 16;     // smaller blocks below this
-constexpr int64_t kSmallestBlock = 32;   // rows
-constexpr int64_t kUnknownLength = 512;  // assumed of a symbolic sum
-constexpr int64_t kRandomBlock = 64;     // whose random bits are drawn together
+constexpr int64_t kRandomBlock = 64;  // whose random bits are drawn together
 
 /// Which outer axes are the rows and columns, and which input of the dot walks which.
 struct Product {
@@ -150,25 +144,26 @@ int64_t even_rows(int64_t height, int64_t rows, int64_t tile_rows) {
 
 /// Columns are cut first, down to one panel, because each is copied once for all rows of a task.
 void cut_until_enough(Blocks& blocks, int64_t height, int64_t width, int64_t others,
-                      int64_t fewest_columns) {
+                      int64_t fewest_columns, const Tuning::Products& tuning) {
   auto is_enough = [&] {
-    int64_t down = height == INT64_MAX ? kEnoughTasks : ceil_div(height, blocks.rows);
+    int64_t down = height == INT64_MAX ? tuning.enough_tasks : ceil_div(height, blocks.rows);
     int64_t across = width == INT64_MAX ? 1 : ceil_div(width, blocks.columns);
-    return others * down * across >= kEnoughTasks;
+    return others * down * across >= tuning.enough_tasks;
   };
   while (blocks.columns / 2 >= fewest_columns && !is_enough()) blocks.columns /= 2;
   blocks.columns -= blocks.columns % blocks.lanes;
-  while (blocks.rows > kSmallestBlock && !is_enough()) blocks.rows /= 2;
+  while (blocks.rows > tuning.smallest_block && !is_enough()) blocks.rows /= 2;
 }
 
 Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target& target) {
+  const Tuning::Products& tuning = target.tuning.products;
   const Stage& stage = kernel.stages[0];
   int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
   int64_t width = kernel.outer[product.columns].extent.constant().value_or(INT64_MAX);
   int64_t height = kernel.outer[product.rows].extent.constant().value_or(INT64_MAX);
   Blocks blocks;
   choose_tile(blocks, target, width, bytes);
-  int64_t length = length_of(stage).constant().value_or(kUnknownLength);
+  int64_t length = length_of(stage).constant().value_or(target.tuning.assumed_length);
   int64_t panel = std::max<int64_t>(length, 1) * blocks.lanes * bytes;
   int64_t panels = std::max<int64_t>(1, target.l2_bytes / 4 / panel);
   blocks.columns = panels * blocks.lanes;
@@ -176,10 +171,11 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target&
   int64_t others = 1;
   for (size_t i = 0; i < kernel.outer.size(); ++i)
     if (i != product.rows && i != product.columns)
-      others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(kEnoughTasks));
-  blocks.rows = kMostRows;
+      others *=
+          std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(tuning.enough_tasks));
+  blocks.rows = tuning.most_rows;
   int64_t fewest_columns = draws_random(stage) ? kRandomBlock : blocks.lanes;
-  cut_until_enough(blocks, height, width, others, fewest_columns);
+  cut_until_enough(blocks, height, width, others, fewest_columns, tuning);
   blocks.rows = even_rows(height, blocks.rows, blocks.tile_rows);
   return blocks;
 }
@@ -417,7 +413,7 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   if (!product) return "it is no sum of products over two axes of their own";
   std::optional<int64_t> rows = kernel.outer[product->rows].extent.constant();
   std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
-  if (rows && *rows < kFewestRows) return "it has few rows";
+  if (rows && *rows < target.tuning.products.fewest_rows) return "it has few rows";
   if (length && *length == 0) return "its sums have no terms";
   Blocks blocks = choose_blocks(kernel, *product, target);
   Stage& stage = kernel.stages[0];

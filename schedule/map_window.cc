@@ -24,14 +24,6 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
-constexpr int64_t kMostTaps = 64;       // of a window: more are a long sum, not a stencil
-constexpr int64_t kMostStride = 8;      // of a window
-constexpr int64_t kMostChannels = 160;  // of a task
-constexpr int64_t kMostSummed = 48;     // the same where they are sums, which take no memory
-constexpr int64_t kFewTasks = 16;       // smaller blocks of rows below this
-constexpr int64_t kFewestRows = 4;      // neighbouring rows share what their windows see
-constexpr int64_t kTilePoints = 8;      // of a register tile
-
 /// An axis of points and the axis of taps that slides along it.
 struct Slide {
   size_t point = 0;  // number of the outer axis
@@ -128,10 +120,10 @@ class WindowMapper {
     int64_t taps = 1;
     for (const Axis& axis : stage.reduce_axes) {
       int64_t extent = axis.extent.constant().value_or(0);
-      if (extent < 1 || extent > kMostTaps) return false;
+      if (extent < 1 || extent > target_.tuning.windows.most_taps) return false;
       taps *= extent;
     }
-    return taps > 1 && taps <= kMostTaps;
+    return taps > 1 && taps <= target_.tuning.windows.most_taps;
   }
 
   bool find_windows() {
@@ -192,7 +184,7 @@ class WindowMapper {
   /// The point that moves with the tap. In a small image the next image is some taps further as
   /// well: the smallest stride says what slides.
   std::optional<Slide> slide_of(size_t tap) const {
-    for (int64_t stride = 1; stride <= kMostStride; ++stride)
+    for (int64_t stride = 1; stride <= target_.tuning.windows.most_stride; ++stride)
       for (size_t point = 0; point < windows_.channel; ++point)
         if (kernel_.outer[point].extent.constant() && slides(point, tap, stride))
           return Slide{point, tap, stride, *stage().reduce_axes[tap].extent.constant()};
@@ -236,7 +228,8 @@ class WindowMapper {
     lanes_ = static_cast<int>(target_.vector_bytes / bytes);
     // Two registers where they come out even: in a masked tail loads do not join the arithmetic.
     if (*channels % (2 * lanes_) == 0) lanes_ *= 2;
-    const int64_t most = sum() == nullptr ? kMostChannels : kMostSummed / lanes_ * lanes_;
+    const int64_t most = sum() == nullptr ? target_.tuning.windows.most_channels
+                                          : target_.tuning.windows.most_summed / lanes_ * lanes_;
     int64_t even = ceil_div(*channels, ceil_div(*channels, most));
     channels_ = ceil_div(even, lanes_) * lanes_;
     int64_t row = channels_ * bytes;
@@ -251,15 +244,16 @@ class WindowMapper {
   int64_t tasks(int64_t row_blocks) const {
     int64_t count = ceil_div(*kernel_.outer.back().extent.constant(), channels_) * row_blocks;
     for (size_t other : windows_.others)
-      count *= kernel_.outer[other].extent.constant().value_or(kFewTasks);
+      count *= kernel_.outer[other].extent.constant().value_or(target_.tuning.windows.few_tasks);
     return count;
   }
 
   void choose_rows(const Slide& slide) {
     int64_t height = extent(slide.point);
     rows_ = height;
-    while (rows_ > kFewestRows &&
-           (slide.seen(rows_) > most_ || tasks(ceil_div(height, rows_)) < kFewTasks))
+    while (rows_ > target_.tuning.windows.fewest_rows &&
+           (slide.seen(rows_) > most_ ||
+            tasks(ceil_div(height, rows_)) < target_.tuning.windows.few_tasks))
       rows_ = ceil_div(rows_, 2);
     rows_ = ceil_div(height, ceil_div(height, rows_));
   }
@@ -271,7 +265,7 @@ class WindowMapper {
     int64_t rows_seen = rows.seen(rows_);
     int64_t count = kernel_.outer[last].extent.constant().value_or(1);
     while (all_rows && images_ * 2 <= count && images_ * 2 * rows_seen <= most_ &&
-           tasks(1) / (images_ * 2) >= kFewTasks / 2)
+           tasks(1) / (images_ * 2) >= target_.tuning.windows.few_tasks / 2)
       images_ *= 2;
   }
 
@@ -300,7 +294,8 @@ class WindowMapper {
   Axis as_tile(Axis axis) const {
     const int64_t registers = lanes_ * size_of(input_type_) / target_.vector_bytes;
     axis.kind = AxisKind::unroll;
-    axis.lanes = static_cast<int>(registers > 1 ? kTilePoints : 2 * kTilePoints);
+    axis.lanes = static_cast<int>(registers > 1 ? target_.tuning.windows.tile_points
+                                                : 2 * target_.tuning.windows.tile_points);
     return axis;
   }
 
@@ -424,7 +419,7 @@ class WindowMapper {
   /// place that is inside and what is behind the last. Between the two all are inside: what a mask
   /// compares is affine.
   std::vector<int64_t> bounds_of_parts(Val weight, const Axis& tile, int64_t count) const {
-    const int64_t most = std::min(count, kMostTaps);
+    const int64_t most = std::min(count, target_.tuning.windows.most_taps);
     int64_t first = 0;
     while (first < most && !is_inside(weight, tile.index, first)) ++first;
     if (first == most) return {0, count};

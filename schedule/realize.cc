@@ -34,16 +34,9 @@ struct Reach {
   const Value* windows_over = nullptr;  // of an item: its operand that a task reads its part of
   int depth = 0;                        // longest chain of inlined nodes below it
   /// Where it is read, by the moving ops (slices, joins) that lead there: of one place it is one
-  /// scalar of the item, of several each has its own. Counted up to kMostPlaces.
+  /// scalar of the item, of several each has its own. Counted up to one more than may be.
   std::set<uint64_t> places;
 };
-
-constexpr int kMaxInlineDepth = 48;
-/// Every element of a joined value asks each part whether it lies there: no reader should do so
-/// again.
-constexpr int kMostOperands = 8;
-/// A value made of one that is read at two places, and so on, doubles what is computed each time.
-constexpr size_t kMostPlaces = 2;
 
 /// What computing one element of the op itself takes, operands aside.
 struct Weight {
@@ -55,7 +48,7 @@ struct Weight {
 
 class Realizer {
  public:
-  explicit Realizer(KernelGraph& graph) : graph_(graph) {}
+  explicit Realizer(KernelGraph& graph) : graph_(graph), tuning_(graph.target.tuning) {}
 
   void run() {
     mark_outputs();
@@ -156,11 +149,12 @@ class Realizer {
     if (factors.size() != 2 || factors[0]->type.dtype != DType::f32) return false;
     const ir::Sizes& left = factors[0]->type.sizes;
     const ir::Sizes& right = factors[1]->type.sizes;
-    if (left.size() != 3 || !sym::known_le(left[2], kLongestChainSum)) return false;
-    if (sym::known_le(right[2], kNarrowFactor) && !sym::known_lt(left[1], kFewestChainRows))
+    if (left.size() != 3 || !sym::known_le(left[2], tuning_.chains.longest_sum)) return false;
+    if (sym::known_le(right[2], tuning_.chains.narrow_factor) &&
+        !sym::known_lt(left[1], tuning_.chains.fewest_rows))
       return is_computed_in_rows(factors[0]);
-    return sym::known_le(left[1], kNarrowFactor) && !sym::known_lt(right[2], kFewestChainRows) &&
-           is_computed_in_rows(factors[1]);
+    return sym::known_le(left[1], tuning_.chains.narrow_factor) &&
+           !sym::known_lt(right[2], tuning_.chains.fewest_rows) && is_computed_in_rows(factors[1]);
   }
 
   /// In memory as it is seen or transposed.
@@ -170,7 +164,6 @@ class Realizer {
     return root->node != nullptr && rows &&
            (rows->strides.back() == Expr(1) || rows->strides[1] == Expr(1));
   }
-  static constexpr int64_t kLongestChainSum = 32768;
 
   Item& new_item(Item::Kind kind, const Node& node, std::string reason) {
     graph_.items.push_back(std::make_unique<Item>());
@@ -220,6 +213,7 @@ class Realizer {
   }
 
   Reach& reach(const Value* value) { return reach_[value]; }
+  static int64_t count(const Reach& of) { return static_cast<int64_t>(of.places.size()); }
 
   void propagate(const Node& node, const Reach& from) {
     Expr elements = node.results[0]->type.numel();
@@ -239,12 +233,12 @@ class Realizer {
   }
 
   /// A number for the way: equal ways have equal ones, and of others few.
-  static void add_places(const Node& node, const Reach& from, Reach& to) {
+  void add_places(const Node& node, const Reach& from, Reach& to) const {
     constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // spreads the bits of what it multiplies
     const bool moves = !from.places.empty() && !ops::def_of(node).pointwise;
     if (from.places.empty()) to.places.insert(0);  // the item itself reads it
     for (uint64_t place : from.places) {
-      if (to.places.size() > kMostPlaces) return;
+      if (count(to) > tuning_.inlining.places) return;
       to.places.insert(moves ? place * kOdd + node.id + 1 : place);
     }
   }
@@ -269,12 +263,12 @@ class Realizer {
     if (graph_.leaves_as.at(result) != nullptr) return "";
     if (const char* reason = forced_.at(result)) return reason;
     const Reach& to = reach(result);
-    if (to.depth >= kMaxInlineDepth) return "the chain of inlined operations is long";
+    if (to.depth >= tuning_.inlining.depth) return "the chain of inlined operations is long";
     if (node.op->is_view() && graph_.computations.of(&node).kind == Kind::map && !to.repeated)
       return "";
     Weight weight = weigh(node);
-    if (weight.operands > kMostOperands) return "it joins many values";
-    if (weight.operands > 0 && to.places.size() > kMostPlaces)
+    if (weight.operands > tuning_.inlining.operands) return "it joins many values";
+    if (weight.operands > 0 && count(to) > tuning_.inlining.places)
       return "it would be computed for many places";
     bool dear = weight.transcendental || (weight.divides && result->type.numel() != Expr(1));
     if (to.broadcast && dear) return "it is read at many places";
@@ -297,10 +291,9 @@ class Realizer {
       if (part->opcode != loop::Opcode::element || part->args.size() <= part->masked) return false;
       const Value* from = graph_.computations.value(part->slot);
       std::optional<int64_t> all = from->type.numel().constant();
-      return all && *all / kFewOf >= picked;
+      return all && *all / tuning_.inlining.picked >= picked;
     });
   }
-  static constexpr int64_t kFewOf = 64;
 
   /// A mask of an expensive value that nothing else reads: keeping the mask is cheaper than keeping
   /// (or computing again) the value.
@@ -341,6 +334,7 @@ class Realizer {
   }
 
   KernelGraph& graph_;
+  const Tuning& tuning_;
   std::map<const Node*, std::optional<ops::RouteKind>> routes_;
   DenseMap<Value, char> is_output_;
   DenseMap<Value, const char*> forced_;

@@ -34,15 +34,13 @@ class Between {
   Places written_;
 };
 
-constexpr int64_t kSmallResult = 1024;  // elements
-
 /// What is written takes none of the arena, or too little to matter: it is in the place of an
 /// input, or leaves the graph.
-bool takes_no_room(const ir::Value& value) {
+bool takes_no_room(const ir::Value& value, int64_t small) {
   bool is_output = std::any_of(value.uses.begin(), value.uses.end(),
                                [](const ir::Use& use) { return use.node == nullptr; });
   std::optional<int64_t> elements = value.type.numel().constant();
-  return value.node == nullptr || is_output || (elements && *elements <= kSmallResult);
+  return value.node == nullptr || is_output || (elements && *elements <= small);
 }
 
 bool may_join(const GroupUse& use) { return use.is_pointwise && use.is_free; }
@@ -86,7 +84,8 @@ GroupUse use_of(const Group& group, const KernelGraph& graph) {
     if (access != loop::Access::write) use.reads.push_back(memory);
     if (access == loop::Access::read) continue;
     use.writes.push_back(memory);
-    use.is_free &= value != nullptr && takes_no_room(*value);
+    use.is_free &=
+        value != nullptr && takes_no_room(*value, graph.target.tuning.fusion.small_result);
   }
   return use;
 }

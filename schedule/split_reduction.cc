@@ -13,12 +13,6 @@ namespace {
 
 using sym::Expr;
 
-constexpr int64_t kEnoughResults = 4096;
-constexpr int64_t kLongReduction = 2048;
-constexpr int64_t kManyElements = 1 << 17;  // of a channels-last value: worth several tasks
-constexpr int64_t kRowBlock = 16384;
-constexpr int64_t kMinColumnBlock = 128;
-
 /// Whether memory runs along reduced elements: the dimension with stride 1 is reduced.
 bool along_memory(const Item& item) {
   const std::vector<int64_t>& dims = item.computation.reduced_dims;
@@ -27,18 +21,18 @@ bool along_memory(const Item& item) {
 }
 
 /// Elements of a block; nothing when the reduction stays whole.
-std::optional<int64_t> block_of(const Item& item) {
+std::optional<int64_t> block_of(const Item& item, const Tuning::Splitting& tuning) {
   if (item.computation.full_sizes.empty() || item.slots.size() != 1) return std::nullopt;
   if (loop::results(item.computation.combiner) != 1) return std::nullopt;
   std::optional<int64_t> n = sym::product(item.computation.reduce_sizes).constant();
   std::optional<int64_t> m = item.slots[0].value->type.numel().constant();
-  bool few_results = m.has_value() && *m < kEnoughResults;
+  bool few_results = m.has_value() && *m < tuning.enough_results;
   bool across = item.channels_last && !along_memory(item);
-  bool much_work = across && n.has_value() && m.has_value() && *n * *m >= kManyElements;
-  bool long_enough = !n.has_value() || *n >= kLongReduction || much_work;
+  bool much_work = across && n.has_value() && m.has_value() && *n * *m >= tuning.many_elements;
+  bool long_enough = !n.has_value() || *n >= tuning.long_reduction || much_work;
   if (!few_results || !long_enough) return std::nullopt;
-  int64_t columns = std::max(kRowBlock / std::max<int64_t>(*m, 1), kMinColumnBlock);
-  int64_t block = along_memory(item) ? kRowBlock : columns;
+  int64_t columns = std::max(tuning.block / std::max<int64_t>(*m, 1), tuning.fewest_column_rows);
+  int64_t block = along_memory(item) ? tuning.block : columns;
   if (n.has_value() && *n < 2 * block) return std::nullopt;
   return block;
 }
@@ -128,7 +122,8 @@ void split_reductions(KernelGraph& graph) {
   std::vector<std::unique_ptr<Item>> items;
   for (std::unique_ptr<Item>& item : graph.items) {
     bool reduces = item->kind == Item::Kind::reduce;
-    if (std::optional<int64_t> block = reduces ? block_of(*item) : std::nullopt)
+    if (std::optional<int64_t> block =
+            reduces ? block_of(*item, graph.target.tuning.splitting) : std::nullopt)
       items.push_back(split(*item, *block, graph.scalars));
     items.push_back(std::move(item));
   }

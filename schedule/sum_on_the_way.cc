@@ -20,8 +20,6 @@ namespace {
 using ir::Value;
 using sym::Expr;
 
-constexpr int64_t kMostTerms = 32;
-
 class OnTheWay {
  public:
   explicit OnTheWay(KernelGraph& graph) : graph_(graph), groups_(graph.groups) {
@@ -97,7 +95,7 @@ class OnTheWay {
     const Computation& def = graph_.computations.of(value->node);
     const std::optional<int64_t> terms = sym::product(def.reduce_sizes).constant();
     const bool pays = bytes && *bytes * size_of(value->type.dtype) > graph_.target.l2_bytes &&
-                      terms && *terms <= kMostTerms;
+                      terms && *terms <= graph_.target.tuning.fusion.footprint_terms;
     if (!pays || def.combiner != loop::Combiner::dot) return nullptr;
     std::map<const Item*, Group*>::const_iterator found = library_.find(home.item);
     const bool is_there = found != library_.end() && found->second->is_library();

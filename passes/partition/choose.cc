@@ -17,7 +17,8 @@ using ir::Value;
 
 class Chooser {
  public:
-  explicit Chooser(ir::Graph& graph) : graph_(graph), halves_(graph), wide_(wide_nodes(graph)) {}
+  Chooser(ir::Graph& graph, const Tuning::Chains& limits)
+      : graph_(graph), halves_(graph), wide_(wide_nodes(graph, limits)) {}
 
   ir::Values run() {
     for (Value* value : crossing(graph_, halves_)) needed_[value] = true;
@@ -89,12 +90,15 @@ class Chooser {
 
 }  // namespace
 
-ir::Values default_choice(ir::Graph& graph) { return Chooser(graph).run(); }
+ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits) {
+  return Chooser(graph, limits).run();
+}
 
 void choose(ir::Graph& graph, GraphCtx& ctx) {
   if (ctx.partition == Partition::none) return;
   const bool cuts = ctx.partition == Partition::min_cut;
-  set_saved(graph, cuts ? min_cut(graph, ctx.notes) : default_choice(graph));
+  set_saved(graph, cuts ? min_cut(graph, ctx.tuning.chains, ctx.notes)
+                        : default_choice(graph, ctx.tuning.chains));
   ctx.notes.push_back("choose: " + describe_saved(graph));
 }
 

@@ -43,8 +43,8 @@ bool is_reduction(const Node& node) {
 
 class MinCut {
  public:
-  MinCut(ir::Graph& graph, std::vector<std::string>& notes)
-      : graph_(graph), notes_(notes), halves_(graph), wide_(wide_nodes(graph)) {}
+  MinCut(ir::Graph& graph, const Tuning::Chains& limits, std::vector<std::string>& notes)
+      : graph_(graph), notes_(notes), halves_(graph), wide_(wide_nodes(graph, limits)) {}
 
   ir::Values run() {
     measure_distances();
@@ -325,11 +325,12 @@ class MinCut {
 
 }  // namespace
 
-ir::Values min_cut(ir::Graph& graph, std::vector<std::string>& notes) {
-  ir::Values saved = MinCut(graph, notes).run();
+ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits,
+                   std::vector<std::string>& notes) {
+  ir::Values saved = MinCut(graph, limits, notes).run();
   // Weights favour what is near to backward; where that ends with more bytes, the default computes
   // less again, too.
-  ir::Values otherwise = default_choice(graph);
+  ir::Values otherwise = default_choice(graph, limits);
   if (typical_bytes(saved) <= typical_bytes(otherwise)) return saved;
   notes.push_back("min_cut: the default partition saves less");
   return otherwise;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/dense_map.h"
+#include "base/tuning.h"
 #include "ir/graph.h"
 
 namespace tandem::passes {
@@ -51,18 +52,18 @@ bool asked_to_recompute(const ir::Node& node);
 /// Large results of batches of narrow products, what is made of those element by element, and the
 /// random numbers that go into them (dropout of the weights): cheaper made again than kept,
 /// whatever the partition. Sizes that are not known count as small. wide.cc
-DenseMap<ir::Node, char> wide_nodes(const ir::Graph& graph);
+DenseMap<ir::Node, char> wide_nodes(const ir::Graph& graph, const Tuning::Chains& limits);
 
 // The partitions: what forward saves.
 
 /// The forward values that backward reads; instead of a view its base; not what is made from
 /// nothing, nor casts and masks of what is kept anyway or smaller. Recompute policies go first, but
 /// for what can fail. choose.cc
-ir::Values default_choice(ir::Graph& graph);
+ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits);
 /// A minimum cut over bytes: chains of pointwise nodes are computed again where that saves memory.
 /// Products, reductions, random numbers and what can fail never are. The default's, where that is
 /// smaller. Notes say why a value is saved. min_cut.cc
-ir::Values min_cut(ir::Graph& graph, std::vector<std::string>& notes);
+ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits, std::vector<std::string>& notes);
 
 /// Makes `values` the saved values: outputs of kind `saved` before the gradients, scalars last. Of
 /// an input that is overwritten a copy is saved.

@@ -14,12 +14,8 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-// These three are what schedule/chain.cc joins (kLargeMatrix, kFewTasks, kNarrowFactor there): what
-// is made again outside of that kernel costs more than keeping it.
-constexpr int64_t kLargeMatrix = 1
-                                 << 20;  // bytes for each of a batch; a smaller one stays in cache
-constexpr int64_t kFewestMatrices = 4;   // of a batch
-constexpr int64_t kLongestSum = 128;
+// The other limits are those by which schedule/chain.cc joins (Tuning::Chains): what is made again
+// outside of that kernel costs more than keeping it.
 constexpr int64_t kWider = 4;  // than what it is made from
 
 bool is_product(const Node& node) {
@@ -30,12 +26,12 @@ bool is_product(const Node& node) {
 
 std::optional<int64_t> known_bytes(const Value& value) { return bytes_of(&value).constant(); }
 
-bool is_large(const Value& value) {
+bool is_large(const Value& value, const Tuning::Chains& limits) {
   const ir::Sizes& sizes = value.type.sizes;
   if (!value.type.is_tensor() || sizes.size() < 3) return false;
   const std::optional<int64_t> all = (value.type.numel() * 4).constant();
   const std::optional<int64_t> matrix = (sizes.back() * sizes[sizes.size() - 2] * 4).constant();
-  return all && matrix && *matrix >= kLargeMatrix && *all >= kFewestMatrices * *matrix;
+  return all && matrix && *matrix >= limits.large_matrix && *all >= limits.few_tasks * *matrix;
 }
 
 /// Random numbers that depend on nothing but their place and the seed of the call.
@@ -44,7 +40,7 @@ bool is_numbered(const Node& node) {
 }
 
 /// Of a batch of products of narrow matrices.
-bool is_wide_product(const Node& node) {
+bool is_wide_product(const Node& node, const Tuning::Chains& limits) {
   const Value& result = *node.results[0];
   if (!is_product(node) || result.type.dtype != DType::f32) return false;
   int64_t read = 0;
@@ -56,12 +52,15 @@ bool is_wide_product(const Node& node) {
     read += bytes.value_or(0);
     if (longest == 0) longest = factor->type.sizes.back().constant().value_or(INT64_MAX);
   });
-  return is_known && longest <= kLongestSum && kWider * read <= known_bytes(result).value_or(0);
+  return is_known && longest <= limits.narrow_factor &&
+         kWider * read <= known_bytes(result).value_or(0);
 }
 
 /// From the factors down: what is wide, or random numbers that may go into it.
 class WideNodes {
  public:
+  explicit WideNodes(const Tuning::Chains& limits) : limits_(limits) {}
+
   DenseMap<Node, char> found(const ir::Graph& graph) {
     for (const Node* node = graph.first(); node != nullptr; node = node->next)
       if (may_be_wide(*node)) sort(*node);
@@ -71,14 +70,14 @@ class WideNodes {
   }
 
  private:
-  static bool may_be_wide(const Node& node) {
+  bool may_be_wide(const Node& node) const {
     return node.results.size() == 1 && !ops::def_of(node).can_fail && !node.op->mutates() &&
-           node.policy == ir::RecomputePolicy::none && is_large(*node.results[0]);
+           node.policy == ir::RecomputePolicy::none && is_large(*node.results[0], limits_);
   }
 
   void sort(const Node& node) {
     if (!ops::def_of(node).pointwise && !node.op->is_view()) {
-      wide_[&node] = is_wide_product(node);
+      wide_[&node] = is_wide_product(node, limits_);
       numbers_[&node] = is_numbered(node);
       return;
     }
@@ -105,12 +104,15 @@ class WideNodes {
     });
   }
 
+  const Tuning::Chains& limits_;
   DenseMap<Node, char> wide_;
   DenseMap<Node, char> numbers_;  // only they and what is small
 };
 
 }  // namespace
 
-DenseMap<Node, char> wide_nodes(const ir::Graph& graph) { return WideNodes().found(graph); }
+DenseMap<Node, char> wide_nodes(const ir::Graph& graph, const Tuning::Chains& limits) {
+  return WideNodes(limits).found(graph);
+}
 
 }  // namespace tandem::passes

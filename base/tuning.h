@@ -1,0 +1,125 @@
+// Every number that was found by measuring, in one table: when values are inlined, what shares a
+// kernel, how large blocks are. A Target has its own; these are for processors like the one they
+// were measured on (Zen 4 and 5 with 2 cores; docs/measured.md), cache sizes aside, which the
+// target says itself.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem {
+
+struct Tuning {
+  int64_t assumed_length = 512;  // of a size that nobody knows
+
+  /// What is written where it is read, and what gets a place of its own.
+  struct Inlining {
+    int64_t depth = 48;    // longest chain of operations: compile time, and registers
+    int64_t operands = 8;  // of a joined value: each element asks each part whether it lies there
+    int64_t places = 2;    // where a value is read: doubles what is computed each time
+    int64_t picked = 64;   // a gather of one element of that many may join the rows it picks from
+    bool operator==(const Inlining&) const = default;
+  } inlining;
+
+  /// What shares a kernel.
+  struct Fusion {
+    int64_t longest_row = 32768;   // elements, of rows with several stages: they stay in cache
+    int64_t buffers = 28;          // of a kernel: addresses in registers or on the stack
+    int64_t small_result = 1024;   // elements: may be made early, takes no room that matters
+    int64_t footprint_terms = 32;  // of a sum that windows compute where they read it
+    bool operator==(const Fusion&) const = default;
+  } fusion;
+
+  /// Layouts by bytes moved.
+  struct Layouts {
+    int64_t reorder = 2;        // passes over a value that lies otherwise than the library wants
+    int64_t typical_size = 32;  // of a symbol
+    bool operator==(const Layouts&) const = default;
+  } layouts;
+
+  /// Long reductions with few results, cut into blocks.
+  struct Splitting {
+    int64_t enough_results = 4096;     // from here on the results are tasks enough
+    int64_t long_reduction = 2048;     // elements of one result
+    int64_t many_elements = 1 << 17;   // of a channels-last value: worth several tasks
+    int64_t block = 16384;             // elements
+    int64_t fewest_column_rows = 128;  // of a block of columns
+    bool operator==(const Splitting&) const = default;
+  } splitting;
+
+  /// Products in a row (chains).
+  struct Chains {
+    int64_t fewest_rows = 32;            // of a block: copying the right factors must pay
+    int64_t most_rows = 128;             // of a block
+    int64_t narrow_factor = 128;         // columns of keys and values, at most
+    int64_t longest_sum = 32768;         // of a product that may end one
+    int64_t fewest_gathering_rows = 64;  // what is gathered is read and written for each block
+    int64_t few_tasks = 4;               // that gather: at least, and one for each core
+    int64_t enough_tasks = 16;
+    int64_t large_matrix = 1 << 20;  // bytes for each of a batch; a smaller one stays in cache
+    bool operator==(const Chains&) const = default;
+  } chains;
+
+  /// Kernels without a reduction.
+  struct Points {
+    int64_t block = 8192;          // elements of a task
+    int64_t smallest_task = 2048;  // elements
+    int64_t interleaved = 4;       // values stored side by side, at most
+    int64_t tile = 64;             // both sides of a transposing tile
+    bool operator==(const Points&) const = default;
+  } points;
+
+  /// Reductions across memory.
+  struct Columns {
+    int64_t many_rows = 16;  // from here on sums read whole rows
+    int64_t block = 2048;    // columns whose sums stay in the first-level cache
+    int64_t few_tasks = 8;
+    bool operator==(const Columns&) const = default;
+  } columns;
+
+  /// Depthwise stencils.
+  struct Windows {
+    int64_t most_taps = 64;  // more are a long sum, not a stencil
+    int64_t most_stride = 8;
+    int64_t most_channels = 160;  // of a task
+    int64_t most_summed = 48;     // the same where they are sums, which take no memory
+    int64_t few_tasks = 16;       // smaller blocks of rows below this
+    int64_t fewest_rows = 4;      // neighbouring rows share what their windows see
+    int64_t tile_points = 8;      // of a register tile
+    bool operator==(const Windows&) const = default;
+  } windows;
+
+  /// Emitted products.
+  struct Products {
+    int64_t fewest_rows = 4;      // fewer do not pay for packing
+    int64_t most_rows = 256;      // of a task: packing the columns is then a few per cent
+    int64_t smallest_block = 32;  // rows
+    int64_t enough_tasks = 16;    // smaller blocks below this
+    int64_t row_granule = 8;      // rows of a register tile
+    bool operator==(const Products&) const = default;
+  } products;
+
+  bool operator==(const Tuning&) const = default;
+};
+
+/// For base/archive.h. A forgotten member does not compile.
+template <class A>
+void fields(A& archive, Tuning& tuning) {
+  auto& [length, inlining, fusion, layouts, splitting, chains, points, columns, windows, products] =
+      tuning;
+  archive(length);
+  const auto each = [&](auto&... numbers) { (archive(numbers), ...); };
+  auto& [i1, i2, i3, i4] = inlining;
+  auto& [f1, f2, f3, f4] = fusion;
+  auto& [l1, l2] = layouts;
+  auto& [s1, s2, s3, s4, s5] = splitting;
+  auto& [c1, c2, c3, c4, c5, c6, c7, c8] = chains;
+  auto& [p1, p2, p3, p4] = points;
+  auto& [o1, o2, o3] = columns;
+  auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
+  auto& [r1, r2, r3, r4, r5] = products;
+  each(i1, i2, i3, i4, f1, f2, f3, f4, l1, l2, s1, s2, s3, s4, s5);
+  each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
+  each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5);
+}
+
+}  // namespace tandem
