@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "ops/elements.h"
-#include "ops/loss.h"
+#include "ops/nn/loss.h"
 
 namespace tandem::ops {
 
@@ -445,6 +445,6 @@ const OpDef* const kOps[] = {&kKlDiv,
 
 }  // namespace
 
-Family loss_more_family() { return kOps; }
+Family margin_loss_family() { return kOps; }
 
 }  // namespace tandem::ops

@@ -356,7 +356,7 @@ TANDEM_TRIANGLE(kTriuIndices, "triu", false);
 
 }  // namespace
 
-Family factory_more_family() {
+Family sequences_family() {
   static const std::vector<const OpDef*> kOps =
       listed(kSpaced, {&kEmpty, &kEmptyLike, &kEmptyStrided, &kEmptyPermuted, &kNewEmpty,
                        &kNewZeros, &kNewOnes, &kNewFull, &kNewEmptyStrided, &kEye, &kEyeM,

@@ -417,6 +417,6 @@ const OpDef* const kOps[] = {&kMish,
 
 }  // namespace
 
-Family activation_more_family() { return kOps; }
+Family shrink_family() { return kOps; }
 
 }  // namespace tandem::ops

@@ -1,6 +1,6 @@
 // Sums, means, extrema. Sums of 16-bit floats accumulate in f32 and round once; integers sum in
 // i64.
-#include "ops/reductions.h"
+#include "ops/reduce/reductions.h"
 
 #include "ops/families.h"
 

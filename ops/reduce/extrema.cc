@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "ops/families.h"
-#include "ops/reductions.h"
+#include "ops/reduce/reductions.h"
 
 namespace tandem::ops {
 namespace {
@@ -528,6 +528,6 @@ const OpDef* const kOps[] = {
 
 }  // namespace
 
-Family reduce_more_family() { return kOps; }
+Family extrema_family() { return kOps; }
 
 }  // namespace tandem::ops
