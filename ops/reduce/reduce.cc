@@ -45,6 +45,18 @@ Expr reduced_count(const Call& call) {
   return count;
 }
 
+void need_elements(const Call& call) {
+  const Sizes& sizes = call.type("self").sizes;
+  for (int64_t dim : reduced_dims(call))
+    if (sizes[dim] == Expr(0))
+      call.fail("a reduction without an identity over an empty dimension: " +
+                call.describe("self"));
+}
+
+Tensor against_self(Tensor x, const Call& call) {
+  return expand_reduced(x, call.type("self").sizes, reduced_dims(call), keeps_dims(call));
+}
+
 namespace {
 
 /// Full index from the result's index and the reduce point.
