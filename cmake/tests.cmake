@@ -178,7 +178,7 @@ if(property_sources)
 endif()
 
 # Checks of the sources themselves.
-foreach(script check_includes check_sizes check_headers tools_test)
+foreach(script check_includes check_sizes check_names check_headers tools_test)
   add_test(NAME ${script}
            COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/test/tools/${script}.py
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})

@@ -1,5 +1,5 @@
-// The families of ops/, one file each, and the names that all of them use. A new family is a line
-// here and one in families.cc.
+// The families of ops/, each a file of one of its folders, and the names that all of them use. A
+// new family is a line here and one in families.cc.
 #pragma once
 
 #include <initializer_list>
@@ -38,11 +38,17 @@ Family factory_family();
 Family random_family();
 Family activation_family();
 Family clamp_family();
-Family reduce_more_family();
+Family prod_family();
+Family extrema_family();
+Family truth_family();
+Family cumsum_family();
+Family moments_family();
+Family vector_norm_family();
 Family softmax_family();
 Family loss_family();
-Family loss_more_family();
-Family norm_more_family();
+Family divergence_family();
+Family margin_loss_family();
+Family weight_norm_family();
 Family norm_family();
 Family batch_norm_family();
 Family index_family();
@@ -64,7 +70,8 @@ Family shape_family();
 Family composite_view_family();
 Family numpy_like_family();
 Family bessel_family();
-Family factory_more_family();
+Family empty_family();
+Family patterns_family();
 Family diagonal_family();
 Family join_family();
 Family conversion_family();
@@ -74,7 +81,10 @@ Family search_family();
 Family sort_family();
 Family reduce_composite_family();
 Family distance_family();
-Family linear_algebra_family();
+Family vectors_family();
+Family contraction_family();
+Family chain_family();
+Family cross_family();
 Family einsum_family();
 Family histogram_family();
 Family grouped_product_family();
@@ -87,7 +97,8 @@ Family bitwise_family();
 Family pairs_family();
 Family blend_family();
 Family foreach_family();
-Family activation_more_family();
+Family shrink_family();
+Family gate_family();
 Family gradient_family();
 
 }  // namespace tandem::ops

@@ -1,5 +1,5 @@
 """Writes torch_schemas.txt: the schemas of PyTorch's operators, without those of other devices
-and layouts that ops/*.cc does not name. table_test.cc compares the op table with it, without it.
+and layouts that no file of ops/ names. table_test.cc compares the op table with it, without it.
 Run it with the tests' Python where that test asks for it:
 .venv/bin/python test/ops/torch_schemas.py"""
 
@@ -53,7 +53,7 @@ OTHERS = (
 
 def words():
     found = set()
-    for path in sorted(SOURCES.glob("*.cc")):
+    for path in sorted(SOURCES.rglob("*.cc")):
         found.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
     return found
 

@@ -238,8 +238,9 @@ void add_norm(Writer& w) {
   }
 }
 
-/// A sum that split_reduction.cc cuts: in two blocks or more, of 16384 elements each, or of rows of
-/// as many elements. Blocks of columns may join the kernel of their rows where none hangs over.
+/// A sum that schedule/split_reduction.cc cuts: in two blocks or more, of 16384 elements each, or
+/// of rows of as many elements. Blocks of columns may join the kernel of their rows where none
+/// hangs over.
 Dims long_dims(Writer& w) {
   constexpr int64_t kBlock = 16384;
   const auto some = [&](size_t more) { return static_cast<int64_t>(w.random().below(more)); };

@@ -3,6 +3,7 @@
 import unittest
 
 import check_includes
+import check_names
 import check_sizes
 
 
@@ -59,6 +60,32 @@ class Includes(unittest.TestCase):
         self.assertIn("root", check_includes.problem_of("ir/a.cc", '"', "../base/check.h"))
         self.assertIn("not a file", check_includes.problem_of("ir/a.cc", '"', "nothing.h"))
         self.assertIn("may not", check_includes.problem_of("abi/a.h", '"', "sym/sym.h"))
+
+
+class Prose(unittest.TestCase):
+    tree = check_names.Tree(["ops/nn/loss.cc", "ops/types.h", "schedule/fuse.cc", "README.md"])
+
+    def names(self, *lines):
+        return [name for _, name in check_names.names_of_page(lines)]
+
+    def test_names_of_a_page(self):
+        self.assertEqual(self.names("see `fuse.cc`, ops/types.h."), ["fuse.cc", "ops/types.h"])
+        self.assertEqual(self.names("[ops](ops/README.md#files)"), ["ops/README.md"])
+        self.assertEqual(self.names("https://a.b/c/d.md, <fmt/format.h>, model.py:41, a.cc.o"), [])
+        listing = self.names("```", "run mlp.py test/a.py", "```", "b.py")
+        self.assertEqual(listing, ["test/a.py", "b.py"])
+
+    def test_names_of_comments(self):
+        lines = ['#include "a.h"', "int a;  // as in b.cc", "/// and c/d.cc"]
+        self.assertEqual([n for _, n in check_names.names_of_comments(lines)], ["b.cc", "c/d.cc"])
+
+    def test_a_name_is_found_in_its_room(self):
+        for name in ("loss.cc", "nn/loss.cc", "ops/nn/loss.cc", "types.*", "ops/nn/*.cc"):
+            self.assertTrue(self.tree.has(name, "ops/index/index.cc"), name)
+        for name in ("fuse.cc", "ops/loss.cc", "nn/types.h", "ss.cc", "ops/*/fuse.cc"):
+            self.assertFalse(self.tree.has(name, "ops/index/index.cc"), name)
+        self.assertTrue(self.tree.has("fuse.cc", "docs/design.md"))
+        self.assertTrue(self.tree.has("../README.md", "docs/design.md"))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/diagnostic.h"
-#include "ops/convolution.h"
+#include "ops/product/convolution.h"
 
 namespace tandem::ops {
 

@@ -36,5 +36,17 @@ inline Types pair_types(const Call& c) {
   Sizes sizes = broadcast(c, c.type("self").sizes, c.type("target").sizes);
   return {ir::Type::tensor(dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
 }
+/// Result of a loss over operands that broadcast together.
+inline Types broadcast_types(const Call& c, std::initializer_list<std::string_view> params) {
+  Promotion promotion;
+  Sizes sizes;
+  for (std::string_view name : params) {
+    need_number(c, name);
+    promotion.add(c.type(name));
+    sizes = broadcast(c, sizes, c.type(name).sizes);
+  }
+  DType dtype = to_float(promotion.result());
+  return {ir::Type::tensor(dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
+}
 
 }  // namespace tandem::ops::loss

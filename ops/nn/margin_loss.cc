@@ -1,13 +1,10 @@
-// Losses of divergences, margins and embeddings. By decomposition, computed in f32 and rounded
-// once; their gradients are those of the parts, and each gradient op of ATen is a formula of its
-// own.
+// Losses of margins: of pairs, embeddings and classes. By decomposition, computed in f32 and
+// rounded once; their gradients are those of the parts, and each gradient op of ATen is a formula
+// of its own.
 #include <fmt/format.h>
 
-#include <cmath>
-#include <numbers>
-
 #include "ops/elements.h"
-#include "ops/loss.h"
+#include "ops/nn/loss.h"
 
 namespace tandem::ops {
 
@@ -15,70 +12,7 @@ using namespace loss;  // NOLINT(google-build-using-namespace): what the losses'
 
 namespace {
 
-/// Result of a loss over operands that broadcast together.
-Types broadcast_types(const Call& c, std::initializer_list<std::string_view> params) {
-  Promotion promotion;
-  Sizes sizes;
-  for (std::string_view name : params) {
-    need_number(c, name);
-    promotion.add(c.type(name));
-    sizes = broadcast(c, sizes, c.type(name).sizes);
-  }
-  DType dtype = to_float(promotion.result());
-  return {ir::Type::tensor(dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
-}
 Tensor at_least_zero(Tensor x) { return call(x.builder(), "aten.clamp_min", {x, 0}); }
-
-// --- divergences
-// ----------------------------------------------------------------------------------
-
-/// x log x, which is 0 at 0.
-Tensor x_log_x(Tensor x) {
-  Tensor zero = compare("eq", x, 0);
-  return where(zero, 0.0, x * log(where(zero, 1.0, x)));
-}
-// target (log target - self), where target may be given as its logarithm
-const OpDef kKlDiv{
-    .schema =
-        "aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) "
-        "-> Tensor",
-    .types =
-        [](const Call& c) {
-          need_float(c, "self");
-          need_float(c, "target");
-          return broadcast_types(c, {"self", "target"});
-        },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor x = wide(b, c, "self");
-      Tensor y = wide(b, c, "target");
-      if (c.boolean("log_target")) return {reduced(c, exp(y) * (y - x))};
-      return {reduced(c, x_log_x(y) - y * x)};
-    },
-    .samples = {"$[3, 4], $[3, 4]:unit", "$[3, 4], $[3, 4], 0, log_target=true",
-                "$[3, 4], $[4]:unit, 2", "$[0, 4], $[0, 4], 2", "$[], $[]:unit", "$[8], bool[8]"}};
-
-// exp(x) - y x, or x - y log(x + eps); `full` adds Stirling's approximation of log y! where y > 1
-const OpDef kPoisson{
-    .schema =
-        "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, "
-        "float eps, int reduction) -> Tensor",
-    .types = [](const Call& c) { return broadcast_types(c, {"input", "target"}); },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor x = wide(b, c, "input");
-      Tensor y = wide(b, c, "target");
-      Tensor loss = c.boolean("log_input") ? exp(x) - y * x : x - y * log(x + c.floating("eps"));
-      if (c.boolean("full")) {
-        Tensor small = compare("le", y, 1);
-        Tensor safe = where(small, 2.0, y);
-        Tensor stirling = safe * log(safe) - safe + log(safe * (2 * std::numbers::pi)) * 0.5;
-        loss = loss + where(small, 0.0, stirling);
-      }
-      return {reduced(c, loss)};
-    },
-    .samples = {"$[3, 4], $[3, 4]:positive, true, false, 1e-8, 1",
-                "$[3, 4]:positive, $[3, 4]:positive, false, true, 1e-8, 0",
-                "$[3, 4], $[3, 4]:positive, true, true, 1e-8, 2",
-                "i64[3, 4]:positive, i64[3, 4]:positive, true, false, 1e-8, 1"}};
 
 // --- margins of pairs
 // -----------------------------------------------------------------------------
@@ -429,22 +363,14 @@ const OpDef kMultiLabelBackward{
     .samples = {"$[], $[2, 3], i64[2, 3]:index(1), 1, $[2, 3]:bool"},
     .can_fail = true};
 
-const OpDef* const kOps[] = {&kKlDiv,
-                             &kPoisson,
-                             &kSoftMargin,
-                             &kSoftMarginBackward,
-                             &kMarginRanking,
-                             &kHingeEmbedding,
-                             &kCosineEmbedding,
-                             &kTripletMargin,
-                             &kMultiMargin,
-                             &kMultiMarginBackward,
-                             &kMultiLabel,
-                             &kMultiLabelForward,
-                             &kMultiLabelBackward};
+const OpDef* const kOps[] = {
+
+    &kSoftMargin,      &kSoftMarginBackward, &kMarginRanking,     &kHingeEmbedding,
+    &kCosineEmbedding, &kTripletMargin,      &kMultiMargin,       &kMultiMarginBackward,
+    &kMultiLabel,      &kMultiLabelForward,  &kMultiLabelBackward};
 
 }  // namespace
 
-Family loss_more_family() { return kOps; }
+Family margin_loss_family() { return kOps; }
 
 }  // namespace tandem::ops

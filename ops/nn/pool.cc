@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ops/pool.h"
+#include "ops/nn/pool.h"
 
 namespace tandem::ops {
 

@@ -1,6 +1,6 @@
 // Sums, means, extrema. Sums of 16-bit floats accumulate in f32 and round once; integers sum in
 // i64.
-#include "ops/reductions.h"
+#include "ops/reduce/reductions.h"
 
 #include "ops/families.h"
 
@@ -43,6 +43,18 @@ Expr reduced_count(const Call& call) {
   Expr count = 1;
   for (int64_t dim : reduced_dims(call)) count = count * call.type("self").sizes[dim];
   return count;
+}
+
+void need_elements(const Call& call) {
+  const Sizes& sizes = call.type("self").sizes;
+  for (int64_t dim : reduced_dims(call))
+    if (sizes[dim] == Expr(0))
+      call.fail("a reduction without an identity over an empty dimension: " +
+                call.describe("self"));
+}
+
+Tensor against_self(Tensor x, const Call& call) {
+  return expand_reduced(x, call.type("self").sizes, reduced_dims(call), keeps_dims(call));
 }
 
 namespace {

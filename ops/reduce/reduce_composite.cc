@@ -8,7 +8,7 @@
 #include "base/diagnostic.h"
 
 #include "ops/delegate.h"
-#include "ops/reductions.h"
+#include "ops/reduce/reductions.h"
 
 namespace tandem::ops {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/diagnostic.h"
-#include "ops/resample.h"
+#include "ops/nn/resample.h"
 #include "ops/types.h"
 
 namespace tandem::ops {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ops/convolution.h"
+#include "ops/product/convolution.h"
 
 namespace tandem::ops {
 namespace {

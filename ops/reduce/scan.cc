@@ -1,5 +1,5 @@
-// Running products, extrema and sums of exponentials. A scan combines along one dimension and every
-// prefix is a result.
+// Running sums, products, extrema and sums of exponentials. A scan combines along one dimension and
+// every prefix is a result.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -184,10 +184,59 @@ const OpDef kPrivateLogcumsumexp{.schema = "aten::_logcumsumexp(Tensor self, int
                                  .samples = kForwardLogSamples,
                                  .out = true};
 
+// --- cumsum
+// ---------------------------------------------------------------------------------
+
+Types cumsum_types(const Call& c) {
+  c.dim("dim", c.type("self").rank());
+  return {ir::Type::tensor(product_dtype(c), self_sizes(c))};
+}
+Definition cumsum_lower(Lowering& lowering, const Call& c) {
+  DType accumulate = running_type(c.result()->type.dtype);
+  auto element = [&lowering, c, accumulate](const Index& at) {
+    return lowering.scalars().cast(lowering.load(c.value("self"), at), accumulate);
+  };
+  if (c.type("self").rank() == 0)
+    return map_definition(c, [element](size_t, const Index& at) { return element(at); });
+  int64_t dim = c.dim("dim", c.type("self").rank());
+  Definition definition;
+  definition.kind = Definition::Kind::scan;
+  definition.combiner = Combiner::sum;
+  definition.full_sizes = self_sizes(c);
+  definition.reduced_dims = {dim};
+  definition.reduce_sizes = {self_sizes(c)[dim]};
+  definition.input = [element, dim](const Index& out, const Index& r) {
+    Index at = out;
+    at[dim] = r[0];
+    return std::vector<Val>{element(at)};
+  };
+  return definition;
+}
+const OpDef kCumsum{
+    .schema = "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
+    .types = cumsum_types,
+    .lower = cumsum_lower,
+    // Element i enters every sum from i on: the gradient is summed from the end.
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      DType self = c.type("self").dtype;
+      if (self_sizes(c).empty()) return {{"self", to(g[0], self)}};
+      std::vector<int64_t> dim{c.dim("dim", c.type("self").rank())};
+      Tensor summed = call(b, "aten.cumsum", {call(b, "aten.flip", {g[0], dim}), dim[0]});
+      return {{"self", to(call(b, "aten.flip", {summed, dim}), self)}};
+    },
+    .samples = {"$[3, 4], 1", "$[3, 4], 0", "$[2, 3, 5], 1", "$[], 0", "$[0, 3], 1",
+                "$[4, 3]{1, 4}, 0", "$[130], 0"},
+    .sample_dtypes = DTypes::numbers,
+    .inplace = true,
+    .out = true};
+
+const OpDef* const kCumsums[] = {&kCumsum};
 const OpDef* const kOps[] = {&kCumprod, &kCummax, &kCummin, &kLogcumsumexp, &kPrivateLogcumsumexp};
 
 }  // namespace
 
+// Two families, for their places in the table.
+Family cumsum_family() { return kCumsums; }
 Family scan_family() { return kOps; }
 
 }  // namespace tandem::ops

@@ -14,6 +14,10 @@ ir::Sizes reduced_sizes(const ir::Sizes& sizes, const std::vector<int64_t>& dims
 Types reduced_types(const ir::Call& call, DType dtype);
 /// Number of elements that one result combines.
 sym::Expr reduced_count(const ir::Call& call);
+/// Refuses an empty dimension: of a reduction without an identity.
+void need_elements(const ir::Call& call);
+/// A result with self's reduced dimensions put back, to be broadcast against self.
+Tensor against_self(Tensor x, const ir::Call& call);
 
 /// The definition of a reduction of `self`: `input` gives the combiner's inputs for an element of
 /// self in `dtype` at its full index; `finish` as in Definition.

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "ops/elements.h"
-#include "ops/loss.h"
+#include "ops/nn/loss.h"
 
 namespace tandem::ops {
 

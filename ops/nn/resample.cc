@@ -4,7 +4,7 @@
 //   y[o] = sum over taps t of w_t(o) x[i_t(o)],  dx[i] = sum over o near i / scale of w(o, i) dy[o]
 // The transpose gathers: an input lies within the support of few outputs, whose range is an integer
 // expression; which of them really read it is asked of the same formulas that the forward op has.
-#include "ops/resample.h"
+#include "ops/nn/resample.h"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 
 #include "ops/elements.h"
 #include "ops/families.h"
-#include "ops/pad.h"
+#include "ops/view/pad.h"
 
 namespace tandem::ops {
 namespace {

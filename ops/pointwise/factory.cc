@@ -5,14 +5,10 @@
 
 #include "ops/elements.h"
 #include "ops/families.h"
+#include "ops/pointwise/factory.h"
 
 namespace tandem::ops {
 namespace {
-
-#define TANDEM_FACTORY_OPTIONS \
-  "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
-
-constexpr std::string_view kNoOperand = "a factory has no differentiable operand";
 
 DType number_dtype(const ir::Arg& number) {
   if (std::holds_alternative<double>(number)) return DType::f32;
@@ -166,7 +162,6 @@ const OpDef kArangeStep{.schema =
 
 const OpDef* const kOps[] = {&kFull,     &kZeros,        &kOnes,   &kZerosLike,   &kOnesLike,
                              &kFullLike, &kScalarTensor, &kArange, &kArangeStart, &kArangeStep};
-#undef TANDEM_FACTORY_OPTIONS
 
 }  // namespace
 

@@ -190,6 +190,6 @@ const OpDef* const kOps[] = {&kWeightNorm,     &kInterface,     &kBackward,
 
 }  // namespace
 
-Family norm_more_family() { return kOps; }
+Family weight_norm_family() { return kOps; }
 
 }  // namespace tandem::ops
