@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "driver/compiler.h"
 #include "driver/reproducer.h"
+#include "driver/tune.h"
 #include "ir/text.h"
 #include "loop/text.h"
 #include "runtime/fork.h"
@@ -123,7 +124,9 @@ void dump_before_schedule(const ir::Graph& graph) {
 schedule::Scheduled scheduled_graph(const ir::Graph& graph, const Options& options) {
   check_flags();
   dump_before_schedule(graph);
-  schedule::Scheduled scheduled = schedule::schedule(graph, target_of(options));
+  const Target& target = target_of(options);
+  schedule::Scheduled scheduled =
+      schedule::schedule(graph, target, options.tune ? tuner(target) : schedule::Chooser());
   for (const schedule::Note& note : scheduled.notes)
     log("schedule", 2, note.place + ": " + note.text);
   if (flag_dump().when == DumpFlag::When::after && flag_dump().argument == "schedule")

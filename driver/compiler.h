@@ -44,6 +44,10 @@ struct Options {
   bool interpret = false;        // kernels run in the loop interpreter instead of as machine code
   bool always_parallel = false;  // every launch uses the team, however small: for tests
   bool report = false;           // keep Executable::report
+  /// Kernels of known sizes are mapped in the ways that are likely to be fast, timed on this
+  /// machine once, and the choice kept in TANDEM_CACHE_DIR. Sums may then be taken in another order
+  /// than without: results are equal to rounding, and to the bit for one choice.
+  bool tune = false;
 };
 
 /// Milliseconds by stage.

@@ -60,6 +60,7 @@ Options compile_options(const FunctionOptions& options) {
   compile.target = options.target;
   compile.freeze = options.freeze;
   compile.report = options.report;
+  compile.tune = options.tune;
   compile.own_outputs = true;
   return compile;
 }
@@ -75,9 +76,9 @@ std::string context_of(const FunctionOptions& options) {
   Target target = target_of(compile_options(options));
   ArchiveWriter machine;
   fields(machine, target);
-  return fmt::format("{}\n{} {} {} {} {}\n{}", machine.take(), flag_opt(), options.differentiate,
+  return fmt::format("{}\n{} {} {} {} {} {}\n{}", machine.take(), flag_opt(), options.differentiate,
                      static_cast<int>(options.partition), options.freeze, options.report,
-                     flags_cache_key());
+                     options.tune, flags_cache_key());
 }
 
 /// Null where the bytes are no image.

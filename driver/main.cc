@@ -31,7 +31,8 @@ constexpr const char* kUsage =
     "                                             graph or from a kernel graph in the file\n"
     "       tandem objects [--target CPU] FILE [FOLDER]\n"
     "                                             object code of the kernels\n"
-    "       tandem run [--grad] [--freeze] [--repeat N] [--profile N] [--target CPU] [FILE]\n"
+    "       tandem run [--grad] [--freeze] [--tune] [--repeat N] [--profile N] [--target CPU] "
+    "[FILE]\n"
     "                                             compiles and runs a graph on generated inputs;\n"
     "                                             lists the N slowest instructions\n"
     "       tandem help [flags|passes]\n"
@@ -215,6 +216,8 @@ int run_graph(std::vector<std::string> args) {
       options.gradients = Gradients::tangents;
     else if (args[i] == "--freeze")
       options.freeze = true;
+    else if (args[i] == "--tune")
+      options.tune = true;
     else if (args[i] == "--repeat" && i + 1 < args.size())
       repeat = count_of(args[i], args[i + 1]), ++i;
     else if (args[i] == "--profile" && i + 1 < args.size())

@@ -177,12 +177,14 @@ runtime::HostFunction host_function(nb::object callable) {
 
 std::unique_ptr<GraphFunction> compile_function(const std::string& text, bool differentiate,
                                                 const std::string& partition, bool freeze,
-                                                bool report, int threads, nb::list host_functions) {
+                                                bool report, bool tune, int threads,
+                                                nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
   options.partition = driver::partition_named(partition);
   options.freeze = freeze;
   options.report = report;
+  options.tune = tune;
   options.threads = threads;
   for (nb::handle callable : host_functions)
     options.host_functions.push_back(host_function(nb::borrow(callable)));
@@ -232,7 +234,7 @@ void bind_function(nb::module_& m) {
       });
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
         nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
-        nb::arg("threads") = 0, nb::arg("host_functions") = nb::list());
+        nb::arg("tune") = false, nb::arg("threads") = 0, nb::arg("host_functions") = nb::list());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

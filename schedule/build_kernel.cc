@@ -135,12 +135,6 @@ class KernelBuilder {
   }
 
   Val scalar_input(const Value* value) {
-    std::vector<const Value*>& known = group_.scalar_values;
-    std::vector<const Value*>::iterator it = std::find(known.begin(), known.end(), value);
-    if (it == known.end()) {
-      known.push_back(value);
-      it = known.end() - 1;
-    }
     Expr symbol = scalar_symbol(*value);
     Val bits = scalars().index(symbol);
     return value->type.dtype == DType::f64 ? scalars().bitcast(bits, DType::f64)

@@ -80,8 +80,6 @@ class Joiner {
     }
     if (joined_.members.empty()) joined_.kernel.name = from.name;
     joined_.members.insert(joined_.members.end(), group.members.begin(), group.members.end());
-    joined_.scalar_values.insert(joined_.scalar_values.end(), group.scalar_values.begin(),
-                                 group.scalar_values.end());
     joined_.needs.reads.insert(group.needs.reads.begin(), group.needs.reads.end());
     joined_.needs.groups.insert(group.needs.groups.begin(), group.needs.groups.end());
   }

@@ -48,7 +48,7 @@ Val Computations::scalar(const ir::Arg& arg, DType dtype) {
 constexpr std::string_view kLaunch = "launch$";
 
 void Computations::know_launch_number(sym::Expr symbol) {
-  const std::string name(symbol.name());
+  const std::string& name = symbol.name();
   if (!name.starts_with(kLaunch)) return;
   int64_t number = 0;
   std::from_chars(name.data() + kLaunch.size(), name.data() + name.size(), number);

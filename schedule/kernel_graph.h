@@ -108,7 +108,6 @@ struct Group {
   std::vector<const ir::Value*>
       buffer_values;               // what each kernel buffer holds; null for scratch and partials
   std::vector<Home> buffer_homes;  // for slots without a value
-  std::vector<const ir::Value*> scalar_values;  // scalar inputs, as size arguments after the sizes
 
   bool is_library() const { return kind == Kind::library; }
   bool takes_members() const { return kind == Kind::loops; }
@@ -149,6 +148,7 @@ struct KernelGraph {
   LaunchOrder order;
   std::vector<Note> notes;
   Decisions decisions;
+  Chooser choose;  // among mappings; null: the first that fits
 };
 
 using KernelPass = Pass<KernelGraph>;

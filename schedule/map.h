@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,18 @@ namespace tandem::schedule {
 std::vector<MapDecision> map_axes(loop::Kernel& kernel, const Target& target);
 /// In the order in which they are asked.
 std::vector<std::string_view> strategy_names();
+
+/// A kernel mapped in one way.
+struct Mapping {
+  std::string name;
+  loop::Kernel kernel;
+};
+/// All that differ: what map_axes makes, with the target's numbers and with some of them changed,
+/// and what each other strategy makes that fits. The first is map_axes' own. candidates.cc
+std::vector<Mapping> mappings_of(const loop::Kernel& kernel, const Target& target);
+/// By one strategy alone, in the order of memory where it wants that; null where it does not fit.
+std::optional<loop::Kernel> mapped_by(std::string_view strategy, const loop::Kernel& kernel,
+                                      const Target& target);
 
 /// Why a strategy does not fit a kernel, whatever it has done to it; null where it has mapped it.
 using Misfit = const char*;
@@ -39,7 +52,7 @@ Misfit map_points(loop::Kernel& kernel, const Target& target);
 // map_columns.cc
 Misfit map_column_sums(loop::Kernel& kernel, const Target& target);
 Misfit map_columns(loop::Kernel& kernel, const Target& target);
-// Places from data; and a task for each row, which fits all. map_rows.cc
+// Places from data; and a task for each row, which fits all else. map_rows.cc
 Misfit map_scatter(loop::Kernel& kernel, const Target& target);
 Misfit map_rows(loop::Kernel& kernel, const Target& target);
 

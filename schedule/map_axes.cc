@@ -1,6 +1,7 @@
 // Mapping: how the axes of a kernel meet the machine. Strategies stand in a table; the first that
 // fits maps the kernel, the others say why not. They work on copies, so that one which does not fit
 // leaves the kernel as it was.
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -32,7 +33,7 @@ constexpr std::array kStrategies = {
     Strategy{"map_points", map_points},
     Strategy{"map_column_sums", map_column_sums},
     Strategy{"map_columns", map_columns},
-    // Fits all.
+    // Fits all that is left.
     Strategy{"map_rows", map_rows},
 };
 
@@ -61,6 +62,20 @@ std::vector<MapDecision> map_axes(Kernel& kernel, const Target& target) {
     if (misfit == nullptr) break;
   }
   return decisions;
+}
+
+std::optional<Kernel> mapped_by(std::string_view strategy, const Kernel& kernel,
+                                const Target& target) {
+  const auto found = std::ranges::find(kStrategies, strategy, &Strategy::name);
+  Kernel trial = kernel;
+  trial.target = target.features;
+  split_by_divisors(trial);
+  if (found->in_order) {
+    order_axes(trial);
+    merge_axes(trial);
+  }
+  if (try_strategy(*found, trial, target) != nullptr) return std::nullopt;
+  return trial;
 }
 
 std::vector<std::string_view> strategy_names() {

@@ -1,5 +1,6 @@
-// Mapping of rows, which fits all: a task per row, lanes along the row. And of scatters: tasks own
-// blocks of the dimensions that source and destination share, so that no two touch one place.
+// Mapping of rows, which fits all but scatters: a task for each row, lanes along the row. And of
+// scatters: tasks own blocks of the dimensions that source and destination share, so that no two
+// touch one place.
 #include <algorithm>
 
 #include "schedule/axes.h"
@@ -57,6 +58,7 @@ void map_row_stage(Stage& stage, const Target& target) {
 }
 
 Misfit map_rows(Kernel& kernel, const Target& target) {
+  if (accumulates(kernel)) return "data says where it stores: lanes might meet";
   rows_to_tasks(kernel);
   for (Stage& stage : kernel.stages) map_row_stage(stage, target);
   return nullptr;

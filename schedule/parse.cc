@@ -191,8 +191,6 @@ class Parser {
       group_->footprint_reads = static_cast<int>(line.integer());
     } else if (line.eat("holds")) {
       holds(line);
-    } else if (line.eat("scalars")) {
-      group_->scalar_values = values(line);
     } else if (line.eat("sizes")) {
       sizes_ = expressions(line, line.rest());
     } else {
@@ -251,12 +249,12 @@ class Parser {
     const std::string_view own = text.substr(0, end + 2);
     loop::Kernel kernel = loop::parse_kernel(own, number);
     if (kernel.sizes.size() != sizes_.size()) line.fail("a size for each of the kernel's");
-    group_ != nullptr ? give_group(std::move(kernel)) : give_item(std::move(kernel), line);
+    group_ != nullptr ? give_group(kernel) : give_item(std::move(kernel), line);
     text.remove_prefix(std::min(end + 3, text.size()));
     return static_cast<int>(std::ranges::count(own, '\n')) + 1;
   }
 
-  void give_group(loop::Kernel kernel) {
+  void give_group(const loop::Kernel& kernel) {
     const auto pool = std::make_shared<loop::ScalarPool>(graph_.graph->pool());
     group_->kernel = loop::copied(kernel, pool, sizes_);
     group_->kernel.sizes.clear();  // arguments come with the launch

@@ -18,18 +18,19 @@ void link_setup(Scheduled& main, Scheduled setup) {
   main.notes.insert(main.notes.end(), setup.notes.begin(), setup.notes.end());
 }
 
-Scheduled schedule_one(const ir::Graph& graph, const Target& target) {
+Scheduled schedule_one(const ir::Graph& graph, const Target& target, const Chooser& choose) {
   KernelGraph kernels(graph, target);
+  kernels.choose = choose;
   run_steps(kernels);
   return emit_program(kernels);
 }
 
 }  // namespace
 
-Scheduled schedule(const ir::Graph& graph, const Target& target) {
-  Scheduled scheduled = schedule_one(graph, target);
+Scheduled schedule(const ir::Graph& graph, const Target& target, const Chooser& choose) {
+  Scheduled scheduled = schedule_one(graph, target, choose);
   if (const ir::Graph* setup = graph.module().find(ir::GraphRole::Kind::setup, graph))
-    link_setup(scheduled, schedule_one(*setup, target));
+    link_setup(scheduled, schedule_one(*setup, target, choose));
   return scheduled;
 }
 

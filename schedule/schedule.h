@@ -1,6 +1,7 @@
 // Graph in, Program and kernels out.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,16 @@ struct Note {
   std::string text;
 };
 
+/// One of several ways to map the same kernel.
+struct Candidate {
+  std::string name;     // the strategy, and what is changed of the target's numbers
+  loop::Kernel kernel;  // mapped, canonical
+};
+/// The number of the best of at least two candidates, the first of which is the model's choice.
+/// `elements`: how many each buffer holds that is no scratch, in their order.
+using Chooser = std::function<size_t(const std::vector<Candidate>& candidates,
+                                     const std::vector<int64_t>& elements)>;
+
 struct Scheduled {
   abi::Program program;
   std::vector<loop::Kernel>
@@ -27,9 +38,10 @@ struct Scheduled {
   std::vector<ir::Sizes> output_strides;  // in the order of Program::outputs; empty for scalars
 };
 
-/// All of it, with the setup graph of the module as Program::setup. Throws Unsupported
-/// when an op has no route.
-Scheduled schedule(const ir::Graph& graph, const Target& target);
+/// All of it, with the setup graph of the module as Program::setup. `choose` is asked where a
+/// kernel of known sizes can be mapped in several ways; without one the model's choice is taken.
+/// Throws Unsupported when an op has no route.
+Scheduled schedule(const ir::Graph& graph, const Target& target, const Chooser& choose = {});
 
 /// The steps between graph and program, by the names that the flags know.
 std::vector<std::string_view> step_names();

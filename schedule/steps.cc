@@ -34,6 +34,7 @@ void run_map(KernelGraph& graph, PassCtx&) {
   graph.decisions.maps.resize(graph.groups.size());
   for_each_kernel(graph, [&](Group& group) {
     poll_interrupt();
+    if (graph.choose && choose_mapping(graph, group)) return;
     graph.decisions.maps[static_cast<size_t>(&group - graph.groups.data())] =
         map_axes(group.kernel, graph.target);
   });

@@ -33,6 +33,10 @@ void chain_products(KernelGraph& graph);
 /// would be far more than what they are made from. sum_on_the_way.cc
 void sum_on_the_way(KernelGraph& graph);
 
+/// The mapping that KernelGraph::choose finds best. False where there is none to choose, or sizes
+/// are not known: the kernel is as it was. candidates.cc
+bool choose_mapping(KernelGraph& graph, Group& group);
+
 /// Scratch that is written when other scratch has been read for the last time takes its place.
 /// share_scratch.cc
 void share_scratch(Group& group);

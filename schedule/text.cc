@@ -110,8 +110,6 @@ class Printer {
     for (size_t i = 0; i < group.buffer_values.size(); ++i)
       held += (i == 0 ? "" : ", ") + held_by(group, i);
     if (!held.empty()) out_ += fmt::format("  holds {}\n", held);
-    if (!group.scalar_values.empty())
-      out_ += fmt::format("  scalars {}\n", list(group.scalar_values));
     const KernelText text = canonical_of(group.kernel);
     print(text.kernel, text.sizes);
   }

@@ -190,6 +190,7 @@ def _compile_program(captured, options, times, floats_known, sizes):
         freeze=bool(freeze),
         partition=options.memory_budget,
         report=options.report,
+        tune=options.tune,
         threads=options.threads or 0,
         host_functions=[f for host in encoded.host for f in (host.forward, host.backward)],
     )

@@ -22,6 +22,9 @@ class Options:
     report: keep every kernel and decision for `tandem.report()`.
     threads: size of the team; None takes what `tandem.set_threads` said, else
         `torch.get_num_threads()` at each call.
+    tune: kernels of known sizes are mapped in the few ways that are likely to be fast and timed on
+        this machine, at the first compile; the choice is kept in TANDEM_CACHE_DIR and used from
+        then on. Another choice may take sums in another order, so results are equal to rounding.
     verify: before its first call runs each compiled graph beside eager, forward and backward, and
         raises `tandem.VerificationError` where they differ."""
 
@@ -30,6 +33,7 @@ class Options:
     freeze: bool | str = False
     report: bool = False
     threads: int | None = None
+    tune: bool = False
     verify: bool = False
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Options of the backend that change no result: `threads` and `verify`."""
+"""Options of the backend that change no result: `threads`, `tune` and `verify`."""
 
 import contextlib
 import os
@@ -317,3 +317,26 @@ def test_the_report_says_how_much_memory_is_held():
     assert after["cached_bytes"] >= held
     tandem.empty_cache()
     assert tandem.memory_use()["cached_bytes"] == 0
+
+
+def test_tuned_kernels_compute_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(96, 200), torch.nn.GELU(), torch.nn.LayerNorm(200), torch.nn.Linear(200, 10)
+    )
+    x = torch.randn(64, 96)
+    expected = model(x)
+    expected.square().mean().backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    actual = compile_with(model, tune=True)(x)
+    actual.square().mean().backward()
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close([p.grad for p in model.parameters()], gradients)
+    assert list(tmp_path.rglob("*.tune"))  # something was timed, and is kept
+
+
+def test_tune_is_true_or_false():
+    with pytest.raises(Exception, match="option 'tune' is True or False"):
+        compile_with(exponents, tune="much")(BIG)

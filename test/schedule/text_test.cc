@@ -70,7 +70,7 @@ TEST(KernelGraphText, AStepGoesOnFromText) {
   for (const char* step : {"form_groups", "build_kernels", "map_axes", "side_by_side"})
     text = after_step(graph, {}, step, text);
   EXPECT_NE(text.find("outer x0 < n0 task"), std::string::npos) << text;
-  EXPECT_NE(text.find("scalars %a"), std::string::npos) << text;
+  EXPECT_NE(text.find("scalar$a"), std::string::npos) << text;
   EXPECT_EQ(text, after_step(graph, {}, "side_by_side"));
 }
 

@@ -1,0 +1,14 @@
+// Mappings chosen by time on this machine.
+#pragma once
+
+#include "driver/compiler.h"
+
+namespace tandem::driver {
+
+/// Compiles the candidates and runs each on one thread, on made-up data; takes the fastest where it
+/// is clearly so. What was chosen is kept in the folder of the cache, by machine and kernels, and
+/// used without timing from then on. InternalError never: what cannot be timed keeps the model's
+/// choice.
+schedule::Chooser tuner(const Target& target);
+
+}  // namespace tandem::driver
