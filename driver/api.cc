@@ -79,6 +79,7 @@ BoundProgram compile_forward(const ModelFunction& model, State& state,
   Traced traced = trace_model(model, inputs, false);
   driver::Options compile;
   compile.freeze = options.freeze;
+  compile.tune = options.tune;
   return {driver::compile(*traced.graph, compile), state, inputs.size()};
 }
 

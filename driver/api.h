@@ -53,6 +53,7 @@ struct CompileOptions {
   /// BoundProgram::refresh: until then results mix old and new ones. Nothing may write a weight
   /// while a call runs.
   bool freeze = false;
+  bool tune = false;  // mappings are timed on this machine, once: driver::Options
 };
 
 /// Forward only, in evaluation mode. The State must outlive the program.

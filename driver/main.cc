@@ -35,6 +35,8 @@ constexpr const char* kUsage =
     "[FILE]\n"
     "                                             compiles and runs a graph on generated inputs;\n"
     "                                             lists the N slowest instructions\n"
+    "       tandem tune [FILE]                    times mappings on this machine and keeps the "
+    "choice\n"
     "       tandem help [flags|passes]\n"
     "CPU: a processor by LLVM's name, such as znver4 or haswell, instead of this one\n";
 
@@ -270,6 +272,23 @@ int objects(std::vector<std::string> args) {
   return 0;
 }
 
+/// Times mappings for this machine and keeps what was chosen; prints where it is not the model's.
+int tune(const std::vector<std::string>& args) {
+  Options options;
+  options.tune = true;
+  const std::unique_ptr<ir::Module> module =
+      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+  size_t changed = 0;
+  for (ir::Graph* graph : graphs_of(*module))
+    for (const schedule::Note& note : compile(*graph, options)->notes()) {
+      if (!note.text.starts_with("timed: ")) continue;
+      std::printf("%s: %s\n", note.place.c_str(), note.text.c_str());
+      ++changed;
+    }
+  std::printf("%zu kernels are mapped otherwise than the model would\n", changed);
+  return 0;
+}
+
 int help(const std::vector<std::string>& args) {
   if (!args.empty() && args[0] == "flags") {
     std::fputs(flags_help().c_str(), stdout);
@@ -289,6 +308,7 @@ int run_command(const std::vector<std::string>& args) {
   if (args[0] == "schedule") return schedule_command(rest);
   if (args[0] == "objects") return objects(rest);
   if (args[0] == "run") return run_graph(rest);
+  if (args[0] == "tune") return tune(rest);
   if (args[0] == "help") return help(rest);
   throw UserError(fmt::format("no command '{}'\n{}", args[0], kUsage));
 }

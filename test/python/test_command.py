@@ -45,3 +45,12 @@ def test_masked_loads_ask_ahead(tmp_path, graph, asks):
     subprocess.run([COMMAND, "objects", path, tmp_path], check=True, capture_output=True)
     (code,) = [file.read_bytes() for file in tmp_path.glob("*.o")]
     assert (PREFETCHT1 in code) == asks
+
+
+def test_tune_says_what_it_chose(tmp_path):
+    path = tmp_path / "graph.tir"
+    path.write_text(GRAPH)
+    environment = {"TANDEM_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([COMMAND, "tune", path], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith("are mapped otherwise than the model would")
