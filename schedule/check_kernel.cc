@@ -1,6 +1,6 @@
 // Problem: a kernel that breaks a rule is compiled to something, far from who made it. Approach:
-// they are verified at each step (verify.cc). Sizes become arguments at the end
-// only, so a copy is given those that it uses.
+// they are verified at each step (verify.cc). Sizes become arguments at the end only, so a copy is
+// given those that it uses.
 #include "schedule/check_kernel.h"
 
 #include <algorithm>

@@ -20,6 +20,11 @@ struct Computation {
   using Kind = ops::Definition::Kind;
   Kind kind = Kind::map;
 
+  /// Whether anything is said: not of an item whose values are not inlined yet, or of a library.
+  bool is_defined() const {
+    return !results.empty() || !out.empty() || !inputs.empty() || !reduce_sizes.empty();
+  }
+
   /// A value at every point of its axes.
   struct Points {
     ops::Index axes;

@@ -205,7 +205,10 @@ class Parser {
     if (!extent) line.fail("expected full, row or columns before");
     made.extent = *extent;
     line.expect("stage");
-    made.stage = static_cast<int>(line.integer());
+    const int64_t stage = line.integer();
+    if (stage < 0 || stage > static_cast<int64_t>(group_->members.size()))
+      line.fail("a member is in a stage of those before it, or in the next one,");
+    made.stage = static_cast<int>(stage);
     group_->members.push_back(made);
   }
 

@@ -107,9 +107,7 @@ void verify_after(const KernelGraph& graph, std::string_view step) {
 Facts facts_of(const KernelGraph& graph) {
   Facts facts = kItems;
   const auto computes = [](const std::unique_ptr<Item>& item) {
-    const Computation& of = item->computation;
-    return item->kind == Item::Kind::library || !of.results.empty() || !of.out.empty() ||
-           !of.reduce_sizes.empty();
+    return item->kind == Item::Kind::library || item->computation.is_defined();
   };
   if (std::ranges::all_of(graph.items, computes)) facts |= kComputations;
   if (!graph.groups.empty()) facts |= kGroups;

@@ -42,13 +42,7 @@ class Printer {
     if (item.partial_rows != sym::Expr(0))
       out_ += fmt::format("  partial_rows {}\n", sym::to_string(item.partial_rows));
     if (item.channels_last) out_ += "  channels_last\n";
-    if (has_computation(item)) print_computation(item);
-  }
-
-  /// Between realize and inline_values nothing is computed yet.
-  static bool has_computation(const Item& item) {
-    const Computation& of = item.computation;
-    return !of.results.empty() || !of.out.empty() || !of.reduce_sizes.empty();
+    if (item.computation.is_defined()) print_computation(item);
   }
 
   void print_computation(const Item& item) {

@@ -100,6 +100,26 @@ TEST(KernelGraphText, ObeysTheRulesOfKernelGraphs) {
             std::string::npos);
 }
 
+/// A sum over nothing has no axes of any kind, and is said all the same.
+TEST(KernelGraphText, KeepsASumOfOneNumber) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(
+      "graph @f(%x: f32[]) {\n  %0 = aten.sum.dim_IntList(%x, [], false, none)\n  return %0\n}\n",
+      ops::op_table());
+  const ir::Graph& graph = *module->graphs()[0];
+  const std::string text = after_step(graph, {}, "inline_values");
+  EXPECT_NE(text.find("l0 = sum"), std::string::npos) << text;
+  EXPECT_EQ(after_step(graph, {}, "side_by_side", after_step(graph, {}, "map_axes")),
+            after_step(graph, {}, "side_by_side"));
+}
+
+TEST(KernelGraphText, AStageFollowsThoseBefore) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(kGraph, ops::op_table());
+  std::string text = after_step(*module->graphs()[0], {}, "form_groups");
+  const std::string member = "member 0 full stage 0";
+  text.replace(text.find(member), member.size(), "member 0 full stage 2000000000");
+  EXPECT_NE(problem_with(text).find("in the next one"), std::string::npos);
+}
+
 TEST(KernelGraphText, AStepThatIsNoneIsSaid) {
   const std::unique_ptr<ir::Module> module = ir::parse_module(kGraph, ops::op_table());
   EXPECT_THROW(after_step(*module->graphs()[0], {}, "fuse"), UserError);
