@@ -39,10 +39,26 @@ class Verifier {
     expect(!item.slots.empty(), "item {} has no slot", number);
     for (const Slot& slot : item.slots) check(slot, item);
     if (item.kind == Item::Kind::library || item.slots.empty()) return;
+    check_dims(item);
     const std::vector<loop::Val> roots = roots_of(item.computation, item.result);
     for (loop::Val element : elements_of(graph_.computations, roots)) check(*element, item);
     const bool has_partials = item.partial_of != nullptr && item.partial_of->id < item.id;
     expect(item.partial_of == nullptr || has_partials, "item {} combines what comes later", number);
+  }
+
+  /// Steps index shapes with these.
+  void check_dims(const Item& item) {
+    const Computation& of = item.computation;
+    if (!of.is_defined()) return;
+    const int64_t rank = static_cast<int64_t>(of.full_sizes.empty() ? item.slots[0].sizes.size()
+                                                                    : of.full_sizes.size());
+    for (int64_t dim : of.reduced_dims)
+      expect(dim >= 0 && dim < rank, "item {} reduces dimension {} of {}", item.id, dim, rank);
+    expect(item.kind != Item::Kind::scan || !of.reduced_dims.empty(), "item {} scans no dimension",
+           item.id);
+    const int64_t places = static_cast<int64_t>(item.slots[0].sizes.size());
+    expect(item.kind != Item::Kind::scatter || (of.scatter_dim >= 0 && of.scatter_dim < places),
+           "item {} scatters along dimension {} of {}", item.id, of.scatter_dim, places);
   }
 
   void check(const Slot& slot, const Item& item) {

@@ -98,6 +98,8 @@ TEST(KernelGraphText, ObeysTheRulesOfKernelGraphs) {
             std::string::npos);
   EXPECT_NE(problem_with(with("values %x", "values %0")).find("reads %0, which has no place"),
             std::string::npos);
+  EXPECT_NE(problem_with(with("dims 1", "dims 9")).find("reduces dimension 9 of 2"),
+            std::string::npos);
 }
 
 /// A sum over nothing has no axes of any kind, and is said all the same.
