@@ -448,7 +448,8 @@ class KernelBuilder {
     stage().reductions.push_back(std::move(reduction));
     std::vector<Val> results = finished(item.computation, locals_of(item), out);
     for (uint32_t i = 0; i < item.slots.size(); ++i)
-      store(stage().body, {&item, i}, out, scalars().cast(results[i], item.slots[i].dtype));
+      if (item.slots[i].is_stored)
+        store(stage().body, {&item, i}, out, scalars().cast(results[i], item.slots[i].dtype));
   }
 
   /// First stage: the initial values; second: the sources, in order. Tasks own ranges of the
