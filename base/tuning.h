@@ -11,6 +11,19 @@ namespace tandem {
 struct Tuning {
   int64_t assumed_length = 512;  // of a size that nobody knows
 
+  /// Of one core, in the cost model (schedule/cost.cc): good for telling which of two is less.
+  struct Rates {
+    int64_t memory = 15000;      // bytes a microsecond; reads alone are at 17000 to 25000
+    int64_t l3 = 30000;          // bytes a microsecond
+    int64_t l2 = 80000;          // bytes a microsecond
+    int64_t lane_flops = 10000;  // a microsecond: products, of each lane of a register
+    int64_t launch_ns = 2500;    // waking a team of threads, and waiting for the last one
+    /// Of a library's time for the same sums; border rows that are computed twice included.
+    int64_t footprint_percent = 120;
+    int64_t unknown_size = 128;  // what a symbol counts as
+    bool operator==(const Rates&) const = default;
+  } rates;
+
   /// What is written where it is read, and what gets a place of its own.
   struct Inlining {
     int64_t depth = 48;    // longest chain of operations: compile time, and registers
@@ -104,10 +117,11 @@ struct Tuning {
 /// For base/archive.h. A forgotten member does not compile.
 template <class A>
 void fields(A& archive, Tuning& tuning) {
-  auto& [length, inlining, fusion, layouts, splitting, chains, points, columns, windows, products] =
-      tuning;
+  auto& [length, rates, inlining, fusion, layouts, splitting, chains, points, columns, windows,
+         products] = tuning;
   archive(length);
   const auto each = [&](auto&... numbers) { (archive(numbers), ...); };
+  auto& [a1, a2, a3, a4, a5, a6, a7] = rates;
   auto& [i1, i2, i3, i4] = inlining;
   auto& [f1, f2, f3, f4] = fusion;
   auto& [l1, l2] = layouts;
@@ -117,7 +131,7 @@ void fields(A& archive, Tuning& tuning) {
   auto& [o1, o2, o3] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
   auto& [r1, r2, r3, r4, r5] = products;
-  each(i1, i2, i3, i4, f1, f2, f3, f4, l1, l2, s1, s2, s3, s4, s5);
+  each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5);
 }

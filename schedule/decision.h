@@ -50,9 +50,20 @@ struct MapDecision {
   std::string reason;  // why not; empty where it does
 };
 
+/// Whether an item's kernel is computed at the rows or windows of another's, or that at its.
+struct ComputeAtDecision {
+  uint32_t first = 0;  // id of the first item of the one that begins
+  uint32_t item = 0;   // of the other one
+  bool taken = false;
+  std::string reason{};  // why not
+  std::string apart{};   // what both cost, once both ways are possible
+  std::string together{};
+};
+
 struct Decisions {
   std::vector<RouteDecision> routes;
   std::vector<JoinDecision> joins;
+  std::vector<ComputeAtDecision> compute_at;
   std::vector<uint32_t> group_of;              // by item id
   std::vector<std::vector<MapDecision>> maps;  // by group, once it is mapped
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,11 @@ using Misfit = const char*;
 /// Of joined products: tasks are blocks of rows. Rows of scratch and locals of a row become those
 /// of a block; each stage walks the block's rows. map_chain.cc
 Misfit map_chain(loop::Kernel& kernel, const Target& target);
+/// Rows of a block there, the last of `rows`: a matrix of the block, of rows of so many bytes,
+/// fills a quarter of the second-level cache at most (share_scratch leaves one or two of them);
+/// blocks are about equal, and there are tasks enough. `gathers`: a member sums along the rows.
+int64_t rows_of_block(std::span<const sym::Expr> rows, int64_t row_bytes, bool gathers,
+                      const Target& target);
 /// Of a sum over a window that slides over channels-last images, each channel by itself: what the
 /// windows see is computed once. Where a stage of its own comes first, that is a sum which what
 /// they see is made from. map_window.cc

@@ -1,14 +1,15 @@
-// Mapping of joined products (chain.cc): a task owns a block of rows, the last outer axis, and runs
-// stage after stage over it. What was a number or a row of scratch for each row becomes a column or
-// a matrix of the block. Products copy their right factor to panels and keep sums in registers
-// (map_product.cc); all other stages have lanes along the row. Where a product sums along the rows,
-// a task owns all blocks of its batch: each adds its part to what the ones before have stored.
+// Mapping of joined products (compute_at_rows.cc): a task owns a block of rows, the last outer
+// axis, and runs stage after stage over it. What was a number or a row of scratch for each row
+// becomes a column or a matrix of the block. Products copy their right factor to panels and keep
+// sums in registers (map_product.cc); all other stages have lanes along the row. Where a product
+// sums along the rows, a task owns all blocks of its batch: each adds its part to what the ones
+// before have stored.
 #include <algorithm>
 #include <array>
 
 #include "schedule/axes.h"
-#include "schedule/chain.h"
 #include "schedule/map.h"
+#include "schedule/visible_columns.h"
 
 namespace tandem::schedule {
 namespace {
@@ -34,27 +35,15 @@ bool gathers(const Kernel& kernel) {
                      [](const Stage& stage) { return stage.kind == loop::StageKind::gather; });
 }
 
-/// Rows of a block: a matrix of the block fills a quarter of the cache at most (share_scratch
-/// leaves one or two of them); blocks are about equal, and there are tasks enough.
-int64_t rows_of_block(const Kernel& kernel, const Target& target) {
-  const Tuning::Chains& tuning = target.tuning.chains;
-  const int64_t granule = target.tuning.products.row_granule;
+int64_t block_of_rows(const Kernel& kernel, const Target& target) {
   int64_t row = 1;
   for (const loop::Buffer& buffer : kernel.buffers)
     if (buffer.access == loop::Access::scratch)
       row = std::max(row, buffer.elements.constant().value_or(target.tuning.assumed_length) *
                               size_of(buffer.dtype));
-  int64_t fewest = gathers(kernel) ? tuning.fewest_gathering_rows : tuning.fewest_rows;
-  int64_t most = std::clamp(target.l2_bytes / 4 / row, fewest, tuning.most_rows);
-  int64_t others = gathers(kernel) ? tuning.enough_tasks : 1;  // blocks are no tasks there
-  for (size_t i = 0; i + 1 < kernel.outer.size(); ++i)
-    others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(tuning.enough_tasks));
-  std::optional<int64_t> rows = kernel.outer.back().extent.constant();
-  if (!rows) return most / granule * granule;
-  int64_t blocks = ceil_div(*rows, most);
-  while (others * blocks < tuning.enough_tasks && ceil_div(*rows, blocks) > tuning.fewest_rows)
-    ++blocks;
-  return ceil_div(ceil_div(*rows, blocks), granule) * granule;
+  std::vector<Expr> rows;
+  for (const Axis& axis : kernel.outer) rows.push_back(axis.extent);
+  return rows_of_block(rows, row, gathers(kernel), target);
 }
 
 class ChainMapper {
@@ -63,7 +52,7 @@ class ChainMapper {
       : kernel_(kernel), pool_(*kernel.scalars), target_(target) {}
 
   void run() {
-    int64_t block = rows_of_block(kernel_, target_);
+    int64_t block = block_of_rows(kernel_, target_);
     height_ = sym::min(kernel_.outer.back().extent, block);
     std::vector<Stage*> all;
     for (Stage& stage : kernel_.stages) all.push_back(&stage);
@@ -215,6 +204,23 @@ class ChainMapper {
 };
 
 }  // namespace
+
+int64_t rows_of_block(std::span<const Expr> rows, int64_t row_bytes, bool gathers,
+                      const Target& target) {
+  const Tuning::Chains& tuning = target.tuning.chains;
+  const int64_t granule = target.tuning.products.row_granule;
+  const int64_t fewest = gathers ? tuning.fewest_gathering_rows : tuning.fewest_rows;
+  const int64_t most = std::clamp(target.l2_bytes / 4 / row_bytes, fewest, tuning.most_rows);
+  int64_t others = gathers ? tuning.enough_tasks : 1;  // blocks are no tasks there
+  for (size_t i = 0; i + 1 < rows.size(); ++i)
+    others *= std::max<int64_t>(1, rows[i].constant().value_or(tuning.enough_tasks));
+  const std::optional<int64_t> count = rows.back().constant();
+  if (!count) return most / granule * granule;
+  int64_t blocks = ceil_div(*count, most);
+  while (others * blocks < tuning.enough_tasks && ceil_div(*count, blocks) > tuning.fewest_rows)
+    ++blocks;
+  return ceil_div(ceil_div(*count, blocks), granule) * granule;
+}
 
 Misfit map_chain(Kernel& kernel, const Target& target) {
   const bool has_product = std::any_of(kernel.stages.begin(), kernel.stages.end(), is_product);

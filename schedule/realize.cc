@@ -13,9 +13,9 @@
 #include "base/check.h"
 #include "base/flags.h"
 #include "ir/text.h"
-#include "schedule/chain.h"
 #include "schedule/steps.h"
 #include "schedule/strided.h"
+#include "schedule/visible_columns.h"
 
 namespace tandem::schedule {
 namespace {
@@ -140,9 +140,9 @@ class Realizer {
   }
 
   /// A product, for each of a batch, of computed rows or of their transpose with a narrow matrix:
-  /// the last ones of attention and of its gradient, which chain.cc joins with the softmax, so that
-  /// the scores of long sequences never meet memory. Where nothing joins, it is as fast as a
-  /// kernel and the library after it (docs/measured.md).
+  /// the last ones of attention and of its gradient, which compute_at_rows joins with the softmax,
+  /// so that the scores of long sequences never meet memory. Where nothing joins, it is as fast as
+  /// a kernel and the library after it (docs/measured.md).
   bool may_end_chain(const Node& node) {
     std::vector<const Value*> factors;
     ir::for_each_operand(node.args, [&](const Value* operand) { factors.push_back(operand); });

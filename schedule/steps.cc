@@ -53,9 +53,9 @@ constexpr std::array kSteps = {
     KernelPass{"form_groups", run<form_groups>, kComputations, kGroups, 0},
     KernelPass{"build_kernels", run<build_kernels>, kGroups, kKernels, 0},
     // Kernels that hand rows from product to product become one …
-    KernelPass{"chain_products", run<chain_products>, kKernels, 0, 0},
+    KernelPass{"compute_at_rows", run<compute_at_rows>, kKernels, 0, 0},
     // … and sums that only windows read are computed where they are read.
-    KernelPass{"sum_on_the_way", run<sum_on_the_way>, kKernels, 0, 0},
+    KernelPass{"compute_at_windows", run<compute_at_windows>, kKernels, 0, 0},
     // Disabled, kernels run point by point: slow, and the same numbers where sums have the same
     // order.
     KernelPass{"map_axes", run_map, kKernels, 0, 0},

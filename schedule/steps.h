@@ -26,12 +26,13 @@ void form_groups(KernelGraph& graph);
 /// Each group as an unmapped kernel of the loop IR. build_kernel.cc
 void build_kernels(KernelGraph& graph);
 
-/// Joins groups whose values pass from row to row. chain.cc
-void chain_products(KernelGraph& graph);
+/// Kernels that hand rows from product to product become one, where that costs less.
+/// compute_at_rows.cc
+void compute_at_rows(KernelGraph& graph);
 
-/// Sums of few products that only windows read are computed where they are read: in memory they
-/// would be far more than what they are made from. sum_on_the_way.cc
-void sum_on_the_way(KernelGraph& graph);
+/// Sums of few products that only windows read are computed where they are read, where that costs
+/// less: in memory they would be far more than what they are made from. compute_at_windows.cc
+void compute_at_windows(KernelGraph& graph);
 
 /// The mapping that KernelGraph::choose finds best. False where there is none to choose, or sizes
 /// are not known: the kernel is as it was. candidates.cc

@@ -7,7 +7,7 @@
 #include <unordered_set>
 
 #include "schedule/axes.h"
-#include "schedule/chain.h"
+#include "schedule/visible_columns.h"
 
 namespace tandem::schedule {
 namespace {

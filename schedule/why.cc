@@ -47,7 +47,8 @@ class Answers {
     const Item* second = graph_.homes.at(b).item;
     if (first == nullptr || second == nullptr) return "";
     if (group_with(*first) == group_with(*second)) return "they share a kernel\n";
-    const std::string declined = joins(*first, *second) + joins(*second, *first);
+    const std::string declined = joins(*first, *second) + joins(*second, *first) +
+                                 computed_at(*first, *second) + computed_at(*second, *first);
     return declined.empty() ? "no join was tried: neither reads what the other one's kernel reads "
                               "or computes\n"
                             : declined;
@@ -90,6 +91,21 @@ class Answers {
       if (join.item == item.id && !join.taken && join.group == graph_.decisions.group_of[other.id])
         text += fmt::format("{} does not join the kernel of {}: {}\n", item.node->op->name(),
                             other.node->op->name(), join.reason);
+    return text;
+  }
+
+  /// What was said of computing the kernel of `item` at rows or windows of the one of `other`.
+  std::string computed_at(const Item& item, const Item& other) const {
+    const std::vector<uint32_t>& group_of = graph_.decisions.group_of;
+    std::string text;
+    for (const ComputeAtDecision& at : graph_.decisions.compute_at) {
+      if (group_of[at.item] != group_of[item.id] || group_of[at.first] != group_of[other.id])
+        continue;
+      text += fmt::format("{} at the rows or windows of {}: {}\n", item.node->op->name(),
+                          other.node->op->name(), at.taken ? "taken" : at.reason);
+      if (!at.apart.empty())
+        text += fmt::format("  apart {}\n  together {}\n", at.apart, at.together);
+    }
     return text;
   }
 

@@ -2,7 +2,8 @@
 // that they are the product of, and so is everything up to the weights; kept for backward they are
 // most of a model's memory at long lengths. Approach: such values are made again. A row's maximum
 // and sum are kept, and backward has the weights from one narrow product, inside of the kernel that
-// reads them (schedule/chain.cc): 2 d operations an element instead of writing and reading it.
+// reads them (schedule/compute_at_rows.cc): 2 d operations an element instead of writing and
+// reading it.
 #include <algorithm>
 
 #include "ops/opdef.h"
@@ -14,8 +15,8 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-// The other limits are those by which schedule/chain.cc joins (Tuning::Chains): what is made again
-// outside of that kernel costs more than keeping it.
+// The other limits are those by which schedule/compute_at_rows.cc joins (Tuning::Chains): what is
+// made again outside of that kernel costs more than keeping it.
 constexpr int64_t kWider = 4;  // than what it is made from
 
 bool is_product(const Node& node) {

@@ -198,7 +198,7 @@ void add_layers(Writer& w) {
   multiply(w, x, right_factor(w, s, t), s);
 }
 
-/// The sizes from which on schedule/chain.cc gathers are fixed: 4 matrices of a MiB. Too much for
+/// schedule/compute_at_rows.cc surely gathers 4 matrices of a MiB. Too much for
 /// the interpreter, so such graphs run compiled only.
 void add_gathering(Writer& w) {
   w.make_large();

@@ -82,15 +82,19 @@ def same(actual, expected):
 
 
 def check_bits(inputs, lines, arguments, actual, monkeypatch, **options):
-    """Threads, separate kernels and the interpreter give what was given."""
+    """Threads, separate kernels and the interpreter give what was given. Gradients of keys and
+    values may be gathered block by block: the same sums in another order."""
     executable = build(inputs, lines, **options)
     for threads in (1, 2, 3, 8):
         tandem.set_threads(threads)
         assert same(executable.run(arguments), actual), threads
     tandem.set_threads(1)
     with monkeypatch.context() as alone:
-        alone.setenv("TANDEM_DISABLE", "chain_products")
-        assert same(build(inputs, lines, **options).run(arguments), actual)
+        alone.setenv("TANDEM_DISABLE", "compute_at_rows")
+        separate = build(inputs, lines, **options).run(arguments)
+    for a, b in zip(separate, actual, strict=True):
+        bound = 1e-5 if options.get("gradients") else 0
+        torch.testing.assert_close(a, b, rtol=bound, atol=bound)
     if max(t.numel() for t in arguments) > SLOW_TO_INTERPRET:
         return
     interpreted = build(inputs, lines, interpret=True, **options).run(arguments)
@@ -106,7 +110,8 @@ def test_forward(name, monkeypatch):
     tensors, mask = tensors_of(case)
     arguments = tensors + ([] if mask is None else [mask])
     executable = build(inputs, lines)
-    assert (executable.counts["instructions"] == 1) == (name != "longest")
+    if name != "long":  # two blocks of rows, each with a copy of all keys: the caches decide
+        assert (executable.counts["instructions"] == 1) == (name != "longest")
     actual = executable.run(arguments)
     expected = eager(case, [t.double() for t in tensors], mask)
     torch.testing.assert_close(actual[0].double(), expected, rtol=2e-5, atol=2e-5)
@@ -142,7 +147,7 @@ def test_other_types(dtype, monkeypatch):
     expected = eager(case, [t.double() for t in tensors], None)
     torch.testing.assert_close(actual[0].double(), expected, rtol=bound, atol=bound)
     with monkeypatch.context() as alone:
-        alone.setenv("TANDEM_DISABLE", "chain_products")
+        alone.setenv("TANDEM_DISABLE", "compute_at_rows")
         assert same(build(inputs, lines).run(tensors), actual)
 
 
@@ -235,7 +240,7 @@ def test_layers_of_rows(monkeypatch):
     torch.testing.assert_close(actual[0].double(), expected, rtol=1e-4, atol=1e-3)
     tandem.set_threads(1)
     with monkeypatch.context() as alone:
-        alone.setenv("TANDEM_DISABLE", "chain_products")
+        alone.setenv("TANDEM_DISABLE", "compute_at_rows")
         assert same(build(inputs, lines).run(tensors), actual)
 
 

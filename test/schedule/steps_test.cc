@@ -64,8 +64,8 @@ TEST(Steps, ANeededOneIsMissedByName) {
 }
 
 TEST(Steps, OptionalOnesMayBeMissing) {
-  for (const char* name : {"choose_layouts", "split_reductions", "chain_products", "sum_on_the_way",
-                           "map_axes", "share_scratch"})
+  for (const char* name : {"choose_layouts", "split_reductions", "compute_at_rows",
+                           "compute_at_windows", "map_axes", "share_scratch"})
     EXPECT_EQ(problem_with(Flag::disable, name), "");
 }
 

@@ -1,9 +1,13 @@
-// One kernel out of the members' kernels: their stages follow each other under the chain's rows,
-// what only members read becomes a row of scratch, and addresses are rewritten for both.
+// Problem: what one kernel leaves in memory for the next is often read once, soon, and a part at a
+// time. Approach: the producer's stages move into the consumer's loops. At rows the members' stages
+// follow each other, what only they read is a row of scratch, and addresses are rewritten for both.
+// At windows the sum is a stage in front of the one that reads it, over what one point sees.
+#include "schedule/compute_at.h"
+
 #include <array>
 
-#include "schedule/axes.h"
-#include "schedule/chain_rows.h"
+#include "schedule/build_kernel.h"
+#include "schedule/inline.h"
 
 namespace tandem::schedule {
 
@@ -160,11 +164,26 @@ class Joiner {
 
 }  // namespace
 
-Group joined_members(sym::Pool& symbols, const ir::Sizes& rows, std::set<const Value*> inside,
-                     std::vector<ChainMember> members) {
+Group computed_at_rows(sym::Pool& symbols, const ir::Sizes& rows, std::set<const Value*> inside,
+                       std::vector<RowMember> members) {
   Joiner joiner(symbols, rows, std::move(inside));
-  for (ChainMember& member : members) joiner.add(std::move(member.group), member.gathers);
+  for (RowMember& member : members) joiner.add(std::move(member.group), member.gathers);
   return joiner.take();
+}
+
+std::optional<Group> computed_at_windows(KernelGraph& graph, const Group& reader, Item& sum) {
+  Inliner inliner(graph.scalars, graph.computations,
+                  [&](const Value* value) { return graph.is_realized(value); });
+  sum.computation = inliner.inlined(graph.computations.of(sum.node), sum.result);
+  Group joined;
+  joined.space = reader.space;
+  joined.members = reader.members;
+  joined.needs = reader.needs;
+  joined.footprint = &sum;
+  build_kernel(graph, joined);
+  if (joined.footprint_reads == 1) return joined;
+  sum.computation = {};
+  return std::nullopt;
 }
 
 }  // namespace tandem::schedule

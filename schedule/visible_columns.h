@@ -1,15 +1,18 @@
-// Products, and what stands between them row by row, as one kernel.
+// How many of a product's columns later stages ask for.
 #pragma once
 
-#include "schedule/kernel_graph.h"
+#include <optional>
+
+#include "loop/kernel.h"
 
 namespace tandem::schedule {
 
 /// Where the columns end that the stages after a product read of its result, for a block of rows in
-/// hand; nothing where all are read. visible_columns.cc
+/// hand; nothing where all are read.
 std::optional<sym::Expr> visible_columns(const loop::Kernel& kernel, size_t product,
                                          sym::Expr width, const loop::Axis& rows, sym::Expr height);
 /// The same of what the product's own epilogue reads of its sums.
 std::optional<sym::Expr> visible_sums(const loop::Stage& stage, sym::Expr width,
                                       const loop::Axis& rows, sym::Expr height);
+
 }  // namespace tandem::schedule

@@ -1,0 +1,147 @@
+// Problem: rows in hand save what else passes through memory (the scores of attention are far
+// larger than what they are made from), and cost copies: a task owns few rows, and copies the right
+// factor of each product for them. Approach: both are counted. A value that only members read is
+// scratch of a block of rows; each product copies its right factor for each block, whether it
+// stands alone (blocks are larger there) or not; a sum along the rows is read and written for each
+// block, and its tasks are the batch.
+#include "schedule/row_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "schedule/map.h"
+
+namespace tandem::schedule {
+namespace {
+
+using ir::Value;
+using sym::Expr;
+
+double count_of_rows(const ir::Sizes& rows, const Target& target) {
+  double count = 1;
+  for (Expr size : rows) count *= count_of(size, target);
+  return count;
+}
+
+/// A product's right factor of one of a batch, its sums, and its operations.
+struct Product {
+  double panel = 0;  // bytes
+  double sums = 0;   // bytes
+  double flops = 0;
+  double rows = 1;  // of one of a batch
+  double batch = 1;
+};
+
+Product product_of(const Group& group, const Target& target) {
+  const loop::Stage& stage = group.kernel.stages[0];
+  const std::vector<loop::Axis>& outer = group.kernel.outer;
+  const double element = size_of(stage.reductions[0].inputs[0]->dtype);
+  double terms = 1;
+  for (const loop::Axis& axis : stage.reduce_axes) terms *= count_of(axis.extent, target);
+  Product product;
+  const double width = outer.empty() ? 1 : count_of(outer.back().extent, target);
+  if (outer.size() > 1) product.rows = count_of(outer[outer.size() - 2].extent, target);
+  for (size_t i = 0; i + 2 < outer.size(); ++i) product.batch *= count_of(outer[i].extent, target);
+  product.panel = terms * width * element;
+  product.sums = product.rows * width * element;
+  product.flops = 2 * product.batch * product.rows * terms * width;
+  return product;
+}
+
+/// Copies of the right factor, one for each block of rows. The first read of it is counted with the
+/// kernel's values; the core that copies it again has read it not long ago.
+void count_panels(Cost& cost, const Target& target, const Product& product, double rows) {
+  const double copies = product.batch * std::ceil(product.rows / rows);
+  count_scratch(cost, target, product.panel, 2 * copies * product.panel);
+  cost.flops += product.flops;
+}
+
+std::set<const Value*> values_of(const Joining& joining, GroupNumbers members) {
+  std::set<const Value*> values;
+  for (uint32_t member : members)
+    for (const Value* value : joining.graph.groups[member].buffer_values)
+      if (value != nullptr) values.insert(value);
+  return values;
+}
+
+/// How many of the members' buffers hold the value: once it is written, then it is read.
+double passes(const Joining& joining, GroupNumbers members, const Value* value) {
+  double count = 0;
+  for (uint32_t member : members)
+    count +=
+        static_cast<double>(std::ranges::count(joining.graph.groups[member].buffer_values, value));
+  return count;
+}
+
+}  // namespace
+
+Cost cost_apart(const Joining& joining, uint32_t number) {
+  const Group& group = joining.graph.groups[number];
+  const Target& target = joining.graph.target;
+  Cost cost;
+  cost.launches = 1;
+  for (const Value* value : group.buffer_values) {
+    if (value == nullptr) continue;
+    const double bytes = bytes_of(*value, target);
+    count_shared(cost, target, bytes, bytes);
+  }
+  double tasks = target.cores;
+  if (is_product(group)) {
+    const Product product = product_of(group, target);
+    const double rows = static_cast<double>(target.tuning.products.most_rows);
+    count_panels(cost, target, product, rows);
+    const double smallest = static_cast<double>(target.tuning.products.smallest_block);
+    tasks = product.batch * std::ceil(product.rows / smallest);
+  }
+  count_slack(cost, target, tasks);
+  return cost;
+}
+
+Cost cost_apart(const Joining& joining, GroupNumbers groups) {
+  Cost cost;
+  for (uint32_t group : groups) cost += cost_apart(joining, group);
+  return cost;
+}
+
+Cost cost_together(const Joining& joining, const RowChain& chain) {
+  const Target& target = joining.graph.target;
+  const double all_rows = count_of_rows(chain.rows, target);
+  const double rows_of_one = count_of(chain.rows.back(), target);
+  Cost cost;
+  cost.launches = 1;
+  std::vector<const Value*> inside;
+  double widest = 1;
+  for (const Value* value : values_of(joining, chain.members)) {
+    const double bytes = bytes_of(*value, target);
+    if (!is_inside(joining, chain.members, value)) {
+      count_shared(cost, target, bytes, bytes);
+      continue;
+    }
+    inside.push_back(value);
+    widest = std::max(widest, bytes / all_rows);
+  }
+  const double block =
+      std::min(rows_of_one, static_cast<double>(rows_of_block(
+                                chain.rows, std::max<int64_t>(1, static_cast<int64_t>(widest)),
+                                !chain.gathering.empty(), target)));
+  for (const Value* value : inside)
+    count_scratch(cost, target, 2 * widest * block,
+                  bytes_of(*value, target) * passes(joining, chain.members, value));
+  for (uint32_t member : chain.members) {
+    const Group& group = joining.graph.groups[member];
+    if (!is_product(group)) continue;
+    Product product = product_of(group, target);
+    const bool gathers = chain.gathering.count(member) != 0;
+    if (!gathers) count_panels(cost, target, product, block);
+    if (!gathers) continue;
+    const double blocks = product.batch * std::ceil(rows_of_one / block);
+    cost.flops += product.flops;
+    count_scratch(cost, target, product.sums, 2 * blocks * product.sums);
+  }
+  const double batch = all_rows / rows_of_one;
+  count_slack(cost, target,
+              chain.gathering.empty() ? batch * std::ceil(rows_of_one / block) : batch);
+  return cost;
+}
+
+}  // namespace tandem::schedule

@@ -1,0 +1,14 @@
+// What kernels cost apart, and computed at common rows.
+#pragma once
+
+#include "schedule/cost.h"
+#include "schedule/own_row.h"
+
+namespace tandem::schedule {
+
+Cost cost_apart(const Joining& joining, uint32_t group);
+Cost cost_apart(const Joining& joining, GroupNumbers groups);
+/// As map_chain will map it.
+Cost cost_together(const Joining& joining, const RowChain& chain);
+
+}  // namespace tandem::schedule
