@@ -242,7 +242,8 @@ void Verifier::store(const Stage& stage, const Store& store) {
 }
 
 /// Whether no two lanes along the axis address one element. Where a place from data differs from
-/// lane to lane, a step of it must be wider than all lanes are together.
+/// lane to lane, a step of it must be wider than all lanes are together, or all of its places
+/// narrower than one lane's step.
 bool are_lanes_apart(sym::Expr address, const Axis& axis, const std::vector<Indirect>& indirects) {
   const std::optional<sym::Affine> lane = sym::affine_in(address, axis.index);
   if (!lane || !sym::known_ne(lane->coefficient, 0)) return false;
@@ -250,9 +251,13 @@ bool are_lanes_apart(sym::Expr address, const Axis& axis, const std::vector<Indi
   for (const Indirect& from : indirects) {
     if (!walks(from.value, axis.index)) continue;
     const std::optional<sym::Affine> place = sym::affine_in(lane->rest, from.symbol);
-    const bool is_wide = place && sym::known_lt(0, lane->coefficient) &&
-                         sym::known_le(lane->coefficient * axis.extent, place->coefficient);
-    if (!is_wide || ++moving > 1) return false;
+    const bool goes_up = place && sym::known_lt(0, lane->coefficient);
+    const bool is_wide =
+        goes_up && sym::known_le(lane->coefficient * axis.extent, place->coefficient);
+    const bool is_narrow =
+        goes_up && sym::known_le(0, place->coefficient) &&
+        sym::known_le(place->coefficient * sym::extent_of(from.symbol), lane->coefficient);
+    if ((!is_wide && !is_narrow) || ++moving > 1) return false;
   }
   return true;
 }

@@ -99,22 +99,26 @@ class Realizer {
   }
 
   void visit(const Node& node) {
+    const bool is_kept = is_tail_copy(node) || ops::def_of(node).host;
+    if (!is_kept && !is_read(node)) return;
+    ir::for_each_operand(node.args, [&](const Value* operand) { is_read_[operand] = 1; });
     if (is_tail_copy(node)) {
       // A write-back reads its source as stored.
       force(std::get<Value*>(node.args[1]), "it is written back to an input");
       return;
     }
     if (node.results.empty()) return;
-    if (!is_read(node) && !ops::def_of(node).host) return;
     if (std::optional<ops::RouteKind> route = library_route(node)) return add_library(node, *route);
     const Computation& def = graph_.computations.of(&node);
     if (def.kind != Kind::map) return add_loops(node, def);
     for (const Value* result : node.results) visit_map(node, result);
   }
 
+  /// By the graph's results, or by a node that is: what may fail stays in the graph unread, and
+  /// what only such a node reads is computed for nobody.
   bool is_read(const Node& node) const {
     return std::any_of(node.results.begin(), node.results.end(),
-                       [](const Value* v) { return !v->uses.empty(); });
+                       [&](const Value* v) { return is_read_.at(v) || is_output_.at(v); });
   }
 
   // --- routes
@@ -337,6 +341,7 @@ class Realizer {
   const Tuning& tuning_;
   std::map<const Node*, std::optional<ops::RouteKind>> routes_;
   DenseMap<Value, char> is_output_;
+  DenseMap<Value, char> is_read_;
   DenseMap<Value, const char*> forced_;
   DenseMap<Value, Reach> reach_;
 };

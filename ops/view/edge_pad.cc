@@ -71,6 +71,7 @@ Tensor line_gradient(Tensor grad, int64_t dim, Edge edge, Expr before, Expr afte
 /// A reflection does not read past the other edge, and each new element is one of the operand.
 Types line_types(const Call& c) {
   Sizes sizes = c.type("self").sizes;
+  if (sizes.empty()) c.fail("a 0-d tensor has no edges");
   Expr& size = sizes[pad_dim(c)];
   const int64_t edge = c.constant("edge");
   if (edge < 0 || edge >= std::ssize(kEdgeNames)) c.fail(fmt::format("edge {} is not known", edge));

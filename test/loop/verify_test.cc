@@ -50,6 +50,13 @@ TEST(Verify, LanesMayHavePlacesOfTheirOwn) {
   EXPECT_NE(problems_of(parse_kernel(kernel_of(lines + "b2[t0*15 + y0] += f32(1)"))), "");
 }
 
+TEST(Verify, LanesMayHaveRangesOfTheirOwn) {
+  const std::string lines = "axis y0 < 16 vector(8)\n%0: i64 = load b3[y0]\nt0 < 4 = %0\n";
+  EXPECT_EQ(problems_of(parse_kernel(kernel_of(lines + "b2[t0 + y0*4] += f32(1)"))), "");
+  EXPECT_EQ(problems_of(parse_kernel(kernel_of(lines + "b2[t0*2 + y0*8] += f32(1)"))), "");
+  EXPECT_NE(problems_of(parse_kernel(kernel_of(lines + "b2[t0 + y0*3] += f32(1)"))), "");
+}
+
 TEST(Verify, StagesMayShareAnAxis) {
   Kernel kernel = parse_kernel(kernel_of(
       "axis y0 < n0\nb2[y0] = f32(1)", "axis y1 < n0\n%0: f32 = load b2[y1]\nb1[x0*n0 + y1] = %0"));
