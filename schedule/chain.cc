@@ -92,6 +92,7 @@ class Chainer {
 
   /// The boldest chain that pays.
   Chain best_from(uint32_t first) {
+    if (graph_.target.is_gpu()) return grown(first, false);  // blocks have no order to gather in
     use_l3_ = true;
     Chain chain = grown(first, true);
     if (gathering_pays(chain) && long_panels_pay(chain)) return chain;
@@ -377,11 +378,24 @@ class Chainer {
 
   /// Whether a block of rows is small enough for what stays inside.
   bool stays_in_cache(const Chain& chain) const {
+    if (graph_.target.is_gpu()) return stays_in_shared(chain);
     int64_t row = 0;
     for (const Value* value : inside(chain))
       row = std::max(row, width_of(*value, chain.rows).constant().value_or(tuning_.assumed_length) *
                               size_of(value->type.dtype));
     return row * tuning_.chains.fewest_rows <= std::max(graph_.target.l2_bytes, share_of_l3() / 2);
+  }
+
+  /// Of a GPU: all of it at once, with room for a few numbers of each row.
+  bool stays_in_shared(const Chain& chain) const {
+    constexpr int64_t kNumbers = 64;
+    int64_t row = kNumbers * size_of(DType::f64);
+    for (const Value* value : inside(chain)) {
+      const int64_t width = width_of(*value, chain.rows).range().hi;
+      if (width > graph_.target.gpu.shared_bytes) return false;
+      row += width * size_of(value->type.dtype);
+    }
+    return row * tuning_.blocks.chain_rows <= graph_.target.gpu.shared_bytes;
   }
 
   /// Of the right factor: it is copied for each block of rows. A narrow one (keys, values of

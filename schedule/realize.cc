@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/diagnostic.h"
 #include "base/flags.h"
 #include "ir/text.h"
 #include "schedule/chain.h"
@@ -55,6 +56,7 @@ class Realizer {
     for (Node* node = graph_.graph->last(); node != nullptr; node = node->prev) visit(*node);
     std::reverse(graph_.items.begin(), graph_.items.end());
     for (uint32_t i = 0; i < graph_.items.size(); ++i) graph_.items[i]->id = i;
+    if (!missing_.empty()) throw Unsupported(missing_);
   }
 
  private:
@@ -107,9 +109,17 @@ class Realizer {
     if (node.results.empty()) return;
     if (!is_read(node) && !ops::def_of(node).host) return;
     if (std::optional<ops::RouteKind> route = library_route(node)) return add_library(node, *route);
+    if (graph_.target.is_gpu() && ops::def_of(node).lower == nullptr) return miss(node);
     const Computation& def = graph_.computations.of(&node);
     if (def.kind != Kind::map) return add_loops(node, def);
     for (const Value* result : node.results) visit_map(node, result);
+  }
+
+  /// Only a library of the processor computes it; all of these are said at once.
+  void miss(const Node& node) {
+    missing_.insert(missing_.begin(), {"[" + node.op->name() + "] has no loops, and a GPU (" +
+                                           graph_.target.cpu + ") no library to compute it",
+                                       "%" + std::to_string(node.id)});
   }
 
   bool is_read(const Node& node) const {
@@ -127,7 +137,8 @@ class Realizer {
   }
 
   std::optional<ops::RouteKind> choose_route(const Node& node) {
-    if (!flag_library() && !ops::def_of(node).host) return std::nullopt;
+    const bool has_library = flag_library() && !graph_.target.is_gpu();
+    if (!has_library && !ops::def_of(node).host) return std::nullopt;
     for (const ops::Route& route : ops::def_of(node).fast) {
       std::string reason = route.declines(node.call(), graph_.target);
       if (reason.empty() && route.kind == ops::RouteKind::matmul && may_end_chain(node))
@@ -336,6 +347,7 @@ class Realizer {
   KernelGraph& graph_;
   const Tuning& tuning_;
   std::map<const Node*, std::optional<ops::RouteKind>> routes_;
+  std::vector<Diagnostic> missing_;
   DenseMap<Value, char> is_output_;
   DenseMap<Value, const char*> forced_;
   DenseMap<Value, Reach> reach_;

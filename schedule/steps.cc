@@ -39,7 +39,10 @@ void run_map(KernelGraph& graph, PassCtx&) {
         map_axes(group.kernel, graph.target);
   });
 }
-void run_share(KernelGraph& graph, PassCtx&) { for_each_kernel(graph, share_scratch); }
+/// Of a GPU mapping has counted what shared memory holds, and put barriers for who uses it.
+void run_share(KernelGraph& graph, PassCtx&) {
+  if (!graph.target.is_gpu()) for_each_kernel(graph, share_scratch);
+}
 
 constexpr std::array kSteps = {
     // From the readers up: what is not realised is inlined into them.

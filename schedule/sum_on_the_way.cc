@@ -131,7 +131,8 @@ class OnTheWay {
 }  // namespace
 
 void sum_on_the_way(KernelGraph& graph) {
-  if (flag_fusion()) OnTheWay(graph).run();
+  // Windows of a GPU's threads overlap, and have no strip of memory to share.
+  if (flag_fusion() && !graph.target.is_gpu()) OnTheWay(graph).run();
 }
 
 }  // namespace tandem::schedule
