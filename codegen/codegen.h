@@ -18,7 +18,8 @@ Target host_target(const std::optional<std::string>& isa);
 /// A processor by LLVM's name ("znver4"), lowered likewise; with as many cores as this machine and
 /// caches of usual sizes. UserError for a name that is unknown or of a processor without AVX2, FMA.
 Target cpu_target(const std::string& cpu, const std::optional<std::string>& isa);
-/// A GPU by its architecture: "sm_80", "sm_90"; null for any other name.
+/// A GPU by its architecture: "sm_80", "sm_90"; null for the name of a processor. UserError for an
+/// architecture that is not known.
 std::optional<Target> gpu_target(const std::string& name);
 /// Throws UserError, with their names, where code for the target may hold instructions that this
 /// processor lacks.

@@ -1,8 +1,11 @@
 // GPUs to map for, by architecture. Their numbers are those of the vendor's tables for the largest
 // part of each; what a block may take is what one alone on a multiprocessor may.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
+#include "base/diagnostic.h"
 #include "codegen/codegen.h"
 
 namespace tandem::codegen {
@@ -20,11 +23,19 @@ constexpr std::array kParts = {
     Part{"sm_90", 227 << 10, 132, 50 << 20},
 };
 
+std::string names() {
+  std::string text;
+  for (const Part& part : kParts) text += (text.empty() ? "" : " ") + std::string(part.name);
+  return text;
+}
+
 }  // namespace
 
 std::optional<Target> gpu_target(const std::string& name) {
+  if (!name.starts_with("sm_")) return std::nullopt;
   const auto part = std::ranges::find(kParts, name, &Part::name);
-  if (part == kParts.end()) return std::nullopt;
+  if (part == kParts.end())
+    throw UserError(fmt::format("[codegen] no GPU '{}' is known; there are: {}", name, names()));
   Target target;
   target.cpu = name;
   target.features = name;

@@ -11,7 +11,6 @@
 #include <set>
 
 #include "base/check.h"
-#include "base/diagnostic.h"
 #include "base/flags.h"
 #include "ir/text.h"
 #include "schedule/chain.h"
@@ -56,7 +55,6 @@ class Realizer {
     for (Node* node = graph_.graph->last(); node != nullptr; node = node->prev) visit(*node);
     std::reverse(graph_.items.begin(), graph_.items.end());
     for (uint32_t i = 0; i < graph_.items.size(); ++i) graph_.items[i]->id = i;
-    if (!missing_.empty()) throw Unsupported(missing_);
   }
 
  private:
@@ -109,17 +107,9 @@ class Realizer {
     if (node.results.empty()) return;
     if (!is_read(node) && !ops::def_of(node).host) return;
     if (std::optional<ops::RouteKind> route = library_route(node)) return add_library(node, *route);
-    if (graph_.target.is_gpu() && ops::def_of(node).lower == nullptr) return miss(node);
     const Computation& def = graph_.computations.of(&node);
     if (def.kind != Kind::map) return add_loops(node, def);
     for (const Value* result : node.results) visit_map(node, result);
-  }
-
-  /// Only a library of the processor computes it; all of these are said at once.
-  void miss(const Node& node) {
-    missing_.insert(missing_.begin(), {"[" + node.op->name() + "] has no loops, and a GPU (" +
-                                           graph_.target.cpu + ") no library to compute it",
-                                       "%" + std::to_string(node.id)});
   }
 
   bool is_read(const Node& node) const {
@@ -137,6 +127,7 @@ class Realizer {
   }
 
   std::optional<ops::RouteKind> choose_route(const Node& node) {
+    // The library is the processor's; all that it computes has loops, which serve a GPU.
     const bool has_library = flag_library() && !graph_.target.is_gpu();
     if (!has_library && !ops::def_of(node).host) return std::nullopt;
     for (const ops::Route& route : ops::def_of(node).fast) {
@@ -347,7 +338,6 @@ class Realizer {
   KernelGraph& graph_;
   const Tuning& tuning_;
   std::map<const Node*, std::optional<ops::RouteKind>> routes_;
-  std::vector<Diagnostic> missing_;
   DenseMap<Value, char> is_output_;
   DenseMap<Value, const char*> forced_;
   DenseMap<Value, Reach> reach_;
