@@ -39,10 +39,7 @@ void run_map(KernelGraph& graph, PassCtx&) {
         map_axes(group.kernel, graph.target);
   });
 }
-/// Of a GPU mapping has counted what shared memory holds, and put barriers for who uses it.
-void run_share(KernelGraph& graph, PassCtx&) {
-  if (!graph.target.is_gpu()) for_each_kernel(graph, share_scratch);
-}
+void run_share(KernelGraph& graph, PassCtx&) { for_each_kernel(graph, share_scratch); }
 
 constexpr std::array kSteps = {
     // From the readers up: what is not realised is inlined into them.
