@@ -14,7 +14,7 @@
 // lanes over the thread axes (axes, then reduce axes). Along such an axis lane i runs points i,
 // i + lanes, … one after the other; what is no thread axis is a loop of each thread. Where a stage
 // has no thread axis, thread 0 runs it. Threads of one stage, and of stages with no barrier
-// between them, run in any order. `after` stands to the first lane of a reduce axis; its results,
+// between them, run in any order. The first lane of a reduce axis does the `after` stores; results,
 // as all locals, are readable by every thread of the block.
 #pragma once
 

@@ -228,6 +228,21 @@ class ThreadRules {
     std::ranges::copy_if(stage.axes, std::back_inserter(kept), is_thread);
     for (const Store& store : stage.after) one_thread(store, kept);
     own_registers(stage);
+    if (!thread_axes(stage).empty()) one_place(stage);
+  }
+
+  /// What a point stores to a buffer it stores to one place: the next store might be to that of
+  /// another thread's point, and nothing would order the two.
+  void one_place(const Stage& stage) {
+    std::vector<const Store*> stores;
+    for_each_store(stage, [&](const Store& store) {
+      const Buffer* to = buffer_of(store.buffer);
+      if (to != nullptr && to->space != Space::registers) stores.push_back(&store);
+    });
+    for (size_t i = 0; i < stores.size(); ++i)
+      for (size_t k = 0; k < i; ++k)
+        require(stores[i]->buffer != stores[k]->buffer || stores[i]->index == stores[k]->index,
+                "two stores to different places of b" + std::to_string(stores[i]->buffer));
   }
 
   void one_thread(const Store& store, const std::vector<Axis>& axes) {

@@ -79,6 +79,9 @@ INSTANTIATE_TEST_SUITE_P(
                   "threads of r0 store to one place of b1"},
         Violation{kernel_of("stage {\naxis y0 < 4 thread(4)\nb3[y0] = f32(1)\n}\n"),
                   "registers b3 are indexed by thread axis y0"},
+        Violation{kernel_of("stage {\naxis y0 < 60 thread(64)\nb2[y0] = f32(1)\n"
+                            "b2[y0 + 1] = f32(2)\n}\n"),
+                  "two stores to different places of b2"},
         Violation{kernel_of("stage {\naxis y0 < 128 thread(128)\nb1[x0*128 + y0] = f32(1)\n}\n"),
                   "takes 128 threads of 64"},
         Violation{kernel_of("stage {\naxis y0 < 6 thread(6)\nb1[x0*6 + y0] = f32(1)\n}\n"),
