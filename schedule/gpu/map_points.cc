@@ -1,5 +1,6 @@
 // Kernels without a reduction. Threads go along the axis that most accesses walk with stride 1, so
-// that a warp reads neighbours; where that axis is short, along the one before it as well. Where an
+// that a warp reads neighbours, each as many as one access holds where there is work enough; where
+// that axis is short, along the one before it as well. Where an
 // operand runs along another axis than the results, a square tile of it goes through shared memory:
 // it is filled along the one and read along the other. Its rows are one element longer than the
 // tile, so that a column of it does not lie in one bank.
@@ -30,11 +31,53 @@ int64_t points_of_thread(const Kernel& kernel, const Target& target) {
   return points.constant() && *points.constant() < enough ? 1 : tuning.points;
 }
 
+/// Elements of the last axis that a thread loads and stores at once: as many as the widest access
+/// holds of the widest of them, where all lie side by side; else one.
+int64_t elements_at_once(const Kernel& kernel, const Target& target) {
+  const Stage& stage = kernel.stages[0];
+  const Axis& last = kernel.outer.back();
+  int64_t widest = 1;
+  bool side_by_side = true;
+  const auto visit = [&](DType dtype, Expr index, bool plain) {
+    if (!sym::depends_on(index, last.index)) return;
+    const std::optional<sym::Affine> affine = sym::affine_in(index, last.index);
+    side_by_side &= plain && affine && affine->coefficient == Expr(1);
+    widest = std::max(widest, size_of(dtype));
+  };
+  for (Val value : loop::scalars_of(stage))
+    if (value->opcode == loop::Opcode::load) visit(value->dtype, value->index, value->args.empty());
+  loop::for_each_store(stage, [&](const loop::Store& store) {
+    visit(store.value->dtype, store.index, !store.accumulate);
+  });
+  const int64_t elements = target.vector_bytes / widest;
+  return side_by_side && sym::known_divisible(last.extent, elements) ? elements : 1;
+}
+
 /// A block's part of outer axis `number`, spread over threads.
 Axis take_threads(Kernel& kernel, size_t number, int lanes, int64_t points) {
   Axis low = take_block(kernel, number, lanes * points, {&kernel.stages[0]});
   spread(low, lanes);
   return low;
+}
+
+void spread_points(Kernel& kernel, const Target& target) {
+  const int64_t threads = target.tuning.blocks.threads;
+  const size_t last = kernel.outer.size() - 1;
+  int64_t points = points_of_thread(kernel, target);
+  const int64_t at_once = points > 1 ? elements_at_once(kernel, target) : 1;
+  std::vector<Axis>& axes = kernel.stages[0].axes;
+  if (at_once > 1) {
+    Axis few = take_block(kernel, last, at_once, {&kernel.stages[0]});
+    few.kind = AxisKind::unroll;
+    few.lanes = static_cast<int>(at_once);
+    axes = {few};
+    points = 1;
+  }
+  const int lanes = lanes_along(kernel.outer[last].extent, threads);
+  axes.insert(axes.begin(), take_threads(kernel, last, lanes, points));
+  if (last == 0 || lanes == threads) return;
+  const int rows = lanes_along(kernel.outer[last - 1].extent, threads / lanes);
+  axes.insert(axes.begin(), take_threads(kernel, last - 1, rows, 1));
 }
 
 // --- transposing tiles
@@ -146,16 +189,7 @@ Misfit map_points(Kernel& kernel, const Target& target) {
   if (!owns_its_stores(kernel)) return "several of its points store to one place";
   if (!kernel.outer.empty()) {
     move_lanes_last(kernel);
-    const int64_t threads = target.tuning.blocks.threads;
-    const int64_t points = points_of_thread(kernel, target);
-    const size_t last = kernel.outer.size() - 1;
-    const int lanes = lanes_along(kernel.outer[last].extent, threads);
-    std::vector<Axis> axes = {take_threads(kernel, last, lanes, points)};
-    if (last > 0 && lanes < threads) {
-      const int rows = lanes_along(kernel.outer[last - 1].extent, threads / lanes);
-      axes.insert(axes.begin(), take_threads(kernel, last - 1, rows, 1));
-    }
-    kernel.stages[0].axes = std::move(axes);
+    spread_points(kernel, target);
   }
   outer_to_blocks(kernel);
   finish_blocks(kernel, target);

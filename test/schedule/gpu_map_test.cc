@@ -97,6 +97,21 @@ TEST(GpuMap, ThreadsFillWholeWarps) {
   }
 }
 
+/// Where there is work enough, and all that is accessed lies side by side.
+TEST(GpuMap, AThreadLoadsWhatOneAccessHolds) {
+  const auto points = [](const std::string& count, const std::string& place) {
+    return "kernel {\n buffer b0: f32 read\n buffer b1: f32 write\n outer x0 < " + count +
+           "\n stage {\n%0: f32 = load b0[" + place + "]\nb1[x0] = %0\n }\n}\n";
+  };
+  const loop::Kernel wide = mapped(points("1000000", "x0")).kernel;
+  ASSERT_EQ(wide.stages[0].axes.size(), 2u);
+  EXPECT_EQ(wide.stages[0].axes[1].kind, loop::AxisKind::unroll);
+  EXPECT_EQ(wide.stages[0].axes[1].lanes, 4);
+  for (const std::string& narrow :
+       {points("1000", "x0"), points("1000001", "x0"), points("1000000", "x0*2")})
+    EXPECT_EQ(mapped(narrow).kernel.stages[0].axes.size(), 1u) << narrow;
+}
+
 TEST(GpuMap, LongRowsStayInMemory) {
   EXPECT_EQ(mapped(rows_of(300)).kernel.buffers[2].space, loop::Space::shared);
   const loop::Kernel kernel = mapped(rows_of(100'000)).kernel;
