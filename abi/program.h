@@ -63,19 +63,26 @@ struct TensorRef {
 using KernelFunction = int64_t (*)(void* const* buffers, const int64_t* sizes, int64_t lo,
                                    int64_t hi, void* scratch);
 
+/// What the blocks of a kernel of threads need of the machine that starts them.
+struct Block {
+  uint32_t threads = 0;   // 0: it is a kernel of tasks
+  SizeCode shared_bytes;  // seen by all threads of a block
+};
+
 struct Launch {
   uint32_t kernel = 0;            // index into Program::kernels
   std::vector<uint32_t> buffers;  // one per slot of the kernel
   std::vector<SizeCode>
       sizes;               // one per size argument; scalar inputs arrive here too (f64 as bits)
-  SizeCode tasks;          // the kernel runs over [0, tasks)
+  SizeCode tasks;          // the kernel runs over [0, tasks): tasks, or blocks of threads
   SizeCode work;           // about how many nanoseconds on one core: small work stays on one thread
-  SizeCode scratch_bytes;  // per thread, 64-byte aligned
+  SizeCode scratch_bytes;  // per thread (of a kernel of threads: per block), 64-byte aligned
   std::string label;       // origin: "aten.softmax, aten.mul (model.cc:12)"
   std::vector<std::string> errors;  // text of each check that can fail
   /// Runs at the same time as the launch before it: neither writes what the other reads or writes,
   /// and neither has checks.
   bool beside = false;
+  Block block;
 };
 
 enum class LibraryOp : uint8_t {

@@ -111,6 +111,21 @@ struct Tuning {
     bool operator==(const Products&) const = default;
   } products;
 
+  /// Blocks of threads; not measured yet.
+  struct Blocks {
+    int64_t threads = 256;      // of most kernels
+    int64_t points = 4;         // of a thread, in kernels without a reduction
+    int64_t short_sum = 64;     // terms: a thread adds so few by itself
+    int64_t long_row = 8192;    // elements: four times the threads work on one
+    int64_t tile = 32;          // both sides of a transposing tile
+    int64_t product_side = 64;  // rows and columns of a block of a product
+    int64_t product_depth = 16;
+    int64_t thread_side = 4;   // rows and columns of a thread's sums
+    int64_t chain_rows = 16;   // of a block; what is computed of them stays in shared memory
+    int64_t chain_lanes = 32;  // threads along one of these rows
+    bool operator==(const Blocks&) const = default;
+  } blocks;
+
   bool operator==(const Tuning&) const = default;
 };
 
@@ -118,7 +133,7 @@ struct Tuning {
 template <class A>
 void fields(A& archive, Tuning& tuning) {
   auto& [length, rates, inlining, fusion, layouts, splitting, chains, points, columns, windows,
-         products] = tuning;
+         products, blocks] = tuning;
   archive(length);
   const auto each = [&](auto&... numbers) { (archive(numbers), ...); };
   auto& [a1, a2, a3, a4, a5, a6, a7] = rates;
@@ -131,9 +146,11 @@ void fields(A& archive, Tuning& tuning) {
   auto& [o1, o2, o3] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
   auto& [r1, r2, r3, r4, r5] = products;
+  auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10] = blocks;
   each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5);
+  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10);
 }
 
 }  // namespace tandem

@@ -133,7 +133,7 @@ if(golden_sources)
   add_executable(golden_runner ${golden_sources})
   set_target_properties(golden_runner PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
   target_link_libraries(golden_runner PRIVATE tandem_test_support tandem)
-  foreach(room IN LISTS TANDEM_ROOMS)
+  foreach(room IN LISTS TANDEM_ROOMS ITEMS gpu)
     file(GLOB cases CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/golden/${room}/*.tir
          ${PROJECT_SOURCE_DIR}/test/golden/${room}/*/*.tir)
     if(cases)

@@ -18,6 +18,9 @@ Target host_target(const std::optional<std::string>& isa);
 /// A processor by LLVM's name ("znver4"), lowered likewise; with as many cores as this machine and
 /// caches of usual sizes. UserError for a name that is unknown or of a processor without AVX2, FMA.
 Target cpu_target(const std::string& cpu, const std::optional<std::string>& isa);
+/// A GPU by its architecture: "sm_80", "sm_90"; null for the name of a processor. UserError for an
+/// architecture that is not known.
+std::optional<Target> gpu_target(const std::string& name);
 /// Throws UserError, with their names, where code for the target may hold instructions that this
 /// processor lacks.
 void check_runs_here(const Target& target);
@@ -34,7 +37,8 @@ struct ObjectCode {
   std::string symbol;
   std::string bytes;
 };
-/// Of canonical kernels (named by their symbols), on several threads.
+/// Of canonical kernels (named by their symbols), on several threads. UserError for a GPU: there
+/// are mapped kernels for one, and no machine code yet.
 std::vector<ObjectCode> compile_objects(const std::vector<loop::Kernel>& kernels,
                                         const Target& target, const CompileOptions& options);
 

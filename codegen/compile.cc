@@ -9,6 +9,7 @@
 #include <llvm/Transforms/Scalar/EarlyCSE.h>
 #include <llvm/Transforms/Utils.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/diagnostic.h"
 #include "base/file_cache.h"
 #include "base/interrupt.h"
 #include "codegen/codegen.h"
@@ -153,14 +155,25 @@ namespace {
 /// What object code depends on beside the kernel. Taken apart, so that a new member of Target is
 /// decided on here: cores and caches decide about kernels, and those are the rest of the key.
 std::string code_key(const Target& target, int level) {
-  const auto& [cpu, features, isa, vector_bytes, cores, l1, l2, l3, tuning] = target;
+  const auto& [cpu, features, isa, vector_bytes, cores, l1, l2, l3, gpu, tuning] = target;
   return fmt::format("{} {} {} {} {}", cpu, features, static_cast<int>(isa), vector_bytes, level);
+}
+
+void check_is_processor(const std::vector<loop::Kernel>& kernels, const Target& target) {
+  const bool has_threads =
+      std::ranges::any_of(kernels, [](const loop::Kernel& kernel) { return kernel.threads > 0; });
+  if (target.is_gpu() || has_threads)
+    throw UserError(
+        fmt::format("[codegen] no machine code is made for a GPU ({}) yet: its kernels can be seen "
+                    "(tandem schedule --target) and interpreted",
+                    target.is_gpu() ? target.cpu : "kernels of blocks of threads"));
 }
 
 }  // namespace
 
 std::vector<ObjectCode> compile_objects(const std::vector<loop::Kernel>& kernels,
                                         const Target& target, const CompileOptions& options) {
+  check_is_processor(kernels, target);
   std::vector<ObjectCode> objects(kernels.size());
   const FileCache cache(options.cache_dir, "o", code_key(target, options.level));
   for_each(kernels.size(), options.threads, [&](Kernels& next) {

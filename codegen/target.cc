@@ -155,6 +155,8 @@ Target cpu_target(const std::string& cpu, const std::optional<std::string>& isa)
 }
 
 void check_runs_here(const Target& target) {
+  if (target.is_gpu())
+    throw UserError(fmt::format("[codegen] the program is for a GPU, {}", target.cpu));
   const std::vector<std::string> missing = missing_features(target);
   if (missing.empty()) return;
   throw UserError(fmt::format(

@@ -46,6 +46,7 @@ std::vector<abi::KernelFunction> interpreted(abi::Program& program,
   for_each_launch(program, [&](abi::Launch& launch) {
     int64_t address = reinterpret_cast<int64_t>(&kernels[launch.kernel]);
     launch.sizes.insert(launch.sizes.begin(), number(address));
+    launch.block = {};  // the interpreter runs whole blocks
   });
   return std::vector<abi::KernelFunction>(kernels.size(), interpret_kernel);
 }
@@ -108,7 +109,10 @@ const Target& target_of(const Options& options) {
   return options.target ? *options.target : this_machine();
 }
 
-Target target_named(const std::string& cpu) { return codegen::cpu_target(cpu, flag_isa()); }
+Target target_named(const std::string& cpu) {
+  if (std::optional<Target> gpu = codegen::gpu_target(cpu)) return *gpu;
+  return codegen::cpu_target(cpu, flag_isa());
+}
 
 namespace {
 
@@ -125,6 +129,8 @@ schedule::Scheduled scheduled_graph(const ir::Graph& graph, const Options& optio
   check_flags();
   dump_before_schedule(graph);
   const Target& target = target_of(options);
+  if (options.tune && target.is_gpu())
+    throw UserError("[tune] mappings are timed on this machine, and the target is " + target.cpu);
   schedule::Scheduled scheduled =
       schedule::schedule(graph, target, options.tune ? tuner(target) : schedule::Chooser());
   for (const schedule::Note& note : scheduled.notes)

@@ -123,7 +123,8 @@ void run_pass(ir::Graph& graph, const GraphPass& pass, GraphCtx& ctx);
 
 /// What the options say, or this machine.
 const Target& target_of(const Options& options);
-/// A processor by LLVM's name, for Options::target; TANDEM_ISA=avx2 lowers it. Throws UserError.
+/// A processor by LLVM's name, for Options::target; TANDEM_ISA=avx2 lowers it. Or a GPU ("sm_90"),
+/// for which graphs are scheduled, and interpreted, but not compiled yet. Throws UserError.
 Target target_named(const std::string& cpu);
 /// Schedule and code generation for a graph that the passes have seen.
 Built build(const ir::Graph& graph, const Options& options);

@@ -38,7 +38,8 @@ constexpr const char* kUsage =
     "       tandem tune [FILE]                    times mappings on this machine and keeps the "
     "choice\n"
     "       tandem help [flags|passes]\n"
-    "CPU: a processor by LLVM's name, such as znver4 or haswell, instead of this one\n";
+    "CPU: a processor by LLVM's name, such as znver4 or haswell, instead of this one; `schedule`\n"
+    "     also maps for a GPU, sm_80 or sm_90\n";
 
 std::string read_input(const std::string& path) {
   std::ostringstream text;

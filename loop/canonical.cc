@@ -64,6 +64,7 @@ Kernel Copier::run() {
   to_.errors = from_.errors;
   to_.target = from_.target;
   to_.parallel = from_.parallel;
+  to_.threads = from_.threads;
   for (size_t i = 0; i < from_.sizes.size(); ++i) transfer_.bind(from_.sizes[i], to_.sizes[i]);
   for (Buffer buffer : from_.buffers) {
     buffer.elements = transfer_(buffer.elements);
@@ -95,6 +96,7 @@ void Copier::bind_axis(const Axis& from, const Axis& to) {
 void Copier::copy_stage(const Stage& stage) {
   Stage copy;
   copy.kind = stage.kind;
+  copy.barrier = stage.barrier;
   for (const Axis& axis : stage.axes) copy.axes.push_back(copy_axis(axis, 'y', next_axis_));
   for (const Axis& axis : stage.reduce_axes)
     copy.reduce_axes.push_back(copy_axis(axis, 'r', next_reduce_));

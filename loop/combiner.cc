@@ -46,7 +46,8 @@ bool is_worth_blocks(const Stage& stage) {
   const Axis& last = stage.reduce_axes.back();
   const std::optional<int64_t> extent = last.extent.constant();
   if (!extent) return true;
-  const int64_t steps = *extent / (last.kind == AxisKind::vector ? last.lanes : 1);
+  const bool has_lanes = last.kind == AxisKind::vector || last.kind == AxisKind::thread;
+  const int64_t steps = *extent / (has_lanes ? last.lanes : 1);
   return steps > (stage.reduce_axes.size() == 1 ? kSumBlock : kFewSteps);
 }
 
@@ -108,7 +109,7 @@ Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype) {
 sym::Expr Kernel::tasks() const {
   sym::Expr count = 1;
   for (const Axis& axis : outer)
-    if (axis.kind == AxisKind::task) count = count * axis.extent;
+    if (is_parallel(axis)) count = count * axis.extent;
   return count;
 }
 

@@ -2,13 +2,17 @@
 // it is right, to hold compiled code against: every loop in source order, every value computed
 // where its line stands, nothing hoisted, reductions in the documented tree. Approach: the lines of
 // each statement are listed once (walk.h); a point evaluates them in order into a table by scalar
-// id. Scratch starts as all ones (NaN) so that a read before a write shows.
+// id. Scratch starts as all ones (NaN) so that a read before a write shows. Threads of a block run
+// one after the other, the last lane first; where two of them meet in an element and no barrier
+// orders them, it reads as all ones, and all ones are stored.
 #include <algorithm>
 
 #include "base/check.h"
 #include "loop/evaluate.h"
 #include "loop/kernel.h"
+#include "loop/races.h"
 #include "loop/random.h"
+#include "loop/threads.h"
 #include "loop/walk.h"
 
 namespace tandem::loop {
@@ -23,6 +27,7 @@ struct StageLines {
   std::vector<Lines> after;
   std::vector<sym::Expr> points_ahead;
   std::vector<sym::Expr> steps_ahead;
+  std::vector<Axis> threads;  // the axes that threads are counted by
 };
 
 class Interpreter {
@@ -41,19 +46,30 @@ class Interpreter {
   void plan(const Stage& stage);
   void run_task(int64_t task);
   void run_outer();
-  void make_scratch();
+  /// Of those spaces that live as long as a block, or of the others.
+  void make_scratch(bool of_block);
   void run_stage(size_t number);
   void run_point(const Stage& stage, const StageLines& lines);
   void run_reduce_point(const Stage& stage, const StageLines& lines,
                         std::vector<Accumulator>& accumulators);
   bool begins_block(const Stage& stage);
-  static void end_block(const Reduction& reduction, Accumulator& accumulator);
+  static void end_block(const Reduction& reduction, Accumulator& accumulator, size_t first,
+                        size_t count);
   void finish(const Reduction& reduction, Lanes& lanes);
   void set_locals(const Reduction& reduction, const std::vector<Bits>& values);
   void store(const Store& store);
   /// Calls `body` for every point of a nest, row-major; extents may depend on axes further out.
   template <class Body>
   void loop(std::span<const Axis> axes, Body&& body);
+  template <class Body>
+  void loop_over_threads(std::span<const Axis> axes, Body&& body);
+  /// That which runs the point.
+  int64_t thread();
+  bool is_watched(size_t buffer) const {
+    return kernel_.threads > 0 && kernel_.buffers[buffer].access != Access::read &&
+           kernel_.buffers[buffer].space != Space::registers;
+  }
+  int64_t place(size_t buffer, sym::Expr index);
 
   void evaluate_lines(const Lines& lines);
   Bits compute(Val value);
@@ -76,6 +92,8 @@ class Interpreter {
   std::vector<Bits> locals_;
   sym::Assignment assignment_;
   int64_t status_ = 0;
+  const StageLines* running_ = nullptr;
+  Races races_;
 };
 
 Interpreter::Interpreter(const Kernel& kernel, void* const* buffers, const int64_t* sizes)
@@ -107,6 +125,7 @@ void Interpreter::plan(const Stage& stage) {
   }
   lines.points_ahead = extents_ahead(stage.axes);
   lines.steps_ahead = extents_ahead(stage.reduce_axes);
+  lines.threads = thread_axes(stage);
   // `after` is another point of execution: it computes what it needs again.
   order.clear();
   for (const Store& each : stage.after) {
@@ -124,27 +143,31 @@ int64_t Interpreter::run(int64_t lo, int64_t hi) {
 void Interpreter::run_task(int64_t task) {
   for (size_t i = kernel_.outer.size(); i-- > 0;) {
     const Axis& outer = kernel_.outer[i];
-    if (outer.kind != AxisKind::task) continue;
+    if (!is_parallel(outer)) continue;
     int64_t extent = at(outer.extent);
     axis(outer) = task % extent;
     task /= extent;
   }
   std::vector<Axis> inside;
   for (const Axis& outer : kernel_.outer)
-    if (outer.kind != AxisKind::task) inside.push_back(outer);
+    if (!is_parallel(outer)) inside.push_back(outer);
+  races_.wait();
+  make_scratch(true);
   loop(inside, [&] { run_outer(); });
 }
 
 void Interpreter::run_outer() {
-  make_scratch();
+  make_scratch(false);
   for (size_t i = 0; i < kernel_.stages.size() && !failed(); ++i) run_stage(i);
 }
 
-void Interpreter::make_scratch() {
+void Interpreter::make_scratch(bool of_block) {
   for (size_t i = 0; i < kernel_.buffers.size(); ++i) {
     const Buffer& buffer = kernel_.buffers[i];
-    if (buffer.access != Access::scratch) continue;
-    int64_t bytes = std::max<int64_t>(at(buffer.elements), 0) * size_of(buffer.dtype);
+    const bool lives_longer = buffer.space != Space::global;
+    if (buffer.access != Access::scratch || lives_longer != of_block) continue;
+    const int64_t owners = buffer.space == Space::registers ? kernel_.threads : 1;
+    int64_t bytes = std::max<int64_t>(at(buffer.elements), 0) * size_of(buffer.dtype) * owners;
     scratch_[i].assign(static_cast<size_t>(bytes), 0xFF);
     buffers_[i] = scratch_[i].data();
   }
@@ -153,6 +176,7 @@ void Interpreter::make_scratch() {
 template <class Body>
 void Interpreter::loop(std::span<const Axis> axes, Body&& body) {
   if (axes.empty()) return body();
+  if (axes[0].kind == AxisKind::thread) return loop_over_threads(axes, body);
   // Depth is the number of axes of a nest.
   int64_t extent = at(axes[0].extent);
   for (int64_t i = 0; i < extent && !failed(); ++i) {
@@ -161,16 +185,39 @@ void Interpreter::loop(std::span<const Axis> axes, Body&& body) {
   }
 }
 
+/// Lane after lane, the last one first: a lane does all of its points.
+template <class Body>
+void Interpreter::loop_over_threads(std::span<const Axis> axes, Body&& body) {
+  const int64_t extent = at(axes[0].extent);
+  for (int64_t lane = axes[0].lanes; lane-- > 0;)
+    for (int64_t i = lane; i < extent && !failed(); i += axes[0].lanes) {
+      axis(axes[0]) = i;
+      loop(axes.subspan(1), body);
+    }
+}
+
+int64_t Interpreter::thread() {
+  int64_t number = 0;
+  for (const Axis& each : running_->threads) number = number * each.lanes + axis(each) % each.lanes;
+  return number;
+}
+
 void Interpreter::run_stage(size_t number) {
   const Stage& stage = kernel_.stages[number];
+  running_ = &stages_[number];
+  if (stage.barrier) races_.wait();
   if (!has_points(stages_[number].points_ahead)) return;
   loop(stage.axes, [&] { run_point(stage, stages_[number]); });
 }
 
 int lane_count(const Stage& stage) {
   for (const Axis& axis : stage.reduce_axes)
-    if (axis.kind == AxisKind::vector) return axis.lanes;
+    if (axis.kind == AxisKind::vector || axis.kind == AxisKind::thread) return axis.lanes;
   return 1;
+}
+
+bool has_threads(const std::vector<Axis>& axes) {
+  return std::ranges::any_of(axes, [](const Axis& a) { return a.kind == AxisKind::thread; });
 }
 
 void Interpreter::run_point(const Stage& stage, const StageLines& lines) {
@@ -186,10 +233,11 @@ void Interpreter::run_point(const Stage& stage, const StageLines& lines) {
     loop(stage.reduce_axes, [&] { run_reduce_point(stage, lines, accumulators); });
   if (failed()) return;
   for (size_t i = 0; i < stage.reductions.size(); ++i) {
-    end_block(stage.reductions[i], accumulators[i]);
     Accumulator& each = accumulators[i];
+    end_block(stage.reductions[i], each, 0, each.lanes.size());
     finish(stage.reductions[i], each.totals.empty() ? each.lanes : each.totals);
   }
+  for (const Axis& reduce : stage.reduce_axes) axis(reduce) = 0;  // the first lane
   for (size_t i = 0; i < stage.after.size() && !failed(); ++i) {
     evaluate_lines(lines.after[i]);
     if (!failed()) store(stage.after[i]);
@@ -200,11 +248,14 @@ void Interpreter::run_reduce_point(const Stage& stage, const StageLines& lines,
                                    std::vector<Accumulator>& accumulators) {
   size_t lane = 0;
   for (const Axis& reduce : stage.reduce_axes)
-    if (reduce.kind == AxisKind::vector) lane = static_cast<size_t>(axis(reduce) % reduce.lanes);
+    if (reduce.kind == AxisKind::vector || reduce.kind == AxisKind::thread)
+      lane = static_cast<size_t>(axis(reduce) % reduce.lanes);
   const bool begins = begins_block(stage);
+  const bool own = has_threads(stage.reduce_axes);
   for (size_t i = 0; i < stage.reductions.size(); ++i) {
     const Reduction& reduction = stage.reductions[i];
-    if (begins) end_block(reduction, accumulators[i]);
+    if (begins)
+      end_block(reduction, accumulators[i], own ? lane : 0, own ? 1 : accumulators[i].lanes.size());
     evaluate_lines(lines.reductions[i]);
     if (failed()) return;
     std::vector<Bits> inputs;
@@ -220,22 +271,25 @@ void Interpreter::run_reduce_point(const Stage& stage, const StageLines& lines,
 }
 
 /// Of sums in blocks: whether the step is the first of one. Steps that have not all lanes are a
-/// block.
+/// block; threads count their own steps.
 bool Interpreter::begins_block(const Stage& stage) {
   if (stage.reduce_axes.empty()) return false;
   const Axis& last = stage.reduce_axes.back();
+  if (last.kind == AxisKind::thread) return axis(last) / last.lanes % kSumBlock == 0;
   const int64_t step = last.kind == AxisKind::vector ? last.lanes : 1;
   const int64_t whole = at(last.extent) / step * step;
   return axis(last) == whole || axis(last) % (kSumBlock * step) == 0;
 }
 
-/// Adds what every lane has come to since the block began to its total.
-void Interpreter::end_block(const Reduction& reduction, Accumulator& accumulator) {
+/// Adds what each of these lanes has come to since the block began to its total.
+void Interpreter::end_block(const Reduction& reduction, Accumulator& accumulator, size_t first,
+                            size_t count) {
   if (accumulator.totals.empty()) return;
   const DType dtype = reduction.inputs[0]->dtype;
-  for (size_t lane = 0; lane < accumulator.lanes.size(); ++lane)
+  for (size_t lane = first; lane < first + count; ++lane) {
     combine_bits(reduction.combiner, dtype, accumulator.totals[lane], accumulator.lanes[lane]);
-  accumulator.lanes.assign(accumulator.lanes.size(), identity_of(reduction.combiner, dtype));
+    accumulator.lanes[lane] = identity_of(reduction.combiner, dtype);
+  }
 }
 
 /// Lanes fold as a tree: i with i + lanes/2, then i + lanes/4, …
@@ -255,14 +309,22 @@ void Interpreter::set_locals(const Reduction& reduction, const std::vector<Bits>
 void Interpreter::store(const Store& store) {
   size_t buffer = static_cast<size_t>(store.buffer);
   DType dtype = kernel_.buffers[buffer].dtype;
-  int64_t index = at(store.index);
+  int64_t index = place(buffer, store.index);
   Bits value = value_of(store.value);
   if (store.accumulate) {
     std::vector<Bits> old{read_element(buffers_[buffer], dtype, index)};
     combine_bits(store.combiner, dtype, old, {value});
     value = old[0];
   }
+  if (is_watched(buffer) && races_.store(buffer, index, thread())) value = -1;
   write_element(buffers_[buffer], dtype, index, value);
+}
+
+/// Where an element lies: each thread has registers of its own.
+int64_t Interpreter::place(size_t buffer, sym::Expr index) {
+  const int64_t element = at(index);
+  if (kernel_.buffers[buffer].space != Space::registers) return element;
+  return thread() * at(kernel_.buffers[buffer].elements) + element;
 }
 
 void Interpreter::evaluate_lines(const Lines& lines) {
@@ -298,7 +360,10 @@ Bits Interpreter::compute(Val value) {
 
 Bits Interpreter::load(Val value) {
   if (value->masked && value_of(value->args[0]) == 0) return 0;
-  return read_element(buffers_[static_cast<size_t>(value->slot)], value->dtype, at(value->index));
+  const size_t buffer = static_cast<size_t>(value->slot);
+  const int64_t index = place(buffer, value->index);
+  if (is_watched(buffer) && races_.load(buffer, index, thread())) return -1;
+  return read_element(buffers_[buffer], value->dtype, index);
 }
 
 Bits Interpreter::value_of(Val value) {

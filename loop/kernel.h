@@ -7,6 +7,15 @@
 // run. Stores of one point happen after all its values were computed. A reduction's results are
 // locals: readable in `after` and, when the stage has no axes of its own, in later stages; in
 // `body` only when the reduction is a scan (its running value, this point included).
+//
+// A kernel of blocks of threads (`Kernel::threads`) has block axes in the place of task axes. Each
+// point of them is a block; all other outer axes are loops of the whole block. A stage is run by
+// its threads: those that its thread axes count, thread number = the row-major position of the
+// lanes over the thread axes (axes, then reduce axes). Along such an axis lane i runs points i,
+// i + lanes, … one after the other; what is no thread axis is a loop of each thread. Where a stage
+// has no thread axis, thread 0 runs it. Threads of one stage, and of stages with no barrier
+// between them, run in any order. The first lane of a reduce axis does the `after` stores; results,
+// as all locals, are readable by every thread of the block.
 #pragma once
 
 #include <memory>
@@ -22,7 +31,9 @@ enum class AxisKind : uint8_t {
   task,    // outer axes only: spread over threads
   vector,  // lanes of one loop; at most one axis of a stage. The tail is masked.
   unroll,  // serial, `lanes` points written out at a time: what lets square tiles be transposed in
-           // registers
+           // registers; in a kernel of threads what one thread does at once (a load of 4 elements)
+  block,   // outer axes only: the launch grid of a kernel of threads
+  thread,  // axes of a stage: spread over `lanes` threads of the block, a power of two
 };
 
 struct Axis {
@@ -31,6 +42,20 @@ struct Axis {
   AxisKind kind = AxisKind::serial;
   int lanes = 1;  // of a vector axis: a power of two, at least the register's and up to 4 registers
 };
+
+/// Whether its points are tasks, or blocks of threads.
+inline bool is_parallel(const Axis& axis) {
+  return axis.kind == AxisKind::task || axis.kind == AxisKind::block;
+}
+
+/// Where the memory of a buffer is, and whose. A processor has one kind of it only.
+enum class Space : uint8_t {
+  global,     // arguments; of scratch: private to one point of the outer axes
+  shared,     // scratch of a block, seen by its threads: private to one point of the block axes
+  registers,  // scratch of a thread, as long as its block runs
+};
+/// The word behind `scratch`; empty for global.
+std::string_view name_of(Space space);
 
 enum class Access : uint8_t { read, write, read_write, scratch };
 
@@ -41,6 +66,7 @@ struct Buffer {
   /// No other buffer of the kernel overlaps it.
   bool no_alias = true;
   std::string label;  // origin; not part of the identity
+  Space space = Space::global;
 };
 
 enum class Combiner : uint8_t {
@@ -65,9 +91,9 @@ std::string_view assignment_of(Combiner combiner);
 /// largest i64).
 Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype);
 
-/// Combines inputs over the reduce axes. A vectorised reduce axis keeps one accumulator a lane;
-/// lanes fold at the end as a tree: i with i + lanes/2, then i + lanes/4, … (those of dot by
-/// addition).
+/// Combines inputs over the reduce axes. A vectorised reduce axis keeps one accumulator a lane, one
+/// of threads one a thread; lanes fold at the end as a tree: i with i + lanes/2, then i + lanes/4,
+/// … (those of dot by addition).
 struct Reduction {
   Combiner combiner = Combiner::sum;
   std::vector<Val> inputs;  // arity(combiner)
@@ -106,6 +132,7 @@ std::string_view name_of(StageKind kind);
 
 struct Stage {
   StageKind kind = StageKind::loops;
+  bool barrier = false;  // before it all threads of the block wait for one another
   std::vector<Axis> axes;
   std::vector<Axis> reduce_axes;
   std::vector<Reduction> reductions;
@@ -127,8 +154,9 @@ struct Kernel {
   std::vector<std::string> errors;  // text of check number i; not part of the identity
   std::string target;               // features it was mapped for
   bool parallel = true;             // false: the task range must run in one piece, in order
+  int32_t threads = 0;              // of a block; 0: a kernel of tasks
 
-  /// Number of tasks: product of the task axes' extents.
+  /// Number of tasks, or of blocks: product of the extents of those axes.
   sym::Expr tasks() const;
 };
 
@@ -141,6 +169,7 @@ struct Kernel {
 bool sums_in_blocks(const Stage& stage);
 /// Of that stage: whether it is so of this reduction.
 bool sums_in_blocks(const Reduction& reduction);
+/// Along an axis of threads the steps are each thread's own.
 inline constexpr int64_t kSumBlock = 64;
 
 /// A copy with a pool of its own and canonical names (x0 … outer axes, y0 … stage axes, r0 … reduce

@@ -16,6 +16,7 @@ namespace {
 
 using Cursor = LineCursor;
 constexpr std::string_view kRoom = "kernel";
+constexpr int64_t kMostLanes = 4096;  // of an axis, and threads of a block
 
 std::optional<Access> access_from_name(std::string_view name) {
   if (name == "read") return Access::read;
@@ -42,6 +43,7 @@ class Parser {
   void open_stage(Cursor& line);
   void stage_item(Cursor& line);
   Axis axis(Cursor& line);
+  static AxisKind axis_kind(Cursor& line, std::string_view& text, int& lanes);
   void value(Cursor& line);
   void reduction(Cursor& line);
   void store(Cursor& line);
@@ -122,6 +124,10 @@ void Parser::kernel_item(Cursor& line) {
   if (line.eat("error")) return error_text(line);
   if (line.eat("locals")) {
     kernel_.locals = static_cast<int32_t>(std::min<int64_t>(line.integer(), 1'000'000));
+  } else if (line.eat("threads")) {
+    const int64_t threads = line.integer();
+    if (threads < 1 || threads > kMostLanes) line.fail("a block has 1 to 4096 threads");
+    kernel_.threads = static_cast<int32_t>(threads);
   } else if (line.eat("outer")) {
     kernel_.outer.push_back(axis(line));
   } else if (line.eat("stage")) {
@@ -129,7 +135,7 @@ void Parser::kernel_item(Cursor& line) {
   } else if (line.eat("}")) {
     where_ = Where::after_kernel;
   } else {
-    line.fail("expected size, buffer, error, locals, outer, stage or `}`");
+    line.fail("expected size, buffer, error, locals, threads, outer, stage or `}`");
   }
 }
 
@@ -173,6 +179,8 @@ void Parser::buffer(Cursor& line) {
   std::optional<Access> access = access_from_name(line.word());
   if (!access) line.fail("expected read, write, read_write or scratch");
   result.access = *access;
+  for (Space space : {Space::shared, Space::registers})
+    if (result.access == Access::scratch && line.eat(name_of(space))) result.space = space;
   result.no_alias = !line.eat("aliased");
   if (line.looks_at("\"")) result.label = line.quoted();
   kernel_.buffers.push_back(std::move(result));
@@ -188,6 +196,7 @@ void Parser::open_stage(Cursor& line) {
   StageKind kind = StageKind::loops;
   for (StageKind named : {StageKind::footprint, StageKind::gather})
     if (line.eat(name_of(named))) kind = named;
+  const bool barrier = line.eat("barrier");
   line.expect("{");
   where_ = Where::stage;
   in_after_ = false;
@@ -197,6 +206,7 @@ void Parser::open_stage(Cursor& line) {
   stage_scope_.clear();
   kernel_.stages.emplace_back();
   kernel_.stages.back().kind = kind;
+  kernel_.stages.back().barrier = barrier;
 }
 
 void Parser::stage_item(Cursor& line) {
@@ -223,6 +233,37 @@ void Parser::stage_item(Cursor& line) {
   }
 }
 
+/// Takes ` word` off the end of the text.
+bool eat_last(std::string_view& text, std::string_view word) {
+  if (!text.ends_with(word) || !text.substr(0, text.size() - word.size()).ends_with(' '))
+    return false;
+  text.remove_suffix(word.size() + 1);
+  return true;
+}
+
+/// Takes ` word(lanes)` off the end of the text.
+bool eat_lanes(Cursor& line, std::string_view& text, std::string_view word, int& lanes) {
+  const std::string opening = " " + std::string(word) + "(";
+  const size_t at = text.rfind(opening);
+  if (at == std::string_view::npos) return false;
+  Cursor count(text.substr(at + opening.size()), 0, kRoom);
+  const int64_t number = count.integer();
+  if (number < 1 || number > kMostLanes || !count.eat(")") || !count.done())
+    line.fail("bad " + std::string(word) + "(lanes)");
+  lanes = static_cast<int>(number);
+  text = text.substr(0, at);
+  return true;
+}
+
+AxisKind Parser::axis_kind(Cursor& line, std::string_view& text, int& lanes) {
+  if (eat_last(text, "task")) return AxisKind::task;
+  if (eat_last(text, "block")) return AxisKind::block;
+  if (eat_lanes(line, text, "unroll", lanes)) return AxisKind::unroll;
+  if (eat_lanes(line, text, "vector", lanes)) return AxisKind::vector;
+  if (eat_lanes(line, text, "thread", lanes)) return AxisKind::thread;
+  return AxisKind::serial;
+}
+
 /// `x0 < n0*4 task`: the annotation is at the end, after an expression.
 Axis Parser::axis(Cursor& line) {
   std::string_view name = new_symbol(line);
@@ -230,20 +271,7 @@ Axis Parser::axis(Cursor& line) {
   std::string_view text = line.rest();
   while (text.ends_with(' ')) text.remove_suffix(1);
   Axis result;
-  bool unrolls = text.rfind(" unroll(") != std::string_view::npos;
-  size_t vector = text.rfind(unrolls ? " unroll(" : " vector(");
-  if (text.ends_with(" task")) {
-    result.kind = AxisKind::task;
-    text.remove_suffix(5);
-  } else if (vector != std::string_view::npos) {
-    Cursor lanes(text.substr(vector + 8), 0, kRoom);
-    int64_t count = lanes.integer();
-    if (count < 1 || count > 4096 || !lanes.eat(")") || !lanes.done())
-      line.fail("bad vector(lanes)");
-    result.kind = unrolls ? AxisKind::unroll : AxisKind::vector;
-    result.lanes = static_cast<int>(count);
-    text = text.substr(0, vector);
-  }
+  result.kind = axis_kind(line, text, result.lanes);
   result.extent = index(line, text);
   result.index = pool_.symbols().index(name, result.extent);
   scope_.insert(result.index);

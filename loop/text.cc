@@ -96,6 +96,7 @@ void Printer::kernel(const Kernel& kernel, bool with_names) {
   for (size_t i = 0; with_names && i < kernel.errors.size(); ++i)
     out_ += "  error " + std::to_string(i) + " " + quoted(kernel.errors[i]) + "\n";
   if (kernel.locals != 0) out_ += "  locals " + std::to_string(kernel.locals) + "\n";
+  if (kernel.threads != 0) out_ += "  threads " + std::to_string(kernel.threads) + "\n";
   for (const Axis& outer : kernel.outer) axis("outer", outer, "  ");
   for (const Stage& each : kernel.stages) stage(each);
   out_ += "}\n";
@@ -107,6 +108,7 @@ void Printer::buffer(size_t number, const Buffer& buffer, bool with_names) {
   if (buffer.elements != sym::Expr(0)) out_ += "[" + sym::to_string(buffer.elements) + "]";
   out_ += " ";
   out_ += name_of_access(buffer.access);
+  if (buffer.space != Space::global) out_ += " " + std::string(name_of(buffer.space));
   if (!buffer.no_alias) out_ += " aliased";
   if (with_names && !buffer.label.empty()) out_ += " " + quoted(buffer.label);
   out_ += "\n";
@@ -117,6 +119,8 @@ void Printer::axis(std::string_view keyword, const Axis& axis, std::string_view 
   out_ += keyword;
   out_ += " " + axis.index.name() + " < " + sym::to_string(axis.extent);
   if (axis.kind == AxisKind::task) out_ += " task";
+  if (axis.kind == AxisKind::block) out_ += " block";
+  if (axis.kind == AxisKind::thread) out_ += " thread(" + std::to_string(axis.lanes) + ")";
   if (axis.kind == AxisKind::vector) out_ += " vector(" + std::to_string(axis.lanes) + ")";
   if (axis.kind == AxisKind::unroll) out_ += " unroll(" + std::to_string(axis.lanes) + ")";
   out_ += "\n";
@@ -128,6 +132,7 @@ void Printer::stage(const Stage& stage) {
   bound_.clear();
   out_ += "  stage ";
   if (stage.kind != StageKind::loops) out_ += std::string(name_of(stage.kind)) + " ";
+  if (stage.barrier) out_ += "barrier ";
   out_ += "{\n";
   for (const Axis& each : stage.axes) axis("axis", each, "    ");
   for (const Axis& each : stage.reduce_axes) axis("reduce", each, "    ");

@@ -8,6 +8,7 @@
 
 #include "loop/kernel.h"
 #include "loop/stage.h"
+#include "loop/threads.h"
 #include "loop/types.h"
 #include "loop/walk.h"
 
@@ -64,6 +65,8 @@ std::string number(std::string_view letter, int64_t n) {
   return std::string(letter) + std::to_string(n);
 }
 
+std::string kind_of(const Axis& outer) { return outer.kind == AxisKind::task ? "task" : "block"; }
+
 std::vector<std::string> Verifier::run() {
   sizes_and_buffers();
   outer_axes();
@@ -94,9 +97,10 @@ void Verifier::outer_axes() {
   for (const Axis& outer : kernel_.outer) {
     require(outer.kind != AxisKind::vector, "an outer axis is vector");
     axis(outer, "outer axis ");
-    if (outer.kind != AxisKind::task) continue;
+    if (!is_parallel(outer)) continue;
     for (sym::Expr symbol : sym::free_symbols(outer.extent))
-      require(sizes.contains(symbol), "the extent of a task axis follows " + symbol.name());
+      require(sizes.contains(symbol),
+              "the extent of a " + kind_of(outer) + " axis follows " + symbol.name());
   }
 }
 
@@ -107,7 +111,8 @@ void Verifier::axis(const Axis& axis, std::string_view what) {
   require(!scope_.contains(axis.index), name + " is declared twice");  // stages may share one
   bool power = axis.lanes > 0 && std::has_single_bit(static_cast<unsigned>(axis.lanes));
   require(power, name + ": lanes are no power of two");
-  bool counts = axis.kind == AxisKind::vector || axis.kind == AxisKind::unroll;
+  bool counts = axis.kind == AxisKind::vector || axis.kind == AxisKind::unroll ||
+                axis.kind == AxisKind::thread;
   require(axis.lanes == 1 || counts, name + " has lanes and is neither vector nor unrolled");
   scope_.insert(axis.index);
 }
@@ -241,27 +246,6 @@ void Verifier::store(const Stage& stage, const Store& store) {
   written_.insert(store.buffer);
 }
 
-/// Whether no two lanes along the axis address one element. Where a place from data differs from
-/// lane to lane, a step of it must be wider than all lanes are together, or all of its places
-/// narrower than one lane's step.
-bool are_lanes_apart(sym::Expr address, const Axis& axis, const std::vector<Indirect>& indirects) {
-  const std::optional<sym::Affine> lane = sym::affine_in(address, axis.index);
-  if (!lane || !sym::known_ne(lane->coefficient, 0)) return false;
-  int moving = 0;
-  for (const Indirect& from : indirects) {
-    if (!walks(from.value, axis.index)) continue;
-    const std::optional<sym::Affine> place = sym::affine_in(lane->rest, from.symbol);
-    const bool goes_up = place && sym::known_lt(0, lane->coefficient);
-    const bool is_wide =
-        goes_up && sym::known_le(lane->coefficient * axis.extent, place->coefficient);
-    const bool is_narrow =
-        goes_up && sym::known_le(0, place->coefficient) &&
-        sym::known_le(place->coefficient * sym::extent_of(from.symbol), lane->coefficient);
-    if ((!is_wide && !is_narrow) || ++moving > 1) return false;
-  }
-  return true;
-}
-
 /// Lanes that may hit one element lose additions; so do tasks.
 void Verifier::accumulate(const Stage& stage, const Store& store) {
   require(!assignment_of(store.combiner).empty(),
@@ -276,9 +260,9 @@ void Verifier::accumulate(const Stage& stage, const Store& store) {
   bool shared =
       buffer(store.buffer).access != Access::scratch && kernel_.parallel && indirects.empty();
   for (const Axis& outer : kernel_.outer)
-    if (shared && outer.kind == AxisKind::task && outer.extent != sym::Expr(1))
+    if (shared && is_parallel(outer) && outer.extent != sym::Expr(1))
       require(sym::depends_on(store.index, outer.index),
-              "tasks of " + outer.index.name() + " accumulate into one element");
+              kind_of(outer) + "s of " + outer.index.name() + " accumulate into one element");
 }
 
 void Verifier::lines() {
@@ -329,7 +313,9 @@ void Verifier::hazards(const Stage& stage) {
 
 std::vector<std::string> verify(const Kernel& kernel) {
   if (kernel.scalars == nullptr) return {"the kernel has no scalar pool"};
-  return Verifier(kernel).run();
+  std::vector<std::string> problems = Verifier(kernel).run();
+  for (std::string& problem : thread_problems(kernel)) problems.push_back(std::move(problem));
+  return problems;
 }
 
 }  // namespace tandem::loop

@@ -40,6 +40,7 @@ void visit_instruction(const abi::Instruction& instruction, const F& visit) {
     visit(launch->tasks, Use::structure);
     visit(launch->work, Use::structure);
     visit(launch->scratch_bytes, Use::structure);
+    visit(launch->block.shared_bytes, Use::structure);
   } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
     for (const abi::TensorRef& ref : call->args) visit_ref(ref, visit);
     visit_ref(call->out, visit);
@@ -127,6 +128,10 @@ class Verifier {
   void check(const abi::Instruction& instruction) const {
     if (const abi::Launch* launch = std::get_if<abi::Launch>(&instruction)) {
       expect(launch->kernel < kernels_, "no kernel " + std::to_string(launch->kernel));
+      if (launch->block.threads != 0)
+        throw UserError("[runtime] kernel '" + program_.kernels[launch->kernel].symbol +
+                        "' is of blocks of threads, for a GPU: this executor runs on the "
+                        "processor, and has no device");
       for (const uint32_t buffer : launch->buffers)
         expect(buffer < program_.buffers.size(), "no buffer " + std::to_string(buffer));
     } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {

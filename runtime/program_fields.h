@@ -31,9 +31,15 @@ void fields(A& archive, TensorRef& ref) {
 }
 
 template <class A>
+void fields(A& archive, Block& block) {
+  auto& [threads, shared_bytes] = block;
+  archive(threads, shared_bytes);
+}
+
+template <class A>
 void fields(A& archive, Launch& launch) {
-  auto& [kernel, buffers, sizes, tasks, work, scratch, label, errors, beside] = launch;
-  archive(kernel, buffers, sizes, tasks, work, scratch, label, errors, beside);
+  auto& [kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block] = launch;
+  archive(kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block);
 }
 
 template <class A>

@@ -110,25 +110,32 @@ class Growth {
   /// By the longer one, where that can be and costs less.
   bool replace(RowChain& chain, RowChain longer, uint32_t added) {
     ComputeAtDecision decision{item_of(chain.members[0]), item_of(added)};
-    if (const char* misfit = misfit_of(joining_, longer)) {
+    if (const char* misfit = misfit_of(joining_, longer))
       decision.reason = misfit;
-    } else {
-      std::vector<uint32_t> apart;
-      for (uint32_t member : longer.members)
-        if (!is_member(chain, member)) apart.push_back(member);
-      Cost before = cost_apart(joining_, apart);
-      before += chain.members.size() == 1 ? cost_apart(joining_, chain.members)
-                                          : cost_together(joining_, chain);
-      const Cost after = cost_together(joining_, longer);
-      decision.apart = to_string(before, joining_.graph.target);
-      decision.together = to_string(after, joining_.graph.target);
-      decision.taken =
-          microseconds(after, joining_.graph.target) < microseconds(before, joining_.graph.target);
-      if (!decision.taken) decision.reason = "apart they cost less";
-    }
-    graph_.decisions.compute_at.push_back(decision);
-    if (decision.taken) chain = std::move(longer);
-    return decision.taken;
+    else if (joining_.graph.target.is_gpu())
+      decision.reason = fits_shared_memory(joining_, longer) ? "" : "shared memory is too small";
+    else
+      compare(decision, chain, longer);
+    decision.taken = decision.reason.empty();
+    const bool taken = decision.taken;
+    graph_.decisions.compute_at.push_back(std::move(decision));
+    if (taken) chain = std::move(longer);
+    return taken;
+  }
+
+  void compare(ComputeAtDecision& decision, const RowChain& chain, const RowChain& longer) const {
+    const Target& target = joining_.graph.target;
+    std::vector<uint32_t> apart;
+    for (uint32_t member : longer.members)
+      if (!is_member(chain, member)) apart.push_back(member);
+    Cost before = cost_apart(joining_, apart);
+    before += chain.members.size() == 1 ? cost_apart(joining_, chain.members)
+                                        : cost_together(joining_, chain);
+    const Cost after = cost_together(joining_, longer);
+    decision.apart = to_string(before, target);
+    decision.together = to_string(after, target);
+    if (microseconds(after, target) >= microseconds(before, target))
+      decision.reason = "apart they cost less";
   }
 
   uint32_t item_of(uint32_t group) const {
@@ -180,14 +187,17 @@ std::set<const Value*> values_inside(const Joining& joining, const RowChain& cha
   return values;
 }
 
-bool has_product(const Joining& joining, const RowChain& chain) {
-  return std::ranges::any_of(
+/// On a GPU two: one alone is faster from tiles of both factors.
+bool has_products(const Joining& joining, const RowChain& chain) {
+  const int64_t products = std::ranges::count_if(
       chain.members, [&](uint32_t member) { return is_product(joining.graph.groups[member]); });
+  return products >= (joining.graph.target.is_gpu() ? 2 : 1);
 }
 
 /// The better one of those that gather and that do not.
 std::optional<RowChain> best_from(KernelGraph& graph, const Joining& joining, uint32_t first) {
   Growth growth(graph, joining);
+  if (graph.target.is_gpu()) return growth.from(first, false);  // blocks run in no order
   std::optional<RowChain> best = growth.from(first, true);
   if (!best || best->gathering.empty()) return best;
   std::optional<RowChain> plain = growth.from(first, false);
@@ -216,7 +226,7 @@ void compute_at_rows(KernelGraph& graph) {
     if (!may_join(joining, i) || rows_of(group).empty()) continue;
     const std::optional<RowChain> chain = best_from(graph, joining, i);
     const bool pays =
-        chain && has_product(joining, *chain) && !values_inside(joining, *chain).empty();
+        chain && has_products(joining, *chain) && !values_inside(joining, *chain).empty();
     if (pays) join(joining, *chain);
   }
   graph.drop_empty_groups(joining.place);

@@ -130,7 +130,8 @@ void try_sums(Joining& joining, uint32_t reader) {
 }  // namespace
 
 void compute_at_windows(KernelGraph& graph) {
-  if (!flag_fusion()) return;
+  // Windows of a GPU's threads overlap, and have no strip of memory to share.
+  if (!flag_fusion() || graph.target.is_gpu()) return;
   Joining joining(graph);
   for (uint32_t i = 0; i < graph.groups.size(); ++i)
     if (is_one_sum(graph.groups[i])) try_sums(joining, i);

@@ -257,7 +257,10 @@ class Emitter {
     launch.sizes = codes(kernel.sizes);
     launch.tasks = code(tasks_of(group));
     launch.work = code(work_of(kernel));
-    launch.scratch_bytes = code(scratch_bytes(kernel));
+    launch.scratch_bytes = code(scratch_bytes(kernel, loop::Space::global));
+    launch.block.threads = static_cast<uint32_t>(kernel.threads);
+    if (kernel.threads > 0)
+      launch.block.shared_bytes = code(scratch_bytes(kernel, loop::Space::shared));
     launch.label = label_of(group);
     launch.errors = kernel.errors;
     program().instructions.push_back(std::move(launch));
@@ -282,10 +285,10 @@ class Emitter {
     return sym::product(home.item->slots[home.slot].sizes);
   }
 
-  static Expr scratch_bytes(const loop::Kernel& kernel) {
+  static Expr scratch_bytes(const loop::Kernel& kernel, loop::Space space) {
     Expr bytes = 0;
     for (const loop::Buffer& buffer : kernel.buffers)
-      if (buffer.access == loop::Access::scratch)
+      if (buffer.access == loop::Access::scratch && buffer.space == space)
         bytes = bytes + sym::ceil_div(buffer.elements * size_of(buffer.dtype), 64) * 64;
     return bytes;
   }

@@ -13,10 +13,19 @@
 
 namespace tandem::schedule {
 
+/// Why a strategy does not fit a kernel, whatever it has done to it; null where it has mapped it.
+using Misfit = const char*;
+
+struct Strategy {
+  std::string_view name;  // what TANDEM_DISABLE and --why call it
+  Misfit (*map)(loop::Kernel&, const Target&);
+  bool in_order = true;  // wants axes in the order of memory, neighbours merged where they can be
+};
+
 /// Splits, merges and orders axes and writes how they meet the machine: the first strategy that
 /// fits does. What each that was asked said. map_axes.cc
 std::vector<MapDecision> map_axes(loop::Kernel& kernel, const Target& target);
-/// In the order in which they are asked.
+/// In the order in which they are asked, of a processor.
 std::vector<std::string_view> strategy_names();
 
 /// A kernel mapped in one way.
@@ -27,12 +36,10 @@ struct Mapping {
 /// All that differ: what map_axes makes, with the target's numbers and with some of them changed,
 /// and what each other strategy makes that fits. The first is map_axes' own. candidates.cc
 std::vector<Mapping> mappings_of(const loop::Kernel& kernel, const Target& target);
-/// By one strategy alone, in the order of memory where it wants that; null where it does not fit.
+/// By one strategy of a processor alone, in the order of memory where it wants that; null where it
+/// does not fit.
 std::optional<loop::Kernel> mapped_by(std::string_view strategy, const loop::Kernel& kernel,
                                       const Target& target);
-
-/// Why a strategy does not fit a kernel, whatever it has done to it; null where it has mapped it.
-using Misfit = const char*;
 
 /// Of joined products: tasks are blocks of rows. Rows of scratch and locals of a row become those
 /// of a block; each stage walks the block's rows. map_chain.cc
@@ -61,6 +68,31 @@ Misfit map_columns(loop::Kernel& kernel, const Target& target);
 // Places from data; and a task for each row, which fits all else. map_rows.cc
 Misfit map_scatter(loop::Kernel& kernel, const Target& target);
 Misfit map_rows(loop::Kernel& kernel, const Target& target);
+
+/// Whether data says where the second of two stages stores.
+bool stores_where_data_says(const loop::Kernel& kernel);
+/// Whether the kernel is one stage without a reduction.
+bool has_points_only(const loop::Kernel& kernel);
+/// The outer axis that lanes should run along is made the last one.
+void move_lanes_last(loop::Kernel& kernel);
+/// The axis along which some load walks memory while the lanes' axis (the last) does not; -1 for
+/// none.
+int crossing_axis(const loop::Kernel& kernel);
+
+/// Which outer axes are the rows and columns of a sum of products, and which input of the dot walks
+/// which.
+struct Product {
+  size_t rows = 0;     // number of the outer axis
+  size_t columns = 0;  // that all stores walk with stride 1
+  size_t left = 0;     // number of the input that walks the rows
+  size_t right = 1;
+};
+std::optional<Product> find_product(const loop::Kernel& kernel);
+/// Whether memory runs along the axis: a load that also walks `across` (a row's own number would
+/// say nothing) has stride 1 along it.
+bool runs_along(loop::Val value, sym::Expr axis, sym::Expr across);
+/// Terms of each sum of a stage.
+sym::Expr length_of(const loop::Stage& stage);
 
 /// Whether the kernel begins with such a sum.
 bool has_footprint(const loop::Kernel& kernel);

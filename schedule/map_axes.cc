@@ -3,22 +3,18 @@
 // leaves the kernel as it was.
 #include <algorithm>
 #include <array>
+#include <span>
 #include <utility>
 
 #include "base/pass_runner.h"
 #include "schedule/axes.h"
+#include "schedule/gpu/map.h"
 #include "schedule/map.h"
 
 namespace tandem::schedule {
 namespace {
 
 using loop::Kernel;
-
-struct Strategy {
-  std::string_view name;  // what TANDEM_DISABLE and --why call it
-  Misfit (*map)(Kernel&, const Target&);
-  bool in_order = true;  // wants axes in the order of memory, neighbours merged where they can be
-};
 
 constexpr std::array kStrategies = {
     // By rows that stages share, whatever memory says.
@@ -52,7 +48,8 @@ std::vector<MapDecision> map_axes(Kernel& kernel, const Target& target) {
   split_by_divisors(kernel);
   std::vector<MapDecision> decisions;
   bool is_ordered = false;
-  for (const Strategy& strategy : kStrategies) {
+  const std::span<const Strategy> strategies = target.is_gpu() ? gpu::strategies() : kStrategies;
+  for (const Strategy& strategy : strategies) {
     if (strategy.in_order && !std::exchange(is_ordered, true)) {
       order_axes(kernel);
       merge_axes(kernel);

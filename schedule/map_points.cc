@@ -8,7 +8,6 @@
 #include "schedule/map.h"
 
 namespace tandem::schedule {
-namespace {
 
 using loop::Axis;
 using loop::AxisKind;
@@ -16,8 +15,6 @@ using loop::Kernel;
 using loop::Stage;
 using loop::Val;
 using sym::Expr;
-
-constexpr Misfit kNoPoints = "it has a reduction, or several stages";
 
 bool has_points_only(const Kernel& kernel) {
   return kernel.stages.size() == 1 && kernel.stages[0].reductions.empty() &&
@@ -29,8 +26,6 @@ void move_lanes_last(Kernel& kernel) {
   move_last(kernel.outer, best_axis(kernel.outer, addresses(kernel.stages[0]), &score));
 }
 
-/// The axis along which some load walks memory while the lanes' axis (the last) does not; -1 for
-/// none.
 int crossing_axis(const Kernel& kernel) {
   const Stage& stage = kernel.stages[0];
   Expr lanes = kernel.outer.back().index;
@@ -46,6 +41,10 @@ int crossing_axis(const Kernel& kernel) {
   }
   return -1;
 }
+
+namespace {
+
+constexpr Misfit kNoPoints = "it has a reduction, or several stages";
 
 /// Square tiles: lanes along the stores, an unrolled axis along the transposed loads, blocks of
 /// both as tasks.

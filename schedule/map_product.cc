@@ -14,7 +14,6 @@
 #include "schedule/map.h"
 
 namespace tandem::schedule {
-namespace {
 
 using loop::Axis;
 using loop::AxisKind;
@@ -22,30 +21,8 @@ using loop::Kernel;
 using loop::Stage;
 using loop::Val;
 using sym::Expr;
-constexpr int64_t kRandomBlock = 64;  // whose random bits are drawn together
 
-/// Which outer axes are the rows and columns, and which input of the dot walks which.
-struct Product {
-  size_t rows = 0;     // number of the outer axis
-  size_t columns = 0;  // that all stores walk with stride 1
-  size_t left = 0;     // number of the input that walks the rows
-  size_t right = 1;
-};
-
-/// Cheap enough for the innermost loop: no cast, no mask, no index that is computed from data.
-bool is_plain_load(Val value) { return value->opcode == loop::Opcode::load && value->args.empty(); }
-
-/// Whether memory runs along the axis: a load that also walks `across` (a row's own number would
-/// say nothing) has stride 1 along it.
-bool runs_along(Val value, Expr axis, Expr across) {
-  std::vector<Val> roots{value};
-  for (Val part : loop::reachable(roots)) {
-    if (part->opcode != loop::Opcode::load || !sym::depends_on(part->index, across)) continue;
-    std::optional<sym::Affine> affine = sym::affine_in(part->index, axis);
-    if (affine && affine->coefficient == Expr(1)) return true;
-  }
-  return false;
-}
+namespace {
 
 bool stores_along(const Stage& stage, Expr axis) {
   return std::all_of(stage.after.begin(), stage.after.end(), [&](const loop::Store& store) {
@@ -68,6 +45,18 @@ std::optional<size_t> own_axis(const Kernel& kernel, Val mine, Val other, bool s
   return best;
 }
 
+}  // namespace
+
+bool runs_along(Val value, Expr axis, Expr across) {
+  std::vector<Val> roots{value};
+  for (Val part : loop::reachable(roots)) {
+    if (part->opcode != loop::Opcode::load || !sym::depends_on(part->index, across)) continue;
+    std::optional<sym::Affine> affine = sym::affine_in(part->index, axis);
+    if (affine && affine->coefficient == Expr(1)) return true;
+  }
+  return false;
+}
+
 std::optional<Product> find_product(const Kernel& kernel) {
   if (kernel.stages.size() != 1) return std::nullopt;
   const Stage& stage = kernel.stages[0];
@@ -83,6 +72,19 @@ std::optional<Product> find_product(const Kernel& kernel) {
   }
   return std::nullopt;
 }
+
+Expr length_of(const Stage& stage) {
+  Expr length = 1;
+  for (const Axis& axis : stage.reduce_axes) length = length * axis.extent;
+  return length;
+}
+
+namespace {
+
+constexpr int64_t kRandomBlock = 64;  // whose random bits are drawn together
+
+/// Cheap enough for the innermost loop: no cast, no mask, no index that is computed from data.
+bool is_plain_load(Val value) { return value->opcode == loop::Opcode::load && value->args.empty(); }
 
 /// Sizes of tiles and blocks, in elements.
 struct Blocks {
@@ -108,12 +110,6 @@ bool has_heavy_epilogue(const Stage& stage) { return any_in_epilogue(stage, is_h
 
 bool draws_random(const Stage& stage) {
   return any_in_epilogue(stage, [](Val v) { return v->opcode == loop::Opcode::philox; });
-}
-
-Expr length_of(const Stage& stage) {
-  Expr length = 1;
-  for (const Axis& axis : stage.reduce_axes) length = length * axis.extent;
-  return length;
 }
 
 /// Two registers of lanes and as many rows as leave registers for the factors: half of the

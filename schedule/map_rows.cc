@@ -31,7 +31,9 @@ void rows_to_tasks(Kernel& kernel) {
   }
 }
 
-bool accumulates(const Kernel& kernel) {
+}  // namespace
+
+bool stores_where_data_says(const Kernel& kernel) {
   return kernel.stages.size() == 2 && kernel.stages[1].reductions.empty() &&
          !kernel.stages[1].body.empty() &&
          std::any_of(kernel.stages[1].body.begin(), kernel.stages[1].body.end(),
@@ -43,8 +45,6 @@ bool accumulates(const Kernel& kernel) {
                               });
                      });
 }
-
-}  // namespace
 
 void map_row_stage(Stage& stage, const Target& target) {
   std::vector<Axis>& axes = stage.reduce_axes.empty() ? stage.axes : stage.reduce_axes;
@@ -58,14 +58,14 @@ void map_row_stage(Stage& stage, const Target& target) {
 }
 
 Misfit map_rows(Kernel& kernel, const Target& target) {
-  if (accumulates(kernel)) return "data says where it stores: lanes might meet";
+  if (stores_where_data_says(kernel)) return "data says where it stores: lanes might meet";
   rows_to_tasks(kernel);
   for (Stage& stage : kernel.stages) map_row_stage(stage, target);
   return nullptr;
 }
 
 Misfit map_scatter(Kernel& kernel, const Target& target) {
-  if (!accumulates(kernel)) return "nothing is stored where data says";
+  if (!stores_where_data_says(kernel)) return "nothing is stored where data says";
   if (kernel.outer.empty()) {
     kernel.parallel = false;
     if (!kernel.stages[0].axes.empty())

@@ -131,7 +131,9 @@ class Realizer {
   }
 
   std::optional<ops::RouteKind> choose_route(const Node& node) {
-    if (!flag_library() && !ops::def_of(node).host) return std::nullopt;
+    // The library is the processor's; all that it computes has loops, which serve a GPU.
+    const bool has_library = flag_library() && !graph_.target.is_gpu();
+    if (!has_library && !ops::def_of(node).host) return std::nullopt;
     for (const ops::Route& route : ops::def_of(node).fast) {
       std::string reason = route.declines(node.call(), graph_.target);
       if (reason.empty() && route.kind == ops::RouteKind::matmul && may_end_chain(node))

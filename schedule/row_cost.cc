@@ -24,7 +24,7 @@ double count_of_rows(const ir::Sizes& rows, const Target& target) {
 }
 
 /// A product's right factor of one of a batch, its sums, and its operations.
-struct Product {
+struct ProductSize {
   double panel = 0;  // bytes
   double sums = 0;   // bytes
   double flops = 0;
@@ -32,13 +32,13 @@ struct Product {
   double batch = 1;
 };
 
-Product product_of(const Group& group, const Target& target) {
+ProductSize size_of_product(const Group& group, const Target& target) {
   const loop::Stage& stage = group.kernel.stages[0];
   const std::vector<loop::Axis>& outer = group.kernel.outer;
   const double element = size_of(stage.reductions[0].inputs[0]->dtype);
   double terms = 1;
   for (const loop::Axis& axis : stage.reduce_axes) terms *= count_of(axis.extent, target);
-  Product product;
+  ProductSize product;
   const double width = outer.empty() ? 1 : count_of(outer.back().extent, target);
   if (outer.size() > 1) product.rows = count_of(outer[outer.size() - 2].extent, target);
   for (size_t i = 0; i + 2 < outer.size(); ++i) product.batch *= count_of(outer[i].extent, target);
@@ -50,7 +50,7 @@ Product product_of(const Group& group, const Target& target) {
 
 /// Copies of the right factor, one for each block of rows. The first read of it is counted with the
 /// kernel's values; the core that copies it again has read it not long ago.
-void count_panels(Cost& cost, const Target& target, const Product& product, double rows) {
+void count_panels(Cost& cost, const Target& target, const ProductSize& product, double rows) {
   const double copies = product.batch * std::ceil(product.rows / rows);
   count_scratch(cost, target, product.panel, 2 * copies * product.panel);
   cost.flops += product.flops;
@@ -87,7 +87,7 @@ Cost cost_apart(const Joining& joining, uint32_t number) {
   }
   double tasks = target.cores;
   if (is_product(group)) {
-    const Product product = product_of(group, target);
+    const ProductSize product = size_of_product(group, target);
     const double rows = static_cast<double>(target.tuning.products.most_rows);
     count_panels(cost, target, product, rows);
     const double smallest = static_cast<double>(target.tuning.products.smallest_block);
@@ -130,7 +130,7 @@ Cost cost_together(const Joining& joining, const RowChain& chain) {
   for (uint32_t member : chain.members) {
     const Group& group = joining.graph.groups[member];
     if (!is_product(group)) continue;
-    Product product = product_of(group, target);
+    ProductSize product = size_of_product(group, target);
     const bool gathers = chain.gathering.count(member) != 0;
     if (!gathers) count_panels(cost, target, product, block);
     if (!gathers) continue;
@@ -142,6 +142,19 @@ Cost cost_together(const Joining& joining, const RowChain& chain) {
   count_slack(cost, target,
               chain.gathering.empty() ? batch * std::ceil(rows_of_one / block) : batch);
   return cost;
+}
+
+bool fits_shared_memory(const Joining& joining, const RowChain& chain) {
+  constexpr int64_t kNumbers = 64;  // of each row, that pass from stage to stage
+  const Target& target = joining.graph.target;
+  int64_t row = kNumbers * size_of(DType::f64);
+  for (const Value* value : values_of(joining, chain.members)) {
+    if (!is_inside(joining, chain.members, value)) continue;
+    const int64_t width = width_of(*value, chain.rows).range().hi;
+    if (width > target.gpu.shared_bytes) return false;
+    row += width * size_of(value->type.dtype);
+  }
+  return row * target.tuning.blocks.chain_rows <= target.gpu.shared_bytes;
 }
 
 }  // namespace tandem::schedule

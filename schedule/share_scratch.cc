@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "loop/threads.h"
 #include "schedule/axes.h"
 #include "schedule/steps.h"
 
@@ -66,7 +67,9 @@ class Sharer {
     Life life = life_of(number);
     for (size_t host = 0; host < kernel_.buffers.size(); ++host) {
       const loop::Buffer& other = kernel_.buffers[host];
-      if (host == number || !is_scratch(host) || other.dtype != kernel_.buffers[number].dtype)
+      const loop::Buffer& own = kernel_.buffers[number];
+      if (host == number || !is_scratch(host) || other.dtype != own.dtype ||
+          other.space != own.space)
         continue;
       Life before = life_of(host);
       bool ends = before.last < life.first;
@@ -125,7 +128,10 @@ class Sharer {
 }  // namespace
 
 void share_scratch(Group& group) {
-  if (group.kind == Group::Kind::chain) Sharer(group).run();
+  if (group.kind != Group::Kind::chain) return;
+  Sharer(group).run();
+  // Threads that are done with what a place held are followed there by others.
+  if (group.kernel.threads > 0) loop::place_barriers(group.kernel);
 }
 
 }  // namespace tandem::schedule

@@ -10,6 +10,7 @@
 #include "ir/schema.h"
 #include "ir/text.h"
 #include "loop/kernel.h"
+#include "loop/threads.h"
 #include "ops/opdef.h"
 #include "schedule/schedule.h"
 #include "sym/sym.h"
@@ -119,12 +120,20 @@ void run_tir(const std::string& input) {
   expect_reads_back(read(input), read);
 }
 
+/// Those that are derived are enough, and nothing else was made wrong.
+void expect_barriers_suffice(loop::Kernel kernel) {
+  loop::place_barriers(kernel);
+  for (const std::string& problem : loop::verify(kernel))
+    throw std::logic_error("with its own barriers: " + problem);
+}
+
 void run_loop(const std::string& input) {
   const loop::Kernel kernel = loop::parse_kernel(input);
   if (!loop::verify(kernel).empty()) return;
   expect_reads_back(loop::to_string(kernel), [](const std::string& text) {
     return loop::to_string(loop::parse_kernel(text));
   });
+  if (kernel.threads > 0) expect_barriers_suffice(kernel);
 }
 
 sym::Expr parse_size(sym::Pool& pool, const std::string& text) {

@@ -200,8 +200,11 @@ std::string run_passes_on(ir::Graph& graph, const Command& command) {
   return text;
 }
 
-/// One machine for all, so that files do not depend on where they were blessed.
+/// One machine for all, so that files do not depend on where they were blessed; `target=sm_90` for
+/// another one.
 Target golden_target(const Command& command) {
+  const std::string named(command.option("target", ""));
+  if (!named.empty()) return driver::target_named(named);
   Target target;
   target.cores = 8;
   if (command.option("isa", "avx2") == "avx512") {

@@ -41,6 +41,7 @@ struct Road {
   bool calls_library = true;
   bool has_small_caches = false;
   bool takes_other_mappings = false;  // than the first that fits, wherever there is one
+  enum class Gpu : uint8_t { no, large_blocks, small_blocks } gpu = Gpu::no;  // interpreted only
 };
 
 // --- the steps
@@ -103,7 +104,31 @@ std::vector<Road> all_roads() {
   other.name += ", other mappings";
   other.takes_other_mappings = true;
   roads.push_back(other);
+  for (const Road::Gpu gpu : {Road::Gpu::large_blocks, Road::Gpu::small_blocks}) {
+    roads.push_back(road_to(steps().size()));
+    roads.back().gpu = gpu;
+    roads.back().name = gpu == Road::Gpu::large_blocks ? "on a GPU" : "on a GPU of small blocks";
+  }
   return roads;
+}
+
+/// One whose blocks are small, so that small tensors take several, and whose shared memory does not
+/// hold much of a row.
+Target gpu_target(Road::Gpu kind) {
+  Target target = driver::target_named("sm_90");
+  if (kind == Road::Gpu::large_blocks) return target;
+  target.gpu.warp = 4;
+  target.gpu.multiprocessors = 2;
+  target.gpu.shared_bytes = 2 << 10;
+  Tuning::Blocks& blocks = target.tuning.blocks;
+  blocks.threads = 8;
+  blocks.points = 2;
+  blocks.short_sum = 3;
+  blocks.tile = 4;
+  blocks.product_depth = 2;
+  blocks.chain_rows = 4;
+  blocks.chain_lanes = 2;
+  return target;
 }
 
 /// Each kernel by another of its mappings: which one follows from what is asked, so that many are
@@ -115,6 +140,7 @@ size_t other_mapping(const std::vector<schedule::Candidate>& candidates,
 }
 
 Target target_of(const Road& road) {
+  if (road.gpu != Road::Gpu::no) return gpu_target(road.gpu);
   Target target = driver::target_of({});
   if (!road.has_small_caches) return target;
   target.cores = 1;
@@ -273,6 +299,9 @@ driver::Executable compiled(const Prepared& made, int level, bool parallel) {
 void count_stage(const loop::Stage& stage, std::set<std::string>& seen) {
   if (stage.kind == loop::StageKind::footprint) seen.insert("footprint");
   if (stage.kind == loop::StageKind::gather) seen.insert("gathering");
+  if (stage.barrier) seen.insert("barrier");
+  for (const loop::Axis& axis : stage.reduce_axes)
+    if (axis.kind == loop::AxisKind::thread) seen.insert("fold over threads");
   for (const loop::Reduction& reduction : stage.reductions) {
     if (reduction.scan) seen.insert("scan");
     if (reduction.combiner == loop::Combiner::dot) seen.insert("product");
@@ -300,8 +329,11 @@ void count_kernel(const loop::Kernel& kernel, std::set<std::string>& seen) {
   if (kernel.stages.size() > 1) seen.insert("several stages");
   if (!kernel.sizes.empty()) seen.insert("size known at a call");
   if (!kernel.errors.empty()) seen.insert("check");
+  if (kernel.threads > 0) seen.insert("threads");
   for (const loop::Buffer& buffer : kernel.buffers) {
     if (buffer.access == loop::Access::scratch) seen.insert("scratch");
+    if (buffer.space == loop::Space::shared) seen.insert("shared scratch");
+    if (buffer.space == loop::Space::registers) seen.insert("registers");
     if (buffer.access == loop::Access::read_write) seen.insert("read and written buffer");
   }
 }
@@ -358,6 +390,7 @@ class Traveller {
   }
 
   void go(const Road& road) {
+    if (road.gpu != Road::Gpu::no && notes_.is_large) return;
     const Prepared made = prepared(text_, notes_, road);
     if (!known_.insert(schedule::report(made.scheduled)).second) return;
     ++counts_["roads"];
@@ -366,6 +399,7 @@ class Traveller {
       driver::Executable slow = interpreted(made);
       compare(run_all(slow, *made.graph, notes_), road.name + ", interpreted");
     }
+    if (road.gpu != Road::Gpu::no) return;
     driver::Executable fast = compiled(made, 2, false);
     compare(run_all(fast, *made.graph, notes_), road.name + ", compiled");
     if (!road.disabled.empty() || notes_.is_large) return;
@@ -428,6 +462,11 @@ const std::vector<std::string>& all_kernel_features() {
                                                      "unrolled axis",
                                                      "library call",
                                                      "side by side",
+                                                     "threads",
+                                                     "shared scratch",
+                                                     "registers",
+                                                     "barrier",
+                                                     "fold over threads",
                                                      "check"};
   return kFeatures;
 }
