@@ -159,6 +159,8 @@ Kernel parse_kernel(std::string_view text, int first_line = 1);
 
 /// Violated invariants, empty when well formed.
 std::vector<std::string> verify(const Kernel& kernel);
+/// The same of what an op computes: what it reads are elements, of any number.
+std::vector<std::string> verify_definition(const Kernel& kernel);
 
 /// The text without names: kernels that have the same one are the same.
 std::string identity_text(const Kernel& kernel);

@@ -18,7 +18,8 @@ using SymbolSet = std::unordered_set<sym::Expr, sym::ExprHash>;
 
 class Verifier {
  public:
-  explicit Verifier(const Kernel& kernel) : kernel_(kernel), order_(*kernel.scalars) {}
+  Verifier(const Kernel& kernel, bool takes_elements)
+      : kernel_(kernel), takes_elements_(takes_elements), order_(*kernel.scalars) {}
   std::vector<std::string> run();
 
  private:
@@ -49,6 +50,7 @@ class Verifier {
   }
 
   const Kernel& kernel_;
+  bool takes_elements_;
   LineOrder order_;
   std::vector<std::string> problems_;
   std::string place_;
@@ -282,7 +284,9 @@ void Verifier::lines() {
 }
 
 void Verifier::line(Val value) {
-  std::string problem = type_problem(value);
+  const bool is_element = takes_elements_ && value->opcode == Opcode::element;
+  for (sym::Expr at : value->at) index(at, "the position of an element");
+  std::string problem = is_element ? "" : type_problem(value);
   require(problem.empty(), std::string(name_of(value->opcode)) + ": " + problem);
   for (Val arg : value->args)
     if (arg->opcode == Opcode::index) index(arg->index, "an index value");
@@ -324,7 +328,11 @@ void Verifier::hazards(const Stage& stage) {
 
 std::vector<std::string> verify(const Kernel& kernel) {
   if (kernel.scalars == nullptr) return {"the kernel has no scalar pool"};
-  return Verifier(kernel).run();
+  return Verifier(kernel, false).run();
+}
+
+std::vector<std::string> verify_definition(const Kernel& kernel) {
+  return Verifier(kernel, true).run();
 }
 
 }  // namespace tandem::loop

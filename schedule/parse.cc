@@ -10,6 +10,7 @@
 #include "base/line_cursor.h"
 #include "ir/text.h"
 #include "loop/stage.h"
+#include "schedule/check_items.h"
 #include "schedule/definition.h"
 #include "schedule/text.h"
 
@@ -42,11 +43,22 @@ class Parser {
         number += take_kernel(text, number) - 1;
         continue;
       }
+      number_ = number;
       Line line(without_comment(text.substr(0, end)), number, "kernels");
       if (!line.done()) statement(line);
       text.remove_prefix(std::min(end + 1, text.size()));
     }
     if (!ended_) throw UserError("[kernels] the text ends before its `}`");
+  }
+
+  /// Where what a problem is of begins.
+  int line_of(const Problem& problem) const {
+    switch (problem.of) {
+      case Problem::Of::item: return item_lines_.at(problem.number);
+      case Problem::Of::group: return group_lines_.at(problem.number);
+      case Problem::Of::graph: break;
+    }
+    return 1;
   }
 
  private:
@@ -90,8 +102,10 @@ class Parser {
   void begin_item(Line& line) {
     if (line.integer() != static_cast<int64_t>(graph_.items.size())) line.fail("items count up");
     graph_.items.push_back(std::make_unique<Item>());
+    item_lines_.push_back(number_);
     item_ = graph_.items.back().get();
     group_ = nullptr;
+    has_kernel_ = false;
     sizes_.clear();
     values_.clear();
     item_->id = static_cast<uint32_t>(graph_.items.size()) - 1;
@@ -166,6 +180,8 @@ class Parser {
   void begin_group(Line& line) {
     if (line.integer() != static_cast<int64_t>(graph_.groups.size())) line.fail("groups count up");
     group_ = &graph_.groups.emplace_back();
+    group_lines_.push_back(number_);
+    has_kernel_ = false;
     sizes_.clear();
     const std::optional<Group::Kind> kind = kind_from_name(line.word(), Group::Kind::chain);
     if (!kind) line.fail("expected loops, alone, library or chain before");
@@ -249,6 +265,7 @@ class Parser {
     Line line(text.substr(0, text.find('\n')), number, "kernels");
     if (end == std::string_view::npos) line.fail("the kernel has no end");
     if (group_ == nullptr && item_ == nullptr) line.fail("a kernel of nothing");
+    if (std::exchange(has_kernel_, true)) line.fail("a second kernel");
     const std::string_view own = text.substr(0, end + 2);
     loop::Kernel kernel = loop::parse_kernel(own, number);
     if (kernel.sizes.size() != sizes_.size()) line.fail("a size for each of the kernel's");
@@ -267,6 +284,8 @@ class Parser {
     for (const loop::Stage& stage : kernel.stages)
       for (loop::Val root : loop::roots_of(stage))
         for (loop::Val part : loop::reachable(std::span(&root, 1))) check_part(*part, kernel, line);
+    const std::vector<std::string> problems = problems_of_definition(kernel, *item_);
+    if (!problems.empty()) line.fail(problems[0]);
     if (!read_definition(graph_, *item_, {std::move(kernel), values_, sizes_}))
       line.fail("these loops define no such item");
   }
@@ -337,6 +356,10 @@ class Parser {
   Group* group_ = nullptr;
   std::vector<sym::Expr> sizes_;  // of the kernel that comes next
   std::vector<const Value*> values_;
+  std::vector<int> item_lines_;
+  std::vector<int> group_lines_;
+  int number_ = 0;  // of the line in hand
+  bool has_kernel_ = false;
   bool begun_ = false;
   bool ended_ = false;
 };
@@ -344,11 +367,19 @@ class Parser {
 }  // namespace
 
 void parse_kernel_graph(KernelGraph& graph, std::string_view text) {
-  Parser(graph).run(text);
-  const std::vector<std::string> problems = verify(graph);
+  Parser parser(graph);
+  parser.run(text);
+  Problems problems = problems_of_items(graph);
+  if (problems.empty()) problems = verify(graph);
   if (problems.empty()) return;
   std::vector<Diagnostic> found;
-  for (const std::string& problem : problems) found.push_back({"[kernels] " + problem, ""});
+  for (const Problem& problem : problems) {
+    const std::string of = problem.of == Problem::Of::graph
+                               ? ""
+                               : fmt::format(" {} {}:", problem.of == Problem::Of::item ? "item" : "group",
+                                             problem.number);
+    found.push_back({fmt::format("[kernels] line {}:{} {}", parser.line_of(problem), of, problem.text), ""});
+  }
   throw UserError(std::move(found));
 }
 

@@ -29,5 +29,6 @@ const std::vector<Engine>& engines();
 std::vector<Engine> text_engines();   // tir, loop, sizes, schemas, passes, ops
 std::vector<Engine> file_engines();   // safetensors, npz, cache, image
 std::vector<Engine> graph_engines();  // graphs
+std::vector<Engine> kernel_graph_engines();  // kernels
 
 }  // namespace tandem::fuzz
