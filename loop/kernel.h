@@ -21,8 +21,20 @@ enum class AxisKind : uint8_t {
   serial,
   task,    // outer axes only: spread over threads
   vector,  // lanes of one loop; at most one axis of a stage. The tail is masked.
-  unroll,  // serial, `lanes` points written out at a time: what lets square tiles be transposed in
-           // registers
+  unroll,  // serial, `lanes` points written out at a time; the last axis of a stage of reductions
+           // under a vector axis is a register tile
+  // The last axis of a stage without reductions, under a vector axis:
+  transpose,   // as unroll, and loads that walk memory along it, while lanes run across, are square
+               // tiles that are turned in registers
+  interleave,  // at most `lanes` points, which lie side by side in memory for each lane: stored as
+               // one piece
+};
+
+/// How the steps of a reduce axis are spelled; a mark without meaning.
+enum class Steps : uint8_t {
+  loop,
+  written_out,  // one after the other, no loop
+  kept,         // a loop, which nobody after us may write out
 };
 
 struct Axis {
@@ -30,6 +42,12 @@ struct Axis {
   sym::Expr extent;  // may depend on outer axes (min(64, n - 64*x0))
   AxisKind kind = AxisKind::serial;
   int lanes = 1;  // of a vector axis: a power of two, at least the register's and up to 4 registers
+  Steps steps = Steps::loop;
+  // Marks of a vector axis, without meaning:
+  int stride = 1;     // loads of this constant stride or less are wide, of which lanes are taken;
+                      // farther apart they gather
+  int64_t ahead = 0;  // bytes: masked loads ask for what is read so far behind. Processors do not
+                      // see streams of masked loads (AMD Zen 5: 64 MiB take seven times as long)
 };
 
 enum class Access : uint8_t { read, write, read_write, scratch };

@@ -223,27 +223,57 @@ void Parser::stage_item(Cursor& line) {
   }
 }
 
+/// `64` of a text that ends in ` vector(64)`, which is taken off; nothing where it ends otherwise.
+std::optional<int64_t> take_mark(std::string_view& text, std::string_view mark,
+                                 const Cursor& line) {
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  const size_t at = text.rfind(' ');
+  if (at == std::string_view::npos || !text.substr(at + 1).starts_with(mark)) return std::nullopt;
+  const std::string_view rest = text.substr(at + 1 + mark.size());
+  if (!rest.starts_with("(")) return std::nullopt;
+  Cursor number(rest.substr(1), 0, kRoom);
+  const int64_t found = number.integer();
+  if (found < 1 || found > (1 << 20) || !number.eat(")") || !number.done())
+    line.fail("bad " + std::string(mark) + "(number)");
+  text = text.substr(0, at);
+  return found;
+}
+
+bool take_word(std::string_view& text, std::string_view word) {
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  if (!text.ends_with(word) || !text.substr(0, text.size() - word.size()).ends_with(' '))
+    return false;
+  text.remove_suffix(word.size() + 1);
+  return true;
+}
+
+/// What stands behind the extent, the last mark first.
+void take_marks(Axis& axis, std::string_view& text, const Cursor& line) {
+  axis.ahead = take_mark(text, "ahead", line).value_or(0);
+  axis.stride = static_cast<int>(take_mark(text, "stride", line).value_or(1));
+  if (take_word(text, "kept")) axis.steps = Steps::kept;
+  if (take_word(text, "written_out")) axis.steps = Steps::written_out;
+  if (take_word(text, "task")) axis.kind = AxisKind::task;
+  constexpr std::pair<std::string_view, AxisKind> kKinds[] = {{"vector", AxisKind::vector},
+                                                              {"unroll", AxisKind::unroll},
+                                                              {"transpose", AxisKind::transpose},
+                                                              {"interleave", AxisKind::interleave}};
+  for (const auto& [name, kind] : kKinds) {
+    const std::optional<int64_t> lanes = take_mark(text, name, line);
+    if (!lanes) continue;
+    if (*lanes > 4096 || axis.kind != AxisKind::serial) line.fail("bad vector(lanes)");
+    axis.kind = kind;
+    axis.lanes = static_cast<int>(*lanes);
+  }
+}
+
 /// `x0 < n0*4 task`: the annotation is at the end, after an expression.
 Axis Parser::axis(Cursor& line) {
   std::string_view name = new_symbol(line);
   line.expect("<");
   std::string_view text = line.rest();
-  while (text.ends_with(' ')) text.remove_suffix(1);
   Axis result;
-  bool unrolls = text.rfind(" unroll(") != std::string_view::npos;
-  size_t vector = text.rfind(unrolls ? " unroll(" : " vector(");
-  if (text.ends_with(" task")) {
-    result.kind = AxisKind::task;
-    text.remove_suffix(5);
-  } else if (vector != std::string_view::npos) {
-    Cursor lanes(text.substr(vector + 8), 0, kRoom);
-    int64_t count = lanes.integer();
-    if (count < 1 || count > 4096 || !lanes.eat(")") || !lanes.done())
-      line.fail("bad vector(lanes)");
-    result.kind = unrolls ? AxisKind::unroll : AxisKind::vector;
-    result.lanes = static_cast<int>(count);
-    text = text.substr(0, vector);
-  }
+  take_marks(result, text, line);
   result.extent = index(line, text);
   result.index = pool_.symbols().index(name, result.extent);
   scope_.insert(result.index);

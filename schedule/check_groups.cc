@@ -1,6 +1,6 @@
-// Problem: a group is a promise (these items, in this space, in these stages, over these reads), and
-// kernels are built, joined and ordered by what it says. Approach: each part of it is asked of the
-// members' computations again, with the very questions that form_groups asks.
+// Problem: a group is a promise (these items, in this space, in these stages, over these reads),
+// and kernels are built, joined and ordered by what it says. Approach: each part of it is asked of
+// the members' computations again, with the very questions that form_groups asks.
 #include "schedule/check_groups.h"
 
 #include <fmt/format.h>
@@ -39,6 +39,8 @@ class Checker {
     check_needs();
     if (group_.takes_members()) check_overwriting();
     if (group_.kernel.scalars != nullptr) check_buffers();
+    expect(group_.kernel.scalars != nullptr || group_.buffer_values.empty(),
+           "it holds buffers and has no kernel");
     return std::move(problems_);
   }
 
@@ -163,8 +165,7 @@ class Checker {
 
   void check_operands(const Member& member) {
     ir::for_each_operand(member.item->node->args, [&](const Value* operand) {
-      while (!graph_.is_realized(operand))
-        operand = std::get<Value*>(operand->node->args[0]);
+      while (!graph_.is_realized(operand)) operand = std::get<Value*>(operand->node->args[0]);
       check_said(operand);
     });
   }
@@ -206,7 +207,8 @@ class Checker {
       for (const auto& [value, position] : reads.at) {
         if (value != input) continue;
         const bool is_there = position == (reader.extent == Extent::row ? reads.row : reads.full);
-        const bool is_late = by_row || (reader.item->kind == Item::Kind::reduce && position == reads.row);
+        const bool is_late =
+            by_row || (reader.item->kind == Item::Kind::reduce && position == reads.row);
         expect(is_there && !(is_late && writer.extent == Extent::full) && reader.stage == 0,
                "item {} reads %{} elsewhere than it is written over", reader.item->id,
                names_.at(input));
@@ -241,14 +243,20 @@ class Checker {
     expect(value->type.is_tensor() && buffer.dtype == value->type.dtype,
            "buffer {} has another type than %{}", i, names_.at(value));
     expect(!writes || is_made || is_over, "it writes %{}, which no member is", names_.at(value));
-    expect(!reads || is_made || is_over || group_.needs.reads.count(value) != 0,
-           "it reads %{} and does not say so", names_.at(value));
+    expect(!reads || is_made || is_over || says_memory(value), "it reads %{} and does not say so",
+           names_.at(value));
+  }
+
+  /// Reads it, or what is written over it.
+  bool says_memory(const Value* memory) const {
+    return std::ranges::any_of(
+        group_.needs.reads, [&](const Value* value) { return graph_.memory_of(value) == memory; });
   }
 
   bool overwrites(const Value* input) const {
     return std::ranges::any_of(group_.members, [&](const Member& member) {
-      return std::ranges::any_of(
-          member.item->slots, [&](const Slot& slot) { return slot.in_place_of == input; });
+      return std::ranges::any_of(member.item->slots,
+                                 [&](const Slot& slot) { return slot.in_place_of == input; });
     });
   }
 
@@ -259,8 +267,8 @@ class Checker {
       return member.item->partial_of == home.item;
     };
     const bool is_made = std::ranges::any_of(group_.members, is_it);
-    expect(slot.value == nullptr && buffer.dtype == slot.dtype,
-           "buffer {} is no slot {}.{}", i, home.item->id, home.slot);
+    expect(slot.value == nullptr && buffer.dtype == slot.dtype, "buffer {} is no slot {}.{}", i,
+           home.item->id, home.slot);
     expect(is_made || (buffer.access == loop::Access::read &&
                        std::ranges::any_of(group_.members, combines)),
            "buffer {} holds partial results that are not its own", i);
@@ -285,7 +293,8 @@ Problems problems_of_groups(const KernelGraph& graph) {
     for (const Member& member : graph.groups[i].members) group_of[member.item->id] = i;
   Problems problems;
   for (size_t i = 0; i < graph.groups.size(); ++i)
-    std::ranges::move(Checker(graph, names, reads, i, group_of).run(), std::back_inserter(problems));
+    std::ranges::move(Checker(graph, names, reads, i, group_of).run(),
+                      std::back_inserter(problems));
   return problems;
 }
 

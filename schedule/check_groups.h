@@ -15,4 +15,7 @@ namespace tandem::schedule {
 ///   what its group says.
 Problems problems_of_groups(const KernelGraph& graph);
 
+/// What kernels must be before they are joined or mapped. check_unmapped.cc
+Problems problems_of_unmapped(const KernelGraph& graph);
+
 }  // namespace tandem::schedule

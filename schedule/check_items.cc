@@ -1,8 +1,8 @@
 // Problem: steps ask items for what their operators define (a reduction has inputs, its sizes are
-// those that its spaces are made of), and text can say anything. Approach: what the operator defines
-// is asked once more, and compared: all but the scalars, which inlining has rewritten. Reductions
-// that were split differ from it in one way, which is checked by itself. Values without a place must
-// be such as can be inlined where they are read.
+// those that its spaces are made of), and text can say anything. Approach: what the operator
+// defines is asked once more, and compared: all but the scalars, which inlining has rewritten.
+// Reductions that were split differ from it in one way, which is checked by itself. Values without
+// a place must be such as can be inlined where they are read.
 #include "schedule/check_items.h"
 
 #include <fmt/format.h>
@@ -60,8 +60,8 @@ class Checker {
     const Computation& def = graph_.computations.of(&node);
     const std::array kinds{Item::Kind::map, Item::Kind::reduce, Item::Kind::scan,
                            Item::Kind::scatter};
-    if (!expect(item_->kind == kinds[static_cast<size_t>(def.kind)], "{} is no {}",
-                node.op->name(), name_of(item_->kind)))
+    if (!expect(item_->kind == kinds[static_cast<size_t>(def.kind)], "{} is no {}", node.op->name(),
+                name_of(item_->kind)))
       return;
     if (is_partial()) return check_partial(def);
     check_results();
@@ -96,9 +96,8 @@ class Checker {
     expect(same, "{} has other sizes", item_->node->op->name());
     expect(own.combiner == def.combiner || item_->kind == Item::Kind::map,
            "{} has another combiner", item_->node->op->name());
-    const bool scatters =
-        own.scatter_dim == def.scatter_dim &&
-        (item_->kind != Item::Kind::scatter || own.accumulate == def.accumulate);
+    const bool scatters = own.scatter_dim == def.scatter_dim &&
+                          (item_->kind != Item::Kind::scatter || own.accumulate == def.accumulate);
     expect(scatters, "{} scatters otherwise", item_->node->op->name());
     const bool same_axes =
         own.out.size() == def.out.size() && own.reduce.size() == def.reduce.size();
@@ -165,13 +164,12 @@ class Checker {
     const Computation& own = item_->computation;
     const bool is_same = from.node == item_->node && from.slots.size() == 1 &&
                          from.slots[0].value == nullptr && from.slots[0].sizes.size() > 0;
-    if (!expect(is_same, "it combines what are no partial results of {}",
-                item_->node->op->name()))
+    if (!expect(is_same, "it combines what are no partial results of {}", item_->node->op->name()))
       return;
-    expect(own.combiner == def.combiner &&
-               own.reduce_sizes == ir::Sizes{from.slots[0].sizes[0]} && own.full_sizes.empty() &&
-               own.reduced_dims.empty() && own.inputs.empty() && own.reduce.empty() &&
-               own.out.size() == def.out.size() && same_types(own.finished, def.finished),
+    expect(own.combiner == def.combiner && own.reduce_sizes == ir::Sizes{from.slots[0].sizes[0]} &&
+               own.full_sizes.empty() && own.reduced_dims.empty() && own.inputs.empty() &&
+               own.reduce.empty() && own.out.size() == def.out.size() &&
+               same_types(own.finished, def.finished),
            "it combines the blocks of item {}", from.id);
     expect(item_->partial_rows == sym::Expr(0), "partial rows are those of partial results");
     check_locals(own, def);

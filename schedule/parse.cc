@@ -43,22 +43,11 @@ class Parser {
         number += take_kernel(text, number) - 1;
         continue;
       }
-      number_ = number;
       Line line(without_comment(text.substr(0, end)), number, "kernels");
       if (!line.done()) statement(line);
       text.remove_prefix(std::min(end + 1, text.size()));
     }
     if (!ended_) throw UserError("[kernels] the text ends before its `}`");
-  }
-
-  /// Where what a problem is of begins.
-  int line_of(const Problem& problem) const {
-    switch (problem.of) {
-      case Problem::Of::item: return item_lines_.at(problem.number);
-      case Problem::Of::group: return group_lines_.at(problem.number);
-      case Problem::Of::graph: break;
-    }
-    return 1;
   }
 
  private:
@@ -102,7 +91,6 @@ class Parser {
   void begin_item(Line& line) {
     if (line.integer() != static_cast<int64_t>(graph_.items.size())) line.fail("items count up");
     graph_.items.push_back(std::make_unique<Item>());
-    item_lines_.push_back(number_);
     item_ = graph_.items.back().get();
     group_ = nullptr;
     has_kernel_ = false;
@@ -180,7 +168,6 @@ class Parser {
   void begin_group(Line& line) {
     if (line.integer() != static_cast<int64_t>(graph_.groups.size())) line.fail("groups count up");
     group_ = &graph_.groups.emplace_back();
-    group_lines_.push_back(number_);
     has_kernel_ = false;
     sizes_.clear();
     const std::optional<Group::Kind> kind = kind_from_name(line.word(), Group::Kind::chain);
@@ -356,31 +343,40 @@ class Parser {
   Group* group_ = nullptr;
   std::vector<sym::Expr> sizes_;  // of the kernel that comes next
   std::vector<const Value*> values_;
-  std::vector<int> item_lines_;
-  std::vector<int> group_lines_;
-  int number_ = 0;  // of the line in hand
   bool has_kernel_ = false;
   bool begun_ = false;
   bool ended_ = false;
 };
 
+std::string name_of(const Problem& problem) {
+  if (problem.of == Problem::Of::graph) return "kernels";
+  return fmt::format("{} {}", problem.of == Problem::Of::item ? "item" : "group", problem.number);
+}
+
+/// Of the first line that begins with these words.
+int line_of(const std::string& words, std::string_view text) {
+  const size_t at = text.find("\n" + words + " ");
+  if (at == std::string_view::npos) return 1;
+  return 2 + static_cast<int>(std::ranges::count(text.substr(0, at), '\n'));
+}
+
 }  // namespace
 
-void parse_kernel_graph(KernelGraph& graph, std::string_view text) {
-  Parser parser(graph);
-  parser.run(text);
-  Problems problems = problems_of_items(graph);
-  if (problems.empty()) problems = verify(graph);
+void throw_if_any(const Problems& problems, std::string_view text) {
   if (problems.empty()) return;
   std::vector<Diagnostic> found;
   for (const Problem& problem : problems) {
-    const std::string of = problem.of == Problem::Of::graph
-                               ? ""
-                               : fmt::format(" {} {}:", problem.of == Problem::Of::item ? "item" : "group",
-                                             problem.number);
-    found.push_back({fmt::format("[kernels] line {}:{} {}", parser.line_of(problem), of, problem.text), ""});
+    const std::string name = name_of(problem);
+    found.push_back(
+        {fmt::format("[kernels] line {}: {}: {}", line_of(name, text), name, problem.text), ""});
   }
   throw UserError(std::move(found));
+}
+
+void parse_kernel_graph(KernelGraph& graph, std::string_view text) {
+  Parser(graph).run(text);
+  throw_if_any(problems_of_items(graph), text);
+  throw_if_any(verify(graph), text);
 }
 
 }  // namespace tandem::schedule

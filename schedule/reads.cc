@@ -49,9 +49,9 @@ sym::Substitution placed(const Item& item, const Space& space, Extent extent,
   const ops::Index inner(axes.begin() + space.outer.size(), axes.end());
   if (item.kind == Item::Kind::map) {
     const bool rows = extent == Extent::row;
-    bind_axes(map, def.results[item.result].axes,
-              index_at(rows ? space.outer : all_sizes(space), rows ? outer : axes,
-                       item.slots[0].sizes));
+    bind_axes(
+        map, def.results[item.result].axes,
+        index_at(rows ? space.outer : all_sizes(space), rows ? outer : axes, item.slots[0].sizes));
   } else if (item.kind == Item::Kind::reduce && !def.inputs.empty()) {
     const bool adds = extent == Extent::columns;
     const ColumnPoint point = adds ? column_point(item, space, outer, inner)

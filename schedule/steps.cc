@@ -11,6 +11,7 @@
 #include "base/flags.h"
 #include "base/interrupt.h"
 #include "base/pass_runner.h"
+#include "schedule/check_groups.h"
 #include "schedule/map.h"
 #include "schedule/schedule.h"
 #include "schedule/steps.h"
@@ -40,6 +41,9 @@ void run_map(KernelGraph& graph, PassCtx&) {
   });
 }
 void run_share(KernelGraph& graph, PassCtx&) { for_each_kernel(graph, share_scratch); }
+void run_mark(KernelGraph& graph, PassCtx&) {
+  for_each_kernel(graph, [&](Group& group) { mark_loops(group.kernel, graph.target); });
+}
 
 constexpr std::array kSteps = {
     // From the readers up: what is not realised is inlined into them.
@@ -61,6 +65,8 @@ constexpr std::array kSteps = {
     KernelPass{"map_axes", run_map, kKernels, 0, 0},
     // A mapped chain has scratch for all that one stage leaves for another.
     KernelPass{"share_scratch", run_share, kKernels, 0, 0},
+    // Behind all that makes or changes loops: how they are spelled.
+    KernelPass{"mark_loops", run_mark, kKernels, 0, 0},
     KernelPass{"side_by_side", run<side_by_side>, kKernels, kOrdered, 0},
 };
 
@@ -146,15 +152,16 @@ Traces traces_in(const KernelGraph& graph) {
 }
 
 /// A step meets what the steps before it leave: none does its work twice, or behind a later one's.
-void check_traces(const KernelGraph& graph, const KernelPass& step) {
+void check_traces(const KernelGraph& graph, const KernelPass& step, std::string_view text) {
   const Traces found = traces_in(graph);
   Facts later = 0;
   for (const KernelPass* at = &step; at != kSteps.end(); ++at) later |= at->gives;
   const bool splits = step.name == "choose_layouts" || step.name == "split_reductions";
-  const bool maps = step.name == "chain_products" || step.name == "sum_on_the_way" ||
-                    step.name == "map_axes";
+  const bool maps =
+      step.name == "chain_products" || step.name == "sum_on_the_way" || step.name == "map_axes";
   if ((found.facts & later) != 0 || (splits && found.has_partials) || (maps && found.is_mapped))
     throw UserError(fmt::format("[kernels] line 1: they are past step {}", step.name));
+  if (maps) throw_if_any(problems_of_unmapped(graph), text);
 }
 
 /// Of one that was read. Nothing is missing where there is nothing to do.
@@ -215,7 +222,7 @@ std::string after_step(const ir::Graph& graph, const Target& target, std::string
   PassCtx ctx;
   if (!kernels.empty()) {
     parse_kernel_graph(made, kernels);
-    check_traces(made, *last);
+    check_traces(made, *last, kernels);
     ctx.facts = facts_of(made);
     check_done(*last, ctx.facts);
   }

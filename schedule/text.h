@@ -16,6 +16,9 @@ std::string to_string(const KernelGraph& graph);
 /// `verify` and has items such as its tensor graph has (check_items.h).
 void parse_kernel_graph(KernelGraph& graph, std::string_view text);
 
+/// UserError with each of them, and the line of the text where its item or group begins.
+void throw_if_any(const Problems& problems, std::string_view text);
+
 /// Violated invariants, empty where there are none: every value that is read has a place, each item
 /// is in one group, groups need earlier ones only and obey check_groups.h, kernels obey
 /// loop::verify.

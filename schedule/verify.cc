@@ -46,6 +46,8 @@ class Verifier {
     const bool has_partials = item.partial_of == nullptr || item.partial_of->id < item.id;
     expect(has_partials, Of::item, number, "it combines what comes later");
     if (item.kind == Item::Kind::library) return;
+    expect(graph_.groups.empty() || item.computation.is_defined(), Of::item, number,
+           "it is in a group, and nothing says what it computes");
     check_dims(item);
     const std::vector<loop::Val> roots = roots_of(item.computation, item.result);
     for (loop::Val part : loop::reachable(roots))
@@ -72,7 +74,8 @@ class Verifier {
                              slot.strides == channels_last_strides(slot.sizes);
     expect(is_laid_out, Of::item, item.id, "its strides are neither contiguous nor channels-last");
     if (slot.value == nullptr) {
-      expect(slot.in_place_of == nullptr, Of::item, item.id, "partial results have their own place");
+      expect(slot.in_place_of == nullptr, Of::item, item.id,
+             "partial results have their own place");
       return;
     }
     expect(graph_.homes.at(slot.value).item == &item, Of::item, item.id, "%{} is not at home in it",
@@ -84,11 +87,10 @@ class Verifier {
 
   void check_in_place(const Slot& slot, const Item& item) {
     const Value* input = slot.in_place_of;
-    const bool is_written_back =
-        std::ranges::any_of(slot.value->uses, [&](const ir::Use& use) {
-          return use.node != nullptr && use.node->op->mutates() && use.arg == 1 &&
-                 std::get<Value*>(use.node->args[0]) == input;
-        });
+    const bool is_written_back = std::ranges::any_of(slot.value->uses, [&](const ir::Use& use) {
+      return use.node != nullptr && use.node->op->mutates() && use.arg == 1 &&
+             std::get<Value*>(use.node->args[0]) == input;
+    });
     const bool is_alike = input->type.sizes == slot.sizes && input->type.strides.empty() &&
                           input->type.dtype == slot.dtype &&
                           slot.strides == ir::contiguous_strides(slot.sizes);
@@ -120,10 +122,10 @@ class Verifier {
   void check_results() {
     const auto expect_place = [&](const Value* value) {
       const Value* other = graph_.leaves_as.at(value);
-      const bool is_there = graph_.is_realized(value) ||
-                            (other != nullptr && graph_.is_realized(other) &&
-                             other->type.numel() == value->type.numel() &&
-                             other->type.dtype == value->type.dtype);
+      const bool is_there =
+          graph_.is_realized(value) ||
+          (other != nullptr && graph_.is_realized(other) &&
+           other->type.numel() == value->type.numel() && other->type.dtype == value->type.dtype);
       expect(is_there || graph_.items.empty(), Of::graph, 0, "%{} leaves without a place",
              names_.at(value));
     };

@@ -1,8 +1,8 @@
 // Text of kernel graphs: `tandem schedule --step NAME` reads it at every step, from whoever wrote
-// it. Seeds are what the steps themselves print. A damaged text is refused, or all steps that follow
-// take it, each leaves what its verifier takes and what reads back, and kernels whose addresses are
-// known to be inside of their buffers run in the interpreter. What they compute is nobody's promise:
-// the text may say something else than its tensor graph.
+// it. Seeds are what the steps themselves print. A damaged text is refused, or all steps that
+// follow take it, each leaves what its verifier takes and what reads back, and kernels whose
+// addresses are known to be inside of their buffers run in the interpreter. What they compute is
+// nobody's promise: the text may say something else than its tensor graph.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -211,8 +211,8 @@ void interpret(const schedule::KernelGraph& graph, const schedule::Group& group)
   std::vector<std::vector<char>> memory;
   std::vector<void*> buffers;
   for (size_t i = 0; i < elements.size(); ++i) {
-    const size_t bytes = static_cast<size_t>(elements[i]) *
-                         static_cast<size_t>(size_of(kernel.buffers[i].dtype));
+    const size_t bytes =
+        static_cast<size_t>(elements[i]) * static_cast<size_t>(size_of(kernel.buffers[i].dtype));
     buffers.push_back(memory.emplace_back(bytes, 0).data());
   }
   loop::interpret(kernel, buffers.data(), sizes.data(), 0, tasks);

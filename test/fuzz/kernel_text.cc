@@ -57,8 +57,7 @@ void change_lines(Lines& lines, const Lines& other, Random& random) {
     case 0: lines.erase(lines.begin() + at); break;
     case 1: lines.insert(lines.begin() + to, std::string(lines[static_cast<size_t>(at)])); break;
     case 2: std::swap(lines[static_cast<size_t>(at)], lines[static_cast<size_t>(to)]); break;
-    default:
-      lines.insert(lines.begin() + to, other[static_cast<size_t>(place(other, random))]);
+    default: lines.insert(lines.begin() + to, other[static_cast<size_t>(place(other, random))]);
   }
 }
 

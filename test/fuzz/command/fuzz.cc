@@ -25,7 +25,7 @@ struct Wanted {
 };
 
 constexpr uint64_t kRow = 20'000;  // inputs of one process: its memory is given back
-constexpr double kMinimise = 1;
+constexpr double kMinimise = 20;
 constexpr uint64_t kMostDefects = 200;  // of one engine: then it is told, and enough
 
 void keep(const Engine& engine, const Wanted& wanted, const Outcome& outcome) {
