@@ -79,7 +79,7 @@ class Checker {
     row_ = group_.kernel.outer.back().index;
     for (const Stage& stage : group_.kernel.stages) {
       bool fits = stage.kind != loop::StageKind::footprint && stage.prefetches.empty();
-      if (multiplies(stage))
+      if (multiplies(stage) && !stage.axes.empty())
         fits &= stage.axes.size() == 1 && walks_apart(stage) && stores_along(stage);
       if (stage.kind == loop::StageKind::gather) fits &= gathers_apart(stage);
       expect(fits, "a stage of its chain is no product of rows, and nothing else");

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <optional>
 #include <stdexcept>
 
 #include "base/diagnostic.h"
@@ -61,23 +61,33 @@ struct Seed {
 
 constexpr size_t kLongest = 12'000;  // letters of a seed: each step reads and prints it
 
-/// Empty where passes or steps refuse the graph, or it is long.
-std::vector<Seed> seeds_of(const std::string& text, bool is_small) try {
+/// Its text behind the passes, and the kernel graph of the first step; nothing where they refuse it.
+std::optional<Seed> begun(const std::string& text, bool is_small) try {
   const std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
   driver::GraphCtx ctx;
   driver::run_passes(*module->graphs().at(0), {}, ctx);
-  Seed seed{ir::to_string(*module->graphs()[0]), is_small, {}};
+  const std::string core = ir::to_string(*module->graphs()[0]);
+  const std::unique_ptr<ir::Module> again = ir::parse_module(core, ops::op_table());
+  const std::string first = schedule::after_step(*again->graphs()[0], target_of({"", is_small}),
+                                                 schedule::step_names()[0]);
+  return Seed{core, is_small, {first}};
+} catch (const UserError&) {
+  return std::nullopt;
+}
+
+/// Empty where it is long. That a step takes what the one before it printed is nobody's choice.
+std::vector<Seed> seeds_of(const std::string& text, bool is_small) {
+  std::optional<Seed> seed = begun(text, is_small);
+  if (!seed) return {};
   const Target target = target_of({"", is_small});
-  std::string after;
-  for (const std::string_view step : schedule::step_names()) {
-    const std::unique_ptr<ir::Module> core = ir::parse_module(seed.graph, ops::op_table());
-    after = schedule::after_step(*core->graphs()[0], target, step, after);
-    if (after.size() + seed.graph.size() > kLongest) return {};
-    seed.kernels.push_back(after);
+  const std::vector<std::string_view> steps = schedule::step_names();
+  for (size_t i = 1; i < steps.size(); ++i) {
+    const std::unique_ptr<ir::Module> core = ir::parse_module(seed->graph, ops::op_table());
+    seed->kernels.push_back(
+        schedule::after_step(*core->graphs()[0], target, steps[i], seed->kernels.back()));
+    if (seed->kernels.back().size() + seed->graph.size() > kLongest) return {};
   }
-  return {seed};
-} catch (const std::runtime_error&) {  // UserError, Unsupported
-  return {};
+  return {*seed};
 }
 
 /// Every 40th sample of the operators, and graphs of each theme of test/property.
