@@ -61,7 +61,8 @@ struct Seed {
 
 constexpr size_t kLongest = 12'000;  // letters of a seed: each step reads and prints it
 
-/// Its text behind the passes, and the kernel graph of the first step; nothing where they refuse it.
+/// Its text behind the passes, and the kernel graph of the first step; nothing where they refuse
+/// it.
 std::optional<Seed> begun(const std::string& text, bool is_small) try {
   const std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
   driver::GraphCtx ctx;

@@ -40,7 +40,8 @@ const std::vector<Theme>& themes() {
       {{add_rows_between_products}, 2, false, true},
       {{add_update, add_update, add_partial_write, add_binary, add_rows, add_view}, 6},
       {{add_long}, 1},
-      {{add_gathering}, 1, false, false, true}};
+      {{add_gathering}, 1, false, false, true},
+      {{add_late_write}, 1}};
   return kThemes;
 }
 

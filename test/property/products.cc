@@ -170,23 +170,20 @@ size_t turned_around(Writer& w, size_t scores) {
 size_t values_of_update(Writer& w, size_t input, Shape& second) {
   Value next = w.value(input);
   next.most = 2;
-  const size_t updated = w.add(fmt::format("clamp(%{}, -2, 1)", w.name(input)), next);
-  w.write_back_at_end(input, updated);
-  next = w.value(updated);
+  w.write_back(input, w.add(fmt::format("clamp(%{}, -2, 1)", w.name(input)), next));
   next.most *= number(second.k);
   second.n = next.dims.back();
   w.feature("updated factor");
-  return w.add(fmt::format("cumsum(%{}, {})", w.name(updated), next.rank() - 2), next);
+  return w.add(fmt::format("cumsum(%{}, {})", w.name(input), next.rank() - 2), next);
 }
 
-}  // namespace
-
-void add_rows_between_products(Writer& w) {
+/// `updates`: the first left factor is written over, and what it becomes is part of the second
+/// right factor.
+void rows_between_products(Writer& w, bool updates) {
   const bool batched = w.random().one_in(2);
   Dims batch;
   if (batched) batch.push_back(known(1 + static_cast<int64_t>(w.random().below(4))));
   const Dim rows = width(w);
-  const bool updates = !w.wants_gradients && w.random().one_in(5);
   const Dim length = updates ? rows : width(w);
   const Dim inner = known(w.random().one_in(2) ? 8 : 5);
   const Shape first{batch, rows, inner, length};
@@ -201,7 +198,7 @@ void add_rows_between_products(Writer& w) {
     scores = w.add(fmt::format("tril(%{})", seen.name), seen, {{scores, 1}});
     w.feature("causal mask");
   }
-  if (w.random().one_in(4)) scores = turned_around(w, scores);
+  if (w.random().one_in(3)) scores = turned_around(w, scores);
   const size_t weights = weights_of(w, scores);
   const size_t values = updates                ? values_of_update(w, q, second)
                         : w.random().one_in(4) ? values_of(w, scores, second)
@@ -209,6 +206,12 @@ void add_rows_between_products(Writer& w) {
   multiply(w, weights, values, second);
   w.feature("attention");
 }
+
+}  // namespace
+
+void add_rows_between_products(Writer& w) { rows_between_products(w, false); }
+
+void add_late_write(Writer& w) { rows_between_products(w, true); }
 
 void add_layers(Writer& w) {
   Shape s{{}, width(w), known(8), width(w)};

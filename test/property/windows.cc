@@ -139,11 +139,10 @@ namespace {
 size_t largest_of_update(Writer& w, size_t image) {
   Value next = w.value(image);
   next.most = 2;
-  const size_t updated = w.add(fmt::format("clamp(%{}, -2, 1)", w.name(image)), next);
-  w.write_back_at_end(image, updated);
+  w.write_back(image, w.add(fmt::format("clamp(%{}, -2, 1)", w.name(image)), next));
   next.dims.clear();
   w.feature("updated image");
-  return w.add(fmt::format("amax(%{}, [0, 1, 2, 3])", w.name(updated)), next);
+  return w.add(fmt::format("amax(%{}, [0, 1, 2, 3])", w.name(image)), next);
 }
 
 }  // namespace
@@ -176,7 +175,7 @@ void add_inverted_residual(Writer& w) {
                       static_cast<int64_t>(w.random().below(2))};
   at = convolve(w, at, wide, wide, window);
   if (at == SIZE_MAX) return;
-  if (w.random().one_in(4)) {
+  if (w.random().one_in(2)) {
     const size_t largest = largest_of_update(w, x);
     Value sum = w.value(at);
     sum.most += w.value(largest).most;
