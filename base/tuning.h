@@ -126,6 +126,16 @@ struct Tuning {
     bool operator==(const Blocks&) const = default;
   } blocks;
 
+  /// How loops are spelled.
+  struct Loops {
+    int64_t written_out = 16;         // steps of a reduction: masks and addresses fold
+    int64_t written_out_in_tile = 9;  // the same of a register tile, each step of which is long
+    int64_t kept = 64;                // steps of a tile that LLVM would write out, and must not
+    int64_t widest_stride = 4;        // of a wide load: of a wider one most would be thrown away
+    int64_t ahead = 8192;             // bytes: memory's latency at its full speed, and a margin
+    bool operator==(const Loops&) const = default;
+  } loops;
+
   bool operator==(const Tuning&) const = default;
 };
 
@@ -133,7 +143,7 @@ struct Tuning {
 template <class A>
 void fields(A& archive, Tuning& tuning) {
   auto& [length, rates, inlining, fusion, layouts, splitting, chains, points, columns, windows,
-         products, blocks] = tuning;
+         products, blocks, loops] = tuning;
   archive(length);
   const auto each = [&](auto&... numbers) { (archive(numbers), ...); };
   auto& [a1, a2, a3, a4, a5, a6, a7] = rates;
@@ -147,10 +157,11 @@ void fields(A& archive, Tuning& tuning) {
   auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
   auto& [r1, r2, r3, r4, r5] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10] = blocks;
+  auto& [k1, k2, k3, k4, k5] = loops;
   each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5);
-  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10);
+  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, k1, k2, k3, k4, k5);
 }
 
 }  // namespace tandem

@@ -99,10 +99,8 @@ class Emitter {
   void emit_prefetches(const loop::Stage& stage, llvm::Value* first);
 
   // --- square and interleaved tiles (emit_tile.cc) ---
-  bool interleaves(const loop::Stage& stage, const loop::Axis& axis) const;
   void emit_interleaved_axis(const loop::Axis& axis, const loop::Stage& stage);
   void store_interleaved(const loop::Store& store, const std::vector<llvm::Value*>& parts);
-  std::vector<loop::Val> transposable_loads(const loop::Stage& stage, const loop::Axis& axis);
   std::vector<llvm::Value*> load_tile(loop::Val val, const loop::Axis& axis);
 
   // --- memory (emit_memory.cc) ---
@@ -147,6 +145,7 @@ class Emitter {
   std::vector<Accumulator> accumulators_;
   std::unordered_map<int32_t, llvm::Value*> locals_;
   sym::Expr vector_axis_ = 0;  // symbol of the axis whose lanes are active; constant when none
+  const loop::Axis* vector_marks_ = nullptr;  // that axis
   int lanes_ = 1;
   llvm::Value* tail_mask_ = nullptr;
 };

@@ -66,42 +66,6 @@ void Emitter::emit_prologue() {
   }
 }
 
-namespace {
-
-/// Bodies that are worth writing out: masks and addresses of a window's positions fold then.
-constexpr int64_t kWrittenOut = 16;
-// A step of a tile of rows is many instructions: more steps than a small window has, written out,
-// would keep nothing in registers. LLVM is told so as well, up to where it would unroll.
-constexpr int64_t kWrittenOutInTile = 9;
-constexpr int64_t kNeverUnrolled = 64;
-
-std::optional<int64_t> steps_from(const std::vector<Axis>& axes, size_t first) {
-  int64_t steps = 1;
-  for (size_t i = first; i < axes.size(); ++i) {
-    const std::optional<int64_t> extent = axes[i].extent.constant();
-    if (!extent || *extent > kNeverUnrolled) return std::nullopt;
-    steps *= *extent;
-  }
-  return steps;
-}
-
-bool is_tile(const Stage& stage) {
-  return !stage.axes.empty() && stage.axes.back().kind == AxisKind::unroll;
-}
-
-/// Whether the reduction's loops from `first` on are serial and have few steps together. A scan
-/// stores at every step and stays a loop.
-bool is_short(const Stage& stage, size_t first) {
-  for (const loop::Reduction& reduction : stage.reductions)
-    if (reduction.scan) return false;
-  for (size_t i = first; i < stage.reduce_axes.size(); ++i)
-    if (stage.reduce_axes[i].kind != AxisKind::serial) return false;
-  const std::optional<int64_t> steps = steps_from(stage.reduce_axes, first);
-  return steps && *steps <= (is_tile(stage) ? kWrittenOutInTile : kWrittenOut);
-}
-
-}  // namespace
-
 void Emitter::emit_loop(Value* begin, Value* end, Value* step,
                         const std::function<void(Value*)>& body) {
   BasicBlock* before = ir_.GetInsertBlock();
@@ -175,7 +139,7 @@ void Emitter::emit_points(const Stage& stage, size_t axis) {
   bool is_last = axis + 1 == stage.axes.size();
   bool rows = is_last && stage.axes[axis].kind == AxisKind::unroll;
   if (rows && !stage.reductions.empty()) return emit_row_tiles(stage);
-  if (is_last && interleaves(stage, stage.axes[axis]))
+  if (is_last && stage.axes[axis].kind == AxisKind::interleave)
     return emit_interleaved_axis(stage.axes[axis], stage);
   emit_axis(stage.axes[axis], stage, [&] {
     hoist(stage);
@@ -198,10 +162,9 @@ void Emitter::emit_reduce(const Stage& stage, size_t axis, const std::function<v
     hoist(stage);
     emit_reduce(stage, axis + 1, body);
   };
-  if (is_short(stage, axis)) return emit_written_out(stage.reduce_axes[axis], inside);
-  const std::optional<int64_t> steps = steps_from(stage.reduce_axes, 0);
-  const bool keeps = is_tile(stage) && steps && *steps <= kNeverUnrolled;
-  const bool outer = std::exchange(keeps_loops_, keeps);
+  const loop::Steps steps = stage.reduce_axes[axis].steps;
+  if (steps == loop::Steps::written_out) return emit_written_out(stage.reduce_axes[axis], inside);
+  const bool outer = std::exchange(keeps_loops_, steps == loop::Steps::kept);
   emit_axis(stage.reduce_axes[axis], stage, inside);
   keeps_loops_ = outer;
 }
@@ -243,7 +206,8 @@ void Emitter::emit_axis(const Axis& axis, const Stage& stage, const std::functio
   if (axis.kind == AxisKind::vector && axis.lanes > 1)
     return emit_vector_axis(axis, body, in_blocks);
   bool full_lanes = lanes_ == axis.lanes && tail_mask_ == nullptr;
-  if (axis.kind == AxisKind::unroll && full_lanes) return emit_unrolled_axis(axis, stage, body);
+  const bool unrolls = axis.kind == AxisKind::unroll || axis.kind == AxisKind::transpose;
+  if (unrolls && full_lanes) return emit_unrolled_axis(axis, stage, body);
   emit_steps(index_value(axis.extent), ir_.getInt64(1), in_blocks, [&](Value* at) {
     symbols_[axis.index] = at;
     body();
@@ -273,9 +237,11 @@ void Emitter::emit_vector_axis(const Axis& axis, const std::function<void()>& bo
   auto enter = [&](Value* at) {
     symbols_[axis.index] = at;
     vector_axis_ = axis.index;
+    vector_marks_ = &axis;
     lanes_ = axis.lanes;
     body();
     lanes_ = 1;
+    vector_marks_ = nullptr;
     vector_axis_ = 0;
     symbols_.erase(axis.index);
   };

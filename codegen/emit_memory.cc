@@ -6,9 +6,6 @@
 
 namespace tandem::codegen {
 
-/// Wider strides gather: most of a wide load would be thrown away.
-constexpr int64_t kWidestStride = 4;
-
 using llvm::Value;
 using loop::Val;
 using sym::Expr;
@@ -104,22 +101,21 @@ Emitter::Address Emitter::address(Expr index, bool may_stride) {
   if (affine && affine->coefficient == Expr(1) && !varies(affine->rest))
     return {uniform_index(index), Address::Shape::contiguous};
   std::optional<int64_t> stride = affine ? affine->coefficient.constant() : std::nullopt;
-  bool small = stride && *stride >= 2 && *stride <= kWidestStride;
+  bool small = stride && *stride >= 2 && *stride <= vector_marks_->stride;
   if (may_stride && small && !varies(affine->rest))
     return {uniform_index(index), Address::Shape::strided, static_cast<int>(*stride)};
   return {index_value(index), Address::Shape::scattered};
 }
 
-/// Before a masked load from `pointer` on. Processors do not see streams of masked loads (AMD Zen
-/// 5: 64 MiB take seven times as long), so they are told what is read next; addresses behind the
-/// end do not matter. What is in scratch is at hand.
+/// Before a masked load from `pointer` on: what is read next, where the lanes are marked so.
+/// Addresses behind the end do not matter. What is in scratch is at hand.
 void Emitter::ask_ahead(const loop::Scalar& load, Value* pointer, int stride) {
   constexpr int64_t kLine = 64;
-  constexpr int64_t kAhead = 8192;  // memory's latency at its full speed, and a margin
-  if (kernel_.buffers[load.slot].access == loop::Access::scratch) return;
+  const int64_t ahead = vector_marks_->ahead;
+  if (ahead == 0 || kernel_.buffers[load.slot].access == loop::Access::scratch) return;
   const int64_t bytes = size_of(load.dtype) * lanes_ * stride;
   for (int64_t at = 0; at < bytes; at += kLine) {
-    Value* line = ir_.CreateConstGEP1_64(ir_.getInt8Ty(), pointer, kAhead + at);
+    Value* line = ir_.CreateConstGEP1_64(ir_.getInt8Ty(), pointer, ahead + at);
     ir_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
                         {line, ir_.getInt32(0), ir_.getInt32(2), ir_.getInt32(1)});
   }

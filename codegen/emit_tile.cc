@@ -4,29 +4,13 @@
 // for a few values that lie side by side in memory (the channels of an image) while the lanes run
 // along what is read: they are interleaved in registers and stored as one piece.
 #include "codegen/emit.h"
+#include "loop/stage.h"
 
 namespace tandem::codegen {
 
 using llvm::Value;
 using loop::Val;
 using sym::Expr;
-
-/// Unmasked loads with stride 1 along the axis and one constant step along the lanes.
-std::vector<Val> Emitter::transposable_loads(const loop::Stage& stage, const loop::Axis& axis) {
-  std::vector<Val> roots;
-  for (const loop::Store& store : stage.body) roots.push_back(store.value);
-  std::vector<Val> found;
-  for (Val val : loop::reachable(roots)) {
-    if (val->opcode != loop::Opcode::load || !val->args.empty()) continue;
-    std::optional<sym::Affine> along = sym::affine_in(val->index, axis.index);
-    std::optional<sym::Affine> across = sym::affine_in(val->index, vector_axis_);
-    bool fits = along && along->coefficient == Expr(1) && across &&
-                !sym::depends_on(across->coefficient, axis.index) &&
-                across->coefficient != Expr(0) && across->coefficient != Expr(1);
-    if (fits) found.push_back(val);
-  }
-  return found;
-}
 
 /// Element k of the result: the lanes' values at position k of the axis (the axis stands at the
 /// tile's start).
@@ -64,20 +48,6 @@ std::vector<Value*> Emitter::load_tile(Val val, const loop::Axis& axis) {
   }
   for (Value*& row : rows) row = from_memory(row, val->dtype);
   return rows;
-}
-
-/// The axis has few points, and all that is stored lies there point by point for each lane.
-bool Emitter::interleaves(const loop::Stage& stage, const loop::Axis& axis) const {
-  const std::optional<int64_t> points = axis.extent.constant();
-  if (axis.kind != loop::AxisKind::unroll || lanes_ == 1 || !points || *points < 2 ||
-      *points > axis.lanes || !stage.reductions.empty())
-    return false;
-  return std::all_of(stage.body.begin(), stage.body.end(), [&](const loop::Store& store) {
-    const std::optional<sym::Affine> along = sym::affine_in(store.index, axis.index);
-    const std::optional<sym::Affine> across = sym::affine_in(store.index, vector_axis_);
-    return !store.accumulate && along && along->coefficient == Expr(1) && across &&
-           across->coefficient == Expr(*points) && !varies(across->rest);
-  });
 }
 
 void Emitter::emit_interleaved_axis(const loop::Axis& axis, const loop::Stage& stage) {
@@ -122,7 +92,8 @@ void Emitter::emit_unrolled_axis(const loop::Axis& axis, const loop::Stage& stag
   Value* extent = index_value(axis.extent);
   Value* whole =
       ir_.CreateAnd(extent, ir_.getInt64(static_cast<uint64_t>(-static_cast<int64_t>(axis.lanes))));
-  std::vector<Val> tiles = transposable_loads(stage, axis);
+  std::vector<Val> tiles;
+  if (axis.kind == loop::AxisKind::transpose) tiles = loop::turned_loads(stage);
   emit_loop(ir_.getInt64(0), whole, ir_.getInt64(static_cast<uint64_t>(axis.lanes)),
             [&](Value* at) {
               symbols_[axis.index] = at;

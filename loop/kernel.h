@@ -30,10 +30,23 @@ enum class AxisKind : uint8_t {
   serial,
   task,    // outer axes only: spread over threads
   vector,  // lanes of one loop; at most one axis of a stage. The tail is masked.
-  unroll,  // serial, `lanes` points written out at a time: what lets square tiles be transposed in
-           // registers; in a kernel of threads what one thread does at once (a load of 4 elements)
+  unroll,  // serial, `lanes` points written out at a time; the last axis of a stage of reductions
+           // under a vector axis is a register tile; in a kernel of threads what one thread does at
+           // once (a load of 4 elements)
   block,   // outer axes only: the launch grid of a kernel of threads
   thread,  // axes of a stage: spread over `lanes` threads of the block, a power of two
+  // The last axis of a stage without reductions, under a vector axis:
+  transpose,   // as unroll, and loads that walk memory along it, while lanes run across, are square
+               // tiles that are turned in registers
+  interleave,  // at most `lanes` points, which lie side by side in memory for each lane: stored as
+               // one piece
+};
+
+/// How the steps of a reduce axis are spelled; a mark without meaning.
+enum class Steps : uint8_t {
+  loop,
+  written_out,  // one after the other, no loop
+  kept,         // a loop, which nobody after us may write out
 };
 
 struct Axis {
@@ -41,6 +54,12 @@ struct Axis {
   sym::Expr extent;  // may depend on outer axes (min(64, n - 64*x0))
   AxisKind kind = AxisKind::serial;
   int lanes = 1;  // of a vector axis: a power of two, at least the register's and up to 4 registers
+  Steps steps = Steps::loop;
+  // Marks of a vector axis, without meaning:
+  int stride = 1;     // loads of this constant stride or less are wide, of which lanes are taken;
+                      // farther apart they gather
+  int64_t ahead = 0;  // bytes: masked loads ask for what is read so far behind. Processors do not
+                      // see streams of masked loads (AMD Zen 5: 64 MiB take seven times as long)
 };
 
 /// Whether its points are tasks, or blocks of threads.
@@ -188,6 +207,8 @@ Kernel parse_kernel(std::string_view text, int first_line = 1);
 
 /// Violated invariants, empty when well formed.
 std::vector<std::string> verify(const Kernel& kernel);
+/// The same of what an op computes: what it reads are elements, of any number.
+std::vector<std::string> verify_definition(const Kernel& kernel);
 
 /// The text without names: kernels that have the same one are the same.
 std::string identity_text(const Kernel& kernel);

@@ -43,7 +43,6 @@ class Parser {
   void open_stage(Cursor& line);
   void stage_item(Cursor& line);
   Axis axis(Cursor& line);
-  static AxisKind axis_kind(Cursor& line, std::string_view& text, int& lanes);
   void value(Cursor& line);
   void reduction(Cursor& line);
   void store(Cursor& line);
@@ -233,35 +232,50 @@ void Parser::stage_item(Cursor& line) {
   }
 }
 
-/// Takes ` word` off the end of the text.
-bool eat_last(std::string_view& text, std::string_view word) {
+/// `64` of a text that ends in ` vector(64)`, which is taken off; nothing where it ends otherwise.
+std::optional<int64_t> take_mark(std::string_view& text, std::string_view mark,
+                                 const Cursor& line) {
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  const size_t at = text.rfind(' ');
+  if (at == std::string_view::npos || !text.substr(at + 1).starts_with(mark)) return std::nullopt;
+  const std::string_view rest = text.substr(at + 1 + mark.size());
+  if (!rest.starts_with("(")) return std::nullopt;
+  Cursor number(rest.substr(1), 0, kRoom);
+  const int64_t found = number.integer();
+  if (found < 1 || found > (1 << 20) || !number.eat(")") || !number.done())
+    line.fail("bad " + std::string(mark) + "(number)");
+  text = text.substr(0, at);
+  return found;
+}
+
+bool take_word(std::string_view& text, std::string_view word) {
+  while (text.ends_with(' ')) text.remove_suffix(1);
   if (!text.ends_with(word) || !text.substr(0, text.size() - word.size()).ends_with(' '))
     return false;
   text.remove_suffix(word.size() + 1);
   return true;
 }
 
-/// Takes ` word(lanes)` off the end of the text.
-bool eat_lanes(Cursor& line, std::string_view& text, std::string_view word, int& lanes) {
-  const std::string opening = " " + std::string(word) + "(";
-  const size_t at = text.rfind(opening);
-  if (at == std::string_view::npos) return false;
-  Cursor count(text.substr(at + opening.size()), 0, kRoom);
-  const int64_t number = count.integer();
-  if (number < 1 || number > kMostLanes || !count.eat(")") || !count.done())
-    line.fail("bad " + std::string(word) + "(lanes)");
-  lanes = static_cast<int>(number);
-  text = text.substr(0, at);
-  return true;
-}
-
-AxisKind Parser::axis_kind(Cursor& line, std::string_view& text, int& lanes) {
-  if (eat_last(text, "task")) return AxisKind::task;
-  if (eat_last(text, "block")) return AxisKind::block;
-  if (eat_lanes(line, text, "unroll", lanes)) return AxisKind::unroll;
-  if (eat_lanes(line, text, "vector", lanes)) return AxisKind::vector;
-  if (eat_lanes(line, text, "thread", lanes)) return AxisKind::thread;
-  return AxisKind::serial;
+/// What stands behind the extent, the last mark first.
+void take_marks(Axis& axis, std::string_view& text, const Cursor& line) {
+  axis.ahead = take_mark(text, "ahead", line).value_or(0);
+  axis.stride = static_cast<int>(take_mark(text, "stride", line).value_or(1));
+  if (take_word(text, "kept")) axis.steps = Steps::kept;
+  if (take_word(text, "written_out")) axis.steps = Steps::written_out;
+  if (take_word(text, "task")) axis.kind = AxisKind::task;
+  if (take_word(text, "block")) axis.kind = AxisKind::block;
+  constexpr std::pair<std::string_view, AxisKind> kKinds[] = {{"vector", AxisKind::vector},
+                                                              {"unroll", AxisKind::unroll},
+                                                              {"thread", AxisKind::thread},
+                                                              {"transpose", AxisKind::transpose},
+                                                              {"interleave", AxisKind::interleave}};
+  for (const auto& [name, kind] : kKinds) {
+    const std::optional<int64_t> lanes = take_mark(text, name, line);
+    if (!lanes) continue;
+    if (*lanes > kMostLanes || axis.kind != AxisKind::serial) line.fail("bad vector(lanes)");
+    axis.kind = kind;
+    axis.lanes = static_cast<int>(*lanes);
+  }
 }
 
 /// `x0 < n0*4 task`: the annotation is at the end, after an expression.
@@ -269,9 +283,8 @@ Axis Parser::axis(Cursor& line) {
   std::string_view name = new_symbol(line);
   line.expect("<");
   std::string_view text = line.rest();
-  while (text.ends_with(' ')) text.remove_suffix(1);
   Axis result;
-  result.kind = axis_kind(line, text, result.lanes);
+  take_marks(result, text, line);
   result.extent = index(line, text);
   result.index = pool_.symbols().index(name, result.extent);
   scope_.insert(result.index);

@@ -89,6 +89,59 @@ std::vector<Expr> index_expressions(const Kernel& kernel) {
   return all;
 }
 
+namespace {
+
+const Axis* lanes_of(const Stage& stage) {
+  for (const Axis& axis : stage.axes)
+    if (axis.kind == AxisKind::vector) return &axis;
+  return nullptr;
+}
+
+/// Whether an address moves with the symbol, also by way of data.
+bool varies_with(const ScalarPool& pool, sym::Expr address, sym::Expr symbol) {
+  for (const sym::Expr part : sym::free_symbols(address)) {
+    if (part == symbol) return true;
+    const Val from = pool.indirect(part);
+    if (from != nullptr && walks(from, symbol)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool lies_point_by_point(const Kernel& kernel, const Stage& stage) {
+  const Axis* lanes = lanes_of(stage);
+  if (lanes == nullptr || stage.axes.empty() || !stage.reductions.empty()) return false;
+  const Axis& last = stage.axes.back();
+  const std::optional<int64_t> points = last.extent.constant();
+  if (&last == lanes || !points || *points < 2 || *points > last.lanes) return false;
+  return std::ranges::all_of(stage.body, [&](const Store& store) {
+    const std::optional<sym::Affine> along = sym::affine_in(store.index, last.index);
+    const std::optional<sym::Affine> across = sym::affine_in(store.index, lanes->index);
+    return !store.accumulate && along && along->coefficient == sym::Expr(1) && across &&
+           across->coefficient == sym::Expr(*points) &&
+           !varies_with(*kernel.scalars, across->rest, lanes->index);
+  });
+}
+
+std::vector<Val> turned_loads(const Stage& stage) {
+  const Axis* lanes = lanes_of(stage);
+  if (lanes == nullptr || stage.axes.empty()) return {};
+  const Axis& last = stage.axes.back();
+  std::vector<Val> roots;
+  for (const Store& store : stage.body) roots.push_back(store.value);
+  std::vector<Val> found = reachable(roots);
+  std::erase_if(found, [&](Val val) {
+    if (val->opcode != Opcode::load || !val->args.empty()) return true;
+    const std::optional<sym::Affine> along = sym::affine_in(val->index, last.index);
+    const std::optional<sym::Affine> across = sym::affine_in(val->index, lanes->index);
+    return !along || along->coefficient != sym::Expr(1) || !across ||
+           sym::depends_on(across->coefficient, last.index) ||
+           across->coefficient == sym::Expr(0) || across->coefficient == sym::Expr(1);
+  });
+  return found;
+}
+
 bool walks(Val value, Expr axis) {
   const std::vector<Val> parts = reachable(std::span(&value, 1));
   return std::any_of(parts.begin(), parts.end(),

@@ -32,6 +32,13 @@ std::vector<Val> all_scalars_of(const ScalarPool& pool, const Stage& stage);
 std::vector<sym::Expr> index_expressions(const Kernel& kernel, const Stage& stage);
 std::vector<sym::Expr> index_expressions(const Kernel& kernel);
 
+/// Under a vector axis: whether all that the stage stores lies point by point of its last axis, of
+/// few known points, for each lane. What an interleaved axis is.
+bool lies_point_by_point(const Kernel& kernel, const Stage& stage);
+/// Unmasked loads of the stage's values with stride 1 along its last axis and one constant step
+/// along its lanes: what a transposed axis turns.
+std::vector<Val> turned_loads(const Stage& stage);
+
 /// Whether any part of the value is addressed along the axis.
 bool walks(Val value, sym::Expr axis);
 

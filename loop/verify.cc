@@ -19,13 +19,16 @@ using SymbolSet = std::unordered_set<sym::Expr, sym::ExprHash>;
 
 class Verifier {
  public:
-  explicit Verifier(const Kernel& kernel) : kernel_(kernel), order_(*kernel.scalars) {}
+  Verifier(const Kernel& kernel, bool takes_elements)
+      : kernel_(kernel), takes_elements_(takes_elements), order_(*kernel.scalars) {}
   std::vector<std::string> run();
 
  private:
   void sizes_and_buffers();
   void outer_axes();
   void axis(const Axis& axis, std::string_view what);
+  void marks(const Axis& axis, const std::string& name);
+  void tiles(const Stage& stage);
   void stage(const Stage& stage);
   void kind(const Stage& stage);
   void vector_axes(const Stage& stage);
@@ -50,6 +53,7 @@ class Verifier {
   }
 
   const Kernel& kernel_;
+  bool takes_elements_;
   LineOrder order_;
   std::vector<std::string> problems_;
   std::string place_;
@@ -60,6 +64,8 @@ class Verifier {
   std::vector<Val> lines_;
   std::vector<Val> loads_;  // of the stage
 };
+
+constexpr int64_t kMostSteps = 64;  // that are written out
 
 std::string number(std::string_view letter, int64_t n) {
   return std::string(letter) + std::to_string(n);
@@ -111,10 +117,21 @@ void Verifier::axis(const Axis& axis, std::string_view what) {
   require(!scope_.contains(axis.index), name + " is declared twice");  // stages may share one
   bool power = axis.lanes > 0 && std::has_single_bit(static_cast<unsigned>(axis.lanes));
   require(power, name + ": lanes are no power of two");
-  bool counts = axis.kind == AxisKind::vector || axis.kind == AxisKind::unroll ||
-                axis.kind == AxisKind::thread;
+  const bool counts = axis.kind != AxisKind::serial && !is_parallel(axis);
   require(axis.lanes == 1 || counts, name + " has lanes and is neither vector nor unrolled");
+  marks(axis, name);
   scope_.insert(axis.index);
+}
+
+void Verifier::marks(const Axis& axis, const std::string& name) {
+  const bool is_vector = axis.kind == AxisKind::vector;
+  require(is_vector || (axis.stride == 1 && axis.ahead == 0), name + " has marks of lanes");
+  require(axis.stride >= 1 && axis.stride <= 16, name + ": a wide load of that stride");
+  require(axis.ahead >= 0 && axis.ahead <= (1 << 20), name + " asks too far ahead");
+  const int64_t steps = axis.extent.constant().value_or(kMostSteps + 1);
+  require(
+      axis.steps != Steps::written_out || (axis.kind == AxisKind::serial && steps <= kMostSteps),
+      name + " is written out, and has no few known steps");
 }
 
 void Verifier::index(sym::Expr e, std::string_view what) {
@@ -131,6 +148,7 @@ void Verifier::stage(const Stage& stage) {
   defined_.clear();
   kind(stage);
   vector_axes(stage);
+  tiles(stage);
   for (const Axis& each : stage.axes) axis(each, "axis ");
   SymbolSet after_scope = scope_;
   for (const Axis& each : stage.reduce_axes) axis(each, "reduce axis ");
@@ -177,6 +195,31 @@ void Verifier::vector_axes(const Stage& stage) {
       require(each.kind != AxisKind::task, "a task axis inside a stage");
     }
   require(vectors <= 1, "more than one vector axis");
+}
+
+/// Marks of whole stages. Code of what is written out grows with it.
+void Verifier::tiles(const Stage& stage) {
+  for (const std::vector<Axis>* axes : {&kernel_.outer, &stage.axes})
+    for (const Axis& each : *axes)
+      require(each.steps == Steps::loop, "steps of an axis that reduces nothing are marked");
+  int64_t steps = 1;
+  for (const Axis& each : stage.reduce_axes)
+    if (each.steps == Steps::written_out)
+      steps *= std::clamp<int64_t>(each.extent.constant().value_or(1), 1, kMostSteps + 1);
+  require(steps <= kMostSteps, "too many steps are written out");
+  const auto is_tile = [](const Axis& axis) {
+    return axis.kind == AxisKind::transpose || axis.kind == AxisKind::interleave;
+  };
+  const bool reduces = std::any_of(stage.reduce_axes.begin(), stage.reduce_axes.end(), is_tile);
+  const bool inside =
+      !stage.axes.empty() && std::any_of(stage.axes.begin(), stage.axes.end() - 1, is_tile);
+  require(!reduces && !inside, "a tile is not the last axis of its stage");
+  if (stage.axes.empty() || !is_tile(stage.axes.back())) return;
+  if (stage.axes.back().kind == AxisKind::interleave)
+    require(lies_point_by_point(kernel_, stage), "what is interleaved does not lie point by point");
+  else
+    require(stage.reductions.empty() && !turned_loads(stage).empty(),
+            "nothing is transposed along the last axis");
 }
 
 std::string input_problem(const Reduction& reduction) {
@@ -271,7 +314,9 @@ void Verifier::lines() {
 }
 
 void Verifier::line(Val value) {
-  std::string problem = type_problem(value);
+  const bool is_element = takes_elements_ && value->opcode == Opcode::element;
+  for (sym::Expr at : value->at) index(at, "the position of an element");
+  std::string problem = is_element ? "" : type_problem(value);
   require(problem.empty(), std::string(name_of(value->opcode)) + ": " + problem);
   for (Val arg : value->args)
     if (arg->opcode == Opcode::index) index(arg->index, "an index value");
@@ -313,9 +358,13 @@ void Verifier::hazards(const Stage& stage) {
 
 std::vector<std::string> verify(const Kernel& kernel) {
   if (kernel.scalars == nullptr) return {"the kernel has no scalar pool"};
-  std::vector<std::string> problems = Verifier(kernel).run();
+  std::vector<std::string> problems = Verifier(kernel, false).run();
   for (std::string& problem : thread_problems(kernel)) problems.push_back(std::move(problem));
   return problems;
+}
+
+std::vector<std::string> verify_definition(const Kernel& kernel) {
+  return Verifier(kernel, true).run();
 }
 
 }  // namespace tandem::loop

@@ -114,8 +114,11 @@ bool choose_mapping(KernelGraph& graph, Group& group) {
   std::vector<Mapping> mappings = mappings_of(group.kernel, graph.target);
   if (mappings.size() < 2) return false;
   std::vector<Candidate> candidates;
-  for (const Mapping& mapping : mappings)
-    candidates.push_back({mapping.name, loop::canonical(mapping.kernel)});
+  for (const Mapping& mapping : mappings) {
+    loop::Kernel marked = mapping.kernel;
+    mark_loops(marked, graph.target);
+    candidates.push_back({mapping.name, loop::canonical(marked)});
+  }
   const size_t best = graph.choose(candidates, *elements);
   if (best != 0)
     graph.note(*group.first().node,

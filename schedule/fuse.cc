@@ -5,13 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "base/check.h"
 #include "base/flags.h"
 #include "ir/text.h"
-#include "schedule/inline.h"
 #include "schedule/reads.h"
 #include "schedule/space.h"
 #include "schedule/steps.h"
@@ -23,12 +21,6 @@ using sym::Expr;
 
 namespace {
 constexpr uint32_t kUnplaced = UINT32_MAX;
-
-ir::Sizes all_sizes(const Space& space) {
-  ir::Sizes sizes = space.outer;
-  sizes.insert(sizes.end(), space.inner.begin(), space.inner.end());
-  return sizes;
-}
 
 Expr numel(const ir::Sizes& sizes) { return sym::product(sizes); }
 
@@ -178,56 +170,11 @@ class Fuser {
 
   // --- reading
 
-  struct Reads {
-    ReadList at;
-    Expr full;  // linear position of the point in the whole space
-    Expr row;   // of its row
-    bool can_fail = false;
-  };
+  using Reads = PlacedReads;
 
   /// What the item reads at a point of the space.
   Reads read(const Item& item, const Space& space, Extent extent) {
-    const ir::Sizes sizes = all_sizes(space);
-    const ops::Index& axes = axes_of(sizes);
-    const ops::Index outer(axes.begin(), axes.begin() + space.outer.size());
-    const ItemReads& own = reads_.of(item);
-    Reads reads{own.at, linear_index(axes, sizes), linear_index(outer, space.outer), own.can_fail};
-    const sym::Substitution map = placed(item, space, extent, axes, outer);
-    for (auto& [value, position] : reads.at) position = sym::substitute(position, map);
-    return reads;
-  }
-
-  /// Spaces of the same sizes have the same axes.
-  const ops::Index& axes_of(const ir::Sizes& sizes) {
-    for (const auto& [known, axes] : axes_)
-      if (known == sizes) return axes;
-    ops::Index axes;
-    for (Expr size : sizes) axes.push_back(graph_.graph->pool().index("a", size));
-    return axes_.emplace_back(sizes, std::move(axes)).second;
-  }
-
-  /// The axes of the item's computation at a point of the space. Scans and scatters have a space of
-  /// their own.
-  static sym::Substitution placed(const Item& item, const Space& space, Extent extent,
-                                  const ops::Index& axes, const ops::Index& outer) {
-    const Computation& def = item.computation;
-    sym::Substitution map;
-    const ops::Index inner(axes.begin() + space.outer.size(), axes.end());
-    if (item.kind == Item::Kind::map) {
-      const bool rows = extent == Extent::row;
-      bind_axes(map, def.results[item.result].axes,
-                index_at(rows ? space.outer : all_sizes(space), rows ? outer : axes,
-                         item.slots[0].sizes));
-    } else if (item.kind == Item::Kind::reduce && !def.inputs.empty()) {
-      const bool adds = extent == Extent::columns;
-      const ColumnPoint point = adds
-                                    ? column_point(item, space, outer, inner)
-                                    : ColumnPoint{index_at(space.outer, outer, item.slots[0].sizes),
-                                                  index_at(space.inner, inner, def.reduce_sizes)};
-      bind_axes(map, def.out, point.out);
-      bind_axes(map, def.reduce, point.in);
-    }
-    return map;
+    return reads_.of(item, space, extent);
   }
 
   // --- placing
@@ -560,8 +507,7 @@ class Fuser {
   }
 
   KernelGraph& graph_;
-  ReadsByItem reads_;
-  std::deque<std::pair<ir::Sizes, ops::Index>> axes_;
+  ReadsInSpace reads_;
   std::vector<uint32_t> groups_;    // by item id: number of the group before ordering
   std::vector<uint32_t> position_;  // by that number: place in execution order
   std::map<const Value*, std::set<uint32_t>> users_;  // only looked up, never iterated for output

@@ -44,18 +44,6 @@ bool has_two_layouts(const ir::Sizes& sizes) {
   return !std::all_of(sizes.begin() + 2, sizes.end(), is_one);
 }
 
-ir::Sizes channels_last_strides(const ir::Sizes& sizes) {
-  ir::Sizes strides(sizes.size());
-  Expr stride = sizes[1];
-  for (size_t i = sizes.size(); i-- > 2;) {
-    strides[i] = stride;
-    stride = stride * sizes[i];
-  }
-  strides[1] = 1;
-  strides[0] = stride;
-  return strides;
-}
-
 /// Roughly; a symbol counts as a middling number.
 int64_t rough_bytes(const ir::Sizes& sizes, DType dtype, int64_t typical_size) {
   std::optional<int64_t> count =

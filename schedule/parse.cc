@@ -10,6 +10,7 @@
 #include "base/line_cursor.h"
 #include "ir/text.h"
 #include "loop/stage.h"
+#include "schedule/check_items.h"
 #include "schedule/definition.h"
 #include "schedule/text.h"
 
@@ -92,6 +93,7 @@ class Parser {
     graph_.items.push_back(std::make_unique<Item>());
     item_ = graph_.items.back().get();
     group_ = nullptr;
+    has_kernel_ = false;
     sizes_.clear();
     values_.clear();
     item_->id = static_cast<uint32_t>(graph_.items.size()) - 1;
@@ -166,6 +168,7 @@ class Parser {
   void begin_group(Line& line) {
     if (line.integer() != static_cast<int64_t>(graph_.groups.size())) line.fail("groups count up");
     group_ = &graph_.groups.emplace_back();
+    has_kernel_ = false;
     sizes_.clear();
     const std::optional<Group::Kind> kind = kind_from_name(line.word(), Group::Kind::chain);
     if (!kind) line.fail("expected loops, alone, library or chain before");
@@ -249,6 +252,7 @@ class Parser {
     Line line(text.substr(0, text.find('\n')), number, "kernels");
     if (end == std::string_view::npos) line.fail("the kernel has no end");
     if (group_ == nullptr && item_ == nullptr) line.fail("a kernel of nothing");
+    if (std::exchange(has_kernel_, true)) line.fail("a second kernel");
     const std::string_view own = text.substr(0, end + 2);
     loop::Kernel kernel = loop::parse_kernel(own, number);
     if (kernel.sizes.size() != sizes_.size()) line.fail("a size for each of the kernel's");
@@ -267,6 +271,8 @@ class Parser {
     for (const loop::Stage& stage : kernel.stages)
       for (loop::Val root : loop::roots_of(stage))
         for (loop::Val part : loop::reachable(std::span(&root, 1))) check_part(*part, kernel, line);
+    const std::vector<std::string> problems = problems_of_definition(kernel, *item_);
+    if (!problems.empty()) line.fail(problems[0]);
     if (!read_definition(graph_, *item_, {std::move(kernel), values_, sizes_}))
       line.fail("these loops define no such item");
   }
@@ -337,19 +343,40 @@ class Parser {
   Group* group_ = nullptr;
   std::vector<sym::Expr> sizes_;  // of the kernel that comes next
   std::vector<const Value*> values_;
+  bool has_kernel_ = false;
   bool begun_ = false;
   bool ended_ = false;
 };
 
+std::string name_of(const Problem& problem) {
+  if (problem.of == Problem::Of::graph) return "kernels";
+  return fmt::format("{} {}", problem.of == Problem::Of::item ? "item" : "group", problem.number);
+}
+
+/// Of the first line that begins with these words.
+int line_of(const std::string& words, std::string_view text) {
+  const size_t at = text.find("\n" + words + " ");
+  if (at == std::string_view::npos) return 1;
+  return 2 + static_cast<int>(std::ranges::count(text.substr(0, at), '\n'));
+}
+
 }  // namespace
+
+void throw_if_any(const Problems& problems, std::string_view text) {
+  if (problems.empty()) return;
+  std::vector<Diagnostic> found;
+  for (const Problem& problem : problems) {
+    const std::string name = name_of(problem);
+    found.push_back(
+        {fmt::format("[kernels] line {}: {}: {}", line_of(name, text), name, problem.text), ""});
+  }
+  throw UserError(std::move(found));
+}
 
 void parse_kernel_graph(KernelGraph& graph, std::string_view text) {
   Parser(graph).run(text);
-  const std::vector<std::string> problems = verify(graph);
-  if (problems.empty()) return;
-  std::vector<Diagnostic> found;
-  for (const std::string& problem : problems) found.push_back({"[kernels] " + problem, ""});
-  throw UserError(std::move(found));
+  throw_if_any(problems_of_items(graph), text);
+  throw_if_any(verify(graph), text);
 }
 
 }  // namespace tandem::schedule

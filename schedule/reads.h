@@ -2,6 +2,7 @@
 // is the same with other axes.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -23,6 +24,10 @@ struct ItemReads {
 std::vector<loop::Val> elements_of(const Computations& computations,
                                    std::span<const loop::Val> roots);
 
+/// Values that results, write-backs and what runs elsewhere are made of. What may fail stays in the
+/// graph unread; what only it reads is computed for nobody.
+DenseMap<ir::Value, char> wanted_values(const ir::Graph& graph);
+
 class ReadsByItem {
  public:
   explicit ReadsByItem(const KernelGraph& graph) : graph_(&graph) {}
@@ -31,6 +36,30 @@ class ReadsByItem {
  private:
   const KernelGraph* graph_;
   std::vector<std::optional<ItemReads>> known_;  // by item id
+};
+
+/// What an item reads at a point of a group's space, as row-major positions.
+struct PlacedReads {
+  ReadList at;
+  sym::Expr full;  // linear position of the point in the whole space
+  sym::Expr row;   // of its row
+  bool can_fail = false;
+};
+
+/// An item's reads at the axes of spaces.
+class ReadsInSpace {
+ public:
+  explicit ReadsInSpace(const KernelGraph& graph) : graph_(graph), reads_(graph) {}
+  PlacedReads of(const Item& item, const Space& space, Extent extent);
+  /// At the item's own axes: positions mean nothing to others.
+  PlacedReads of_item(const Item& item);
+
+ private:
+  const ops::Index& axes_of(const ir::Sizes& sizes);
+
+  const KernelGraph& graph_;
+  ReadsByItem reads_;
+  std::deque<std::pair<ir::Sizes, ops::Index>> axes_;  // spaces of the same sizes have the same
 };
 
 }  // namespace tandem::schedule

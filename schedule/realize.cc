@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/flags.h"
 #include "ir/text.h"
+#include "schedule/reads.h"
 #include "schedule/steps.h"
 #include "schedule/strided.h"
 #include "schedule/visible_columns.h"
@@ -48,7 +49,8 @@ struct Weight {
 
 class Realizer {
  public:
-  explicit Realizer(KernelGraph& graph) : graph_(graph), tuning_(graph.target.tuning) {}
+  explicit Realizer(KernelGraph& graph)
+      : graph_(graph), tuning_(graph.target.tuning), wanted_(wanted_values(*graph.graph)) {}
 
   void run() {
     mark_outputs();
@@ -99,26 +101,21 @@ class Realizer {
   }
 
   void visit(const Node& node) {
-    const bool is_kept = is_tail_copy(node) || ops::def_of(node).host;
-    if (!is_kept && !is_read(node)) return;
-    ir::for_each_operand(node.args, [&](const Value* operand) { is_read_[operand] = 1; });
     if (is_tail_copy(node)) {
       // A write-back reads its source as stored.
       force(std::get<Value*>(node.args[1]), "it is written back to an input");
       return;
     }
     if (node.results.empty()) return;
+    if (!is_wanted(node) && !ops::def_of(node).host) return;
     if (std::optional<ops::RouteKind> route = library_route(node)) return add_library(node, *route);
     const Computation& def = graph_.computations.of(&node);
     if (def.kind != Kind::map) return add_loops(node, def);
     for (const Value* result : node.results) visit_map(node, result);
   }
 
-  /// By the graph's results, or by a node that is: what may fail stays in the graph unread, and
-  /// what only such a node reads is computed for nobody.
-  bool is_read(const Node& node) const {
-    return std::any_of(node.results.begin(), node.results.end(),
-                       [&](const Value* v) { return is_read_.at(v) || is_output_.at(v); });
+  bool is_wanted(const Node& node) const {
+    return std::ranges::any_of(node.results, [&](const Value* v) { return wanted_.at(v) != 0; });
   }
 
   // --- routes
@@ -343,7 +340,7 @@ class Realizer {
   const Tuning& tuning_;
   std::map<const Node*, std::optional<ops::RouteKind>> routes_;
   DenseMap<Value, char> is_output_;
-  DenseMap<Value, char> is_read_;
+  DenseMap<Value, char> wanted_;
   DenseMap<Value, const char*> forced_;
   DenseMap<Value, Reach> reach_;
 };

@@ -11,6 +11,7 @@
 #include "base/flags.h"
 #include "base/interrupt.h"
 #include "base/pass_runner.h"
+#include "schedule/check_groups.h"
 #include "schedule/map.h"
 #include "schedule/schedule.h"
 #include "schedule/steps.h"
@@ -40,6 +41,11 @@ void run_map(KernelGraph& graph, PassCtx&) {
   });
 }
 void run_share(KernelGraph& graph, PassCtx&) { for_each_kernel(graph, share_scratch); }
+/// Of a processor: who spells blocks of threads knows how theirs are.
+void run_mark(KernelGraph& graph, PassCtx&) {
+  if (graph.target.is_gpu()) return;
+  for_each_kernel(graph, [&](Group& group) { mark_loops(group.kernel, graph.target); });
+}
 
 constexpr std::array kSteps = {
     // From the readers up: what is not realised is inlined into them.
@@ -61,6 +67,8 @@ constexpr std::array kSteps = {
     KernelPass{"map_axes", run_map, kKernels, 0, 0},
     // A mapped chain has scratch for all that one stage leaves for another.
     KernelPass{"share_scratch", run_share, kKernels, 0, 0},
+    // Behind all that makes or changes loops: how they are spelled.
+    KernelPass{"mark_loops", run_mark, kKernels, 0, 0},
     KernelPass{"side_by_side", run<side_by_side>, kKernels, kOrdered, 0},
 };
 
@@ -71,6 +79,14 @@ void check_needs(const KernelPass& step, Facts facts) {
   for (const KernelPass& giver : kSteps)
     if ((giver.gives & missing) != 0)
       throw UserError(fmt::format("step {} needs {}, which is disabled", step.name, giver.name));
+}
+
+/// A text lacks what an earlier step gives.
+void check_done(const KernelPass& step, Facts facts) {
+  for (const KernelPass& giver : kSteps)
+    if ((giver.gives & step.needs & ~facts) != 0)
+      throw UserError(
+          fmt::format("[kernels] line 1: step {} comes after {}", step.name, giver.name));
 }
 
 bool is_verifying() {
@@ -98,13 +114,61 @@ void check_text(const KernelGraph& graph, std::string_view step) {
 
 void verify_after(const KernelGraph& graph, std::string_view step) {
   if (!is_verifying()) return;
-  const std::vector<std::string> problems = verify(graph);
-  TD_CHECK(problems.empty()) << "after " << step << ": " << problems[0];
+  const Problems problems = verify(graph);
+  TD_CHECK(problems.empty()) << "after " << step << ": " << problems[0].text;
   if (flag_verify()) check_text(graph, step);
 }
 
-/// Of one that was read.
+/// What a text shows of what has been done to it.
+struct Traces {
+  Facts facts = 0;
+  bool has_partials = false;
+  bool is_mapped = false;
+};
+
+bool is_mapped(const loop::Kernel& kernel) {
+  const auto is_marked = [](const std::vector<loop::Axis>& axes) {
+    return std::ranges::any_of(
+        axes, [](const loop::Axis& axis) { return axis.kind != loop::AxisKind::serial; });
+  };
+  return is_marked(kernel.outer) || std::ranges::any_of(kernel.stages, [&](const auto& stage) {
+           return is_marked(stage.axes) || is_marked(stage.reduce_axes);
+         });
+}
+
+Traces traces_in(const KernelGraph& graph) {
+  Traces found;
+  if (!graph.items.empty()) found.facts |= kItems;
+  for (const std::unique_ptr<Item>& item : graph.items) {
+    if (item->computation.is_defined()) found.facts |= kComputations;
+    found.has_partials |= item->partial_of != nullptr;
+  }
+  if (!graph.groups.empty()) found.facts |= kGroups;
+  for (const Group& group : graph.groups) {
+    if (group.kernel.scalars == nullptr) continue;
+    found.facts |= kKernels;
+    found.is_mapped |= is_mapped(group.kernel);
+  }
+  if (!graph.order.empty()) found.facts |= kOrdered;
+  return found;
+}
+
+/// A step meets what the steps before it leave: none does its work twice, or behind a later one's.
+void check_traces(const KernelGraph& graph, const KernelPass& step, std::string_view text) {
+  const Traces found = traces_in(graph);
+  Facts later = 0;
+  for (const KernelPass* at = &step; at != kSteps.end(); ++at) later |= at->gives;
+  const bool splits = step.name == "choose_layouts" || step.name == "split_reductions";
+  const bool maps = step.name == "compute_at_rows" || step.name == "compute_at_windows" ||
+                    step.name == "map_axes";
+  if ((found.facts & later) != 0 || (splits && found.has_partials) || (maps && found.is_mapped))
+    throw UserError(fmt::format("[kernels] line 1: they are past step {}", step.name));
+  if (maps) throw_if_any(problems_of_unmapped(graph), text);
+}
+
+/// Of one that was read. Nothing is missing where there is nothing to do.
 Facts facts_of(const KernelGraph& graph) {
+  if (graph.items.empty()) return kItems | kComputations | kGroups | kKernels;
   Facts facts = kItems;
   const auto computes = [](const std::unique_ptr<Item>& item) {
     return item->kind == Item::Kind::library || item->computation.is_defined();
@@ -160,7 +224,9 @@ std::string after_step(const ir::Graph& graph, const Target& target, std::string
   PassCtx ctx;
   if (!kernels.empty()) {
     parse_kernel_graph(made, kernels);
+    check_traces(made, *last, kernels);
     ctx.facts = facts_of(made);
+    check_done(*last, ctx.facts);
   }
   for (const KernelPass* at = kernels.empty() ? kSteps.begin() : last; at != last + 1; ++at)
     run_step(made, *at, ctx);

@@ -126,4 +126,17 @@ Expr batch_split(KernelGraph& graph, const View& view) {
   return exact ? divisor : Expr(1);
 }
 
+ir::Sizes channels_last_strides(const ir::Sizes& sizes) {
+  if (sizes.size() < 3) return {};
+  ir::Sizes strides(sizes.size());
+  sym::Expr stride = sizes[1];
+  for (size_t i = sizes.size(); i-- > 2;) {
+    strides[i] = stride;
+    stride = stride * sizes[i];
+  }
+  strides[1] = 1;
+  strides[0] = stride;
+  return strides;
+}
+
 }  // namespace tandem::schedule

@@ -32,6 +32,9 @@ bool is_strided(KernelGraph& graph, const View& view);
 /// Divisor c when the batch dimension of a view is addressed by b // c and b % c; 1 when it is not.
 sym::Expr batch_split(KernelGraph& graph, const View& view);
 
+/// Channels innermost; empty for sizes that have no such layout.
+ir::Sizes channels_last_strides(const ir::Sizes& sizes);
+
 /// The value that a chain of views starts from.
 const ir::Value* view_root(KernelGraph& graph, const ir::Value* value);
 /// Once all is realised: the nearest value with a place that strides can show `value` of; itself

@@ -1,8 +1,8 @@
-// Joined products (chain.cc): a block owns rows of the chain, the last outer axis, and runs stage
-// after stage over them. What one stage leaves for the next is a matrix of these rows in shared
-// memory, so scores of attention never reach memory; where they would not fit, the chain was not
-// made (Chainer asks the same numbers), or its rows become blocks one by one (map_rows). In each
-// stage some threads share a row and the others take the other rows.
+// Joined products (compute_at_rows.cc): a block owns rows of the chain, the last outer axis, and
+// runs stage after stage over them. What one stage leaves for the next is a matrix of these rows in
+// shared memory, so scores of attention never reach memory; where they would not fit, the chain was
+// not made (Chainer asks the same numbers), or its rows become blocks one by one (map_rows). In
+// each stage some threads share a row and the others take the other rows.
 #include <algorithm>
 
 #include "schedule/gpu/blocks.h"

@@ -26,8 +26,9 @@ struct Engine {
 /// All of them, by the names that the command takes.
 const std::vector<Engine>& engines();
 
-std::vector<Engine> text_engines();   // tir, loop, sizes, schemas, passes, ops
-std::vector<Engine> file_engines();   // safetensors, npz, cache, image
-std::vector<Engine> graph_engines();  // graphs
+std::vector<Engine> text_engines();          // tir, loop, sizes, schemas, passes, ops
+std::vector<Engine> file_engines();          // safetensors, npz, cache, image
+std::vector<Engine> graph_engines();         // graphs
+std::vector<Engine> kernel_graph_engines();  // kernels
 
 }  // namespace tandem::fuzz

@@ -141,6 +141,34 @@ TEST(Verify, KindsKeepTheirPromise) {
             std::string::npos);
 }
 
+TEST(Verify, MarksHaveWhatTheySpell) {
+  const auto says = [](std::string_view body, std::string_view problem) {
+    const std::string found = problems_of(parse_kernel(kernel_of(body)));
+    EXPECT_NE(found.find(problem), std::string::npos) << body << "\n" << found;
+  };
+  const std::string load = "%0: f32 = load b0[y0*4 + y1]\n";
+  const auto under = [&](const std::string& tile) {
+    return "axis y0 < 8 vector(8)\naxis y1 < 4 " + tile + "\n" + load;
+  };
+  EXPECT_EQ(problems_of(parse_kernel(kernel_of(under("interleave(4)") + "b1[y0*4 + y1] = %0"))),
+            "");
+  EXPECT_EQ(problems_of(parse_kernel(kernel_of(under("transpose(8)") + "b1[y0 + y1*8] = %0"))), "");
+  says(under("interleave(4)") + "b1[y0*5 + y1] = %0", "does not lie point by point");
+  says(under("interleave(2)") + "b1[y0*4 + y1] = %0", "does not lie point by point");
+  says(
+      "axis y0 < 8 vector(8)\naxis y1 < 4 transpose(8)\n%0: f32 = load b0[y0 + y1*8]\n"
+      "b1[y0 + y1*8] = %0",
+      "nothing is transposed");
+  says("axis y1 < 4 interleave(4)\naxis y0 < 8 vector(8)\n" + load + "b1[y0*4 + y1] = %0",
+       "is not the last axis");
+  says("axis y0 < 4 written_out\nb1[y0] = f32(1)", "reduces nothing");
+  says("axis y0 < 4 stride(2)\nb1[y0] = f32(1)", "has marks of lanes");
+  const std::string sum = "%0: f32 = load b0[r0]\nl0 = sum %0\nafter\n%1: f32 = l0\nb1[x0] = %1";
+  says("reduce r0 < n0 written_out\n" + sum, "has no few known steps");
+  says("reduce r0 < 65 written_out\n" + sum, "has no few known steps");
+  says("reduce r1 < 9 written_out\nreduce r0 < 9 written_out\n" + sum, "too many steps");
+}
+
 TEST(Verify, WhatTextCannotSay) {
   Kernel kernel = parse_kernel(kernel_of("b1[x0] = f32(1)"));
   kernel.buffers[2].elements = 0;

@@ -40,7 +40,8 @@ const std::vector<Theme>& themes() {
       {{add_rows_between_products}, 2, false, true},
       {{add_update, add_update, add_partial_write, add_binary, add_rows, add_view}, 6},
       {{add_long}, 1},
-      {{add_gathering}, 1, false, false, true}};
+      {{add_gathering}, 1, false, false, true},
+      {{add_late_write}, 1}};
   return kThemes;
 }
 
@@ -157,12 +158,15 @@ const std::vector<std::string>& all_features() {
                                                      "bf16 product",
                                                      "symbolic product",
                                                      "attention",
+                                                     "rows turned around",
+                                                     "updated factor",
                                                      "max_pool",
                                                      "avg_pool",
                                                      "convolution",
                                                      "grouped convolution",
                                                      "depthwise convolution",
                                                      "inverted residual",
+                                                     "updated image",
                                                      "long reduction",
                                                      "causal mask",
                                                      "scan",

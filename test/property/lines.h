@@ -31,6 +31,7 @@ void add_join(Writer& w);  // cat, stack, pad, repeat
 // products.cc
 void add_product(Writer& w);
 void add_rows_between_products(Writer& w);  // scores, a softmax of integers, weighted values
+void add_late_write(Writer& w);             // the same around a write over an input
 void add_layers(Writer& w);                 // product, rows of it, product
 void add_gathering(Writer& w);              // large: chains that sum along their rows
 

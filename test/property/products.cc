@@ -156,12 +156,35 @@ size_t values_of(Writer& w, size_t scores, Shape& second) {
 
 }  // namespace
 
-void add_rows_between_products(Writer& w) {
+namespace {
+
+/// Each row the other way round: what reads a row reads it elsewhere than it writes its own.
+size_t turned_around(Writer& w, size_t scores) {
+  const Value rows = w.value(scores);
+  w.feature("rows turned around");
+  return w.add(fmt::format("flip(%{}, [{}])", rows.name, rows.rank() - 1), rows, {{scores, 1}});
+}
+
+/// A right factor that is made of what is written over an input: the product that read the input
+/// must not come behind that.
+size_t values_of_update(Writer& w, size_t input, Shape& second) {
+  Value next = w.value(input);
+  next.most = 2;
+  w.write_back(input, w.add(fmt::format("clamp(%{}, -2, 1)", w.name(input)), next));
+  next.most *= number(second.k);
+  second.n = next.dims.back();
+  w.feature("updated factor");
+  return w.add(fmt::format("cumsum(%{}, {})", w.name(input), next.rank() - 2), next);
+}
+
+/// `updates`: the first left factor is written over, and what it becomes is part of the second
+/// right factor.
+void rows_between_products(Writer& w, bool updates) {
   const bool batched = w.random().one_in(2);
   Dims batch;
   if (batched) batch.push_back(known(1 + static_cast<int64_t>(w.random().below(4))));
   const Dim rows = width(w);
-  const Dim length = width(w);
+  const Dim length = updates ? rows : width(w);
   const Dim inner = known(w.random().one_in(2) ? 8 : 5);
   const Shape first{batch, rows, inner, length};
   Shape second{batch, rows, length, known(1 + static_cast<int64_t>(w.random().below(20)))};
@@ -175,12 +198,20 @@ void add_rows_between_products(Writer& w) {
     scores = w.add(fmt::format("tril(%{})", seen.name), seen, {{scores, 1}});
     w.feature("causal mask");
   }
+  if (w.random().one_in(3)) scores = turned_around(w, scores);
   const size_t weights = weights_of(w, scores);
-  const size_t values = w.random().one_in(4) ? values_of(w, scores, second)
-                                             : w.input(t, with(batch, length, second.n), 3);
+  const size_t values = updates                ? values_of_update(w, q, second)
+                        : w.random().one_in(4) ? values_of(w, scores, second)
+                                               : w.input(t, with(batch, length, second.n), 3);
   multiply(w, weights, values, second);
   w.feature("attention");
 }
+
+}  // namespace
+
+void add_rows_between_products(Writer& w) { rows_between_products(w, false); }
+
+void add_late_write(Writer& w) { rows_between_products(w, true); }
 
 void add_layers(Writer& w) {
   Shape s{{}, width(w), known(8), width(w)};

@@ -310,7 +310,9 @@ void count_stage(const loop::Stage& stage, std::set<std::string>& seen) {
     if (store.accumulate) seen.insert("adding store");
   for (const std::vector<loop::Axis>& axes : {stage.axes, stage.reduce_axes})
     for (const loop::Axis& axis : axes) {
-      if (axis.kind == loop::AxisKind::unroll) seen.insert("unrolled axis");
+      if (axis.kind != loop::AxisKind::serial && axis.kind != loop::AxisKind::task &&
+          axis.kind != loop::AxisKind::vector)
+        seen.insert("unrolled axis");
       if (axis.kind != loop::AxisKind::vector) continue;
       const std::optional<int64_t> extent = axis.extent.constant();
       seen.insert(!extent || *extent % axis.lanes != 0 ? "lanes with a tail" : "whole lanes");

@@ -133,6 +133,20 @@ void add_convolution(Writer& w) {
   if (made != SIZE_MAX && w.random().one_in(2)) active(w, made);
 }
 
+namespace {
+
+/// The largest element of what is written over the image: who adds it runs behind that.
+size_t largest_of_update(Writer& w, size_t image) {
+  Value next = w.value(image);
+  next.most = 2;
+  w.write_back(image, w.add(fmt::format("clamp(%{}, -2, 1)", w.name(image)), next));
+  next.dims.clear();
+  w.feature("updated image");
+  return w.add(fmt::format("amax(%{}, [0, 1, 2, 3])", w.name(image)), next);
+}
+
+}  // namespace
+
 /// Both neighbours of the windows are convolutions, hence channels-last.
 void add_inverted_residual(Writer& w) {
   w.allow(120000);
@@ -161,6 +175,12 @@ void add_inverted_residual(Writer& w) {
                       static_cast<int64_t>(w.random().below(2))};
   at = convolve(w, at, wide, wide, window);
   if (at == SIZE_MAX) return;
+  if (w.random().one_in(2)) {
+    const size_t largest = largest_of_update(w, x);
+    Value sum = w.value(at);
+    sum.most += w.value(largest).most;
+    at = w.add(fmt::format("add.Tensor(%{}, %{})", w.name(at), w.name(largest)), sum);
+  }
   at = active(w, w.tamed(at, 64));
   convolve(w, at, 5, 1, {1, 1, 0});
   w.feature("inverted residual");
