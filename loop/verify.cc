@@ -114,6 +114,7 @@ void Verifier::axis(const Axis& axis, std::string_view what) {
   if (!axis.index.is_symbol()) return require(false, std::string(what) + "has no symbol");
   std::string name = std::string(what) + axis.index.name();
   index(axis.extent, "the extent of " + name);
+  require(axis.extent.constant().value_or(0) >= 0, name + " has a negative extent");
   require(!scope_.contains(axis.index), name + " is declared twice");  // stages may share one
   bool power = axis.lanes > 0 && std::has_single_bit(static_cast<unsigned>(axis.lanes));
   require(power, name + ": lanes are no power of two");

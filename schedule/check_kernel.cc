@@ -26,6 +26,10 @@ std::vector<Expr> size_symbols(const loop::Kernel& kernel) {
   }
   for (const loop::Buffer& buffer : kernel.buffers) sym::collect_symbols(buffer.elements, symbols);
   for (Expr index : loop::index_expressions(kernel)) sym::collect_symbols(index, symbols);
+  // A place from data has a bound, whether or not a check still asks for it.
+  for (size_t i = 0; i < symbols.size(); ++i)
+    if (kernel.scalars->indirect(symbols[i]) != nullptr)
+      sym::collect_symbols(sym::extent_of(symbols[i]), symbols);
   std::erase_if(symbols, [&](Expr symbol) {
     const bool is_axis = std::find(axes.begin(), axes.end(), symbol) != axes.end();
     return is_axis || kernel.scalars->indirect(symbol) != nullptr;

@@ -62,6 +62,11 @@ class Verifier {
                                                                     : of.full_sizes.size());
     for (int64_t dim : of.reduced_dims)
       expect(dim >= 0 && dim < rank, Of::item, item.id, "it reduces dimension {} of {}", dim, rank);
+    const auto is_negative = [](sym::Expr size) { return size.constant().value_or(0) < 0; };
+    const bool is_there = std::ranges::none_of(of.reduce_sizes, is_negative) &&
+                          std::ranges::none_of(of.full_sizes, is_negative) &&
+                          std::ranges::none_of(item.slots[0].sizes, is_negative);
+    expect(is_there, Of::item, item.id, "it has a negative size");
     expect(item.kind != Item::Kind::scan || !of.reduced_dims.empty(), Of::item, item.id,
            "it scans no dimension");
     const int64_t places = static_cast<int64_t>(item.slots[0].sizes.size());

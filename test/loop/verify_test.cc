@@ -110,6 +110,7 @@ const std::vector<Violation> kViolations = {
      "condition is no bool"},
     {"axis y0 < n0\nb2[y0] = f32(1)\n%0: f32 = load b2[0]\nb1[y0] = %0", "",
      "load of b2[0] in the stage that stores it at [y0]"},
+    {"axis y0 < -1\nb1[x0] = f32(1)", "", "y0 has a negative extent"},
     {"axis y0 < 16 vector(8)\nb2[0] += f32(1)", "", "accumulating store under vector axis y0"},
     {"axis y0 < 16 vector(8)\n%0: i64 = load b3[y0]\nt0 < n0 = %0\nb2[t0] += f32(1)", "",
      "accumulating store under vector axis y0"},
