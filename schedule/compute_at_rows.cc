@@ -187,11 +187,12 @@ std::set<const Value*> values_inside(const Joining& joining, const RowChain& cha
   return values;
 }
 
-/// On a GPU two: one alone is faster from tiles of both factors.
-bool has_products(const Joining& joining, const RowChain& chain) {
-  const int64_t products = std::ranges::count_if(
-      chain.members, [&](uint32_t member) { return is_product(joining.graph.groups[member]); });
-  return products >= (joining.graph.target.is_gpu() ? 2 : 1);
+/// With one product rows are no gain: what follows it is in its group already, and a norm in front
+/// of it is as fast as a kernel of its own (docs/measured.md).
+bool has_two_products(const Joining& joining, const RowChain& chain) {
+  return std::ranges::count_if(chain.members, [&](uint32_t member) {
+           return is_product(joining.graph.groups[member]);
+         }) >= 2;
 }
 
 /// The better one of those that gather and that do not.
@@ -223,10 +224,10 @@ void compute_at_rows(KernelGraph& graph) {
   Joining joining(graph);
   for (uint32_t i = 0; i < graph.groups.size(); ++i) {
     const Group& group = graph.groups[i];
-    if (!may_join(joining, i) || rows_of(group).empty()) continue;
+    if (!may_join(joining, i) || !is_product(group) || rows_of(group).empty()) continue;
     const std::optional<RowChain> chain = best_from(graph, joining, i);
     const bool pays =
-        chain && has_products(joining, *chain) && !values_inside(joining, *chain).empty();
+        chain && has_two_products(joining, *chain) && !values_inside(joining, *chain).empty();
     if (pays) join(joining, *chain);
   }
   graph.drop_empty_groups(joining.place);
