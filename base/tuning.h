@@ -42,6 +42,17 @@ struct Tuning {
     bool operator==(const Fusion&) const = default;
   } fusion;
 
+  /// The library's products beside emitted ones.
+  struct Routes {
+    int64_t emitted_terms = 1024;  // f32, of a sum: as fast emitted …
+    int64_t emitted_rows = 32;     // … from so many rows on
+    int64_t long_terms = 4096;     // the same of longer sums,
+    int64_t fewest_long_rows = 64;
+    int64_t most_long_rows = 256;
+    int64_t converted_rows = 32;  // bf16 without AVX-512, at most: cheaper than converting it
+    bool operator==(const Routes&) const = default;
+  } routes;
+
   /// Layouts by bytes moved.
   struct Layouts {
     int64_t reorder = 2;        // passes over a value that lies otherwise than the library wants
@@ -142,13 +153,14 @@ struct Tuning {
 /// For base/archive.h. A forgotten member does not compile.
 template <class A>
 void fields(A& archive, Tuning& tuning) {
-  auto& [length, rates, inlining, fusion, layouts, splitting, chains, points, columns, windows,
-         products, blocks, loops] = tuning;
+  auto& [length, rates, inlining, fusion, routes, layouts, splitting, chains, points, columns,
+         windows, products, blocks, loops] = tuning;
   archive(length);
   const auto each = [&](auto&... numbers) { (archive(numbers), ...); };
   auto& [a1, a2, a3, a4, a5, a6, a7] = rates;
   auto& [i1, i2, i3, i4] = inlining;
   auto& [f1, f2, f3, f4] = fusion;
+  auto& [t1, t2, t3, t4, t5, t6] = routes;
   auto& [l1, l2] = layouts;
   auto& [s1, s2, s3, s4, s5] = splitting;
   auto& [c1, c2, c3, c4, c5, c6, c7, c8] = chains;
@@ -158,7 +170,8 @@ void fields(A& archive, Tuning& tuning) {
   auto& [r1, r2, r3, r4, r5] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10] = blocks;
   auto& [k1, k2, k3, k4, k5] = loops;
-  each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, l1, l2, s1, s2, s3, s4, s5);
+  each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, t1, t2, t3, t4, t5, t6, l1, l2,
+       s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, k1, k2, k3, k4, k5);

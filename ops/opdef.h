@@ -106,7 +106,7 @@ struct Cost {
   sym::Expr bytes = 0;
 };
 
-/// A route besides the definition: a library call or template for some dtypes and shapes.
+/// A route besides the definition: what a library call can compute, some dtypes and shapes.
 enum class RouteKind : uint8_t {
   matmul,  // out[..., m, n] = a[..., m, k] b[..., k, n]; arguments self/mat1/batch1 and
            // mat2/batch2/other
@@ -122,6 +122,9 @@ struct Route {
   RouteKind kind;
   /// Empty when it applies, else the reason why not.
   std::string (*declines)(const ir::Call&, const Target&) = nullptr;
+  /// Whether the definition is a stencil: windows of few taps over channels that are each by
+  /// itself.
+  bool (*slides)(const ir::Call&) = nullptr;
 };
 
 /// Test inputs as argument lists: `$[3, 4], $[4], alpha=2`. `$` runs over `sample_dtypes`. A tensor

@@ -7,16 +7,14 @@
 // known when it is decided.
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/check.h"
-#include "base/flags.h"
 #include "ir/text.h"
 #include "schedule/reads.h"
+#include "schedule/routes.h"
 #include "schedule/steps.h"
 #include "schedule/strided.h"
-#include "schedule/visible_columns.h"
 
 namespace tandem::schedule {
 namespace {
@@ -50,7 +48,10 @@ struct Weight {
 class Realizer {
  public:
   explicit Realizer(KernelGraph& graph)
-      : graph_(graph), tuning_(graph.target.tuning), wanted_(wanted_values(*graph.graph)) {}
+      : graph_(graph),
+        tuning_(graph.target.tuning),
+        routes_(graph),
+        wanted_(wanted_values(*graph.graph)) {}
 
   void run() {
     mark_outputs();
@@ -87,7 +88,7 @@ class Realizer {
     const Value* root = view_root(graph_, output);
     if (root == output || root->node == nullptr || is_output_.at(root)) return nullptr;
     if (is_written_back(output) || is_written_back(root)) return nullptr;
-    if (library_route(*root->node) != ops::RouteKind::matmul) return nullptr;
+    if (routes_.of(*root->node) != ops::RouteKind::matmul) return nullptr;
     std::optional<StridedRef> shown = strided_view(graph_, view_of(graph_, output, root));
     if (!shown || shown->offset != Expr(0)) return nullptr;
     const ir::Sizes expected = ir::contiguous_strides(output->type.sizes);
@@ -108,7 +109,7 @@ class Realizer {
     }
     if (node.results.empty()) return;
     if (!is_wanted(node) && !ops::def_of(node).host) return;
-    if (std::optional<ops::RouteKind> route = library_route(node)) return add_library(node, *route);
+    if (std::optional<ops::RouteKind> route = routes_.of(node)) return add_library(node, *route);
     const Computation& def = graph_.computations.of(&node);
     if (def.kind != Kind::map) return add_loops(node, def);
     for (const Value* result : node.results) visit_map(node, result);
@@ -118,55 +119,7 @@ class Realizer {
     return std::ranges::any_of(node.results, [&](const Value* v) { return wanted_.at(v) != 0; });
   }
 
-  // --- routes
-  // -------------------------------------------------------------------------------------
-
-  std::optional<ops::RouteKind> library_route(const Node& node) {
-    std::map<const Node*, std::optional<ops::RouteKind>>::iterator known = routes_.find(&node);
-    if (known == routes_.end()) known = routes_.emplace(&node, choose_route(node)).first;
-    return known->second;
-  }
-
-  std::optional<ops::RouteKind> choose_route(const Node& node) {
-    // The library is the processor's; all that it computes has loops, which serve a GPU.
-    const bool has_library = flag_library() && !graph_.target.is_gpu();
-    if (!has_library && !ops::def_of(node).host) return std::nullopt;
-    for (const ops::Route& route : ops::def_of(node).fast) {
-      std::string reason = route.declines(node.call(), graph_.target);
-      if (reason.empty() && route.kind == ops::RouteKind::matmul && may_end_chain(node))
-        reason = "its rows are computed, and it may join what computes them";
-      graph_.decisions.routes.push_back({&node, reason.empty(), reason});
-      if (reason.empty()) return route.kind;
-      graph_.note(node, "library route declined: " + reason);
-    }
-    return std::nullopt;
-  }
-
-  /// A product, for each of a batch, of computed rows or of their transpose with a narrow matrix:
-  /// the last ones of attention and of its gradient, which compute_at_rows joins with the softmax,
-  /// so that the scores of long sequences never meet memory. Where nothing joins, it is as fast as
-  /// a kernel and the library after it (docs/measured.md).
-  bool may_end_chain(const Node& node) {
-    std::vector<const Value*> factors;
-    ir::for_each_operand(node.args, [&](const Value* operand) { factors.push_back(operand); });
-    if (factors.size() != 2 || factors[0]->type.dtype != DType::f32) return false;
-    const ir::Sizes& left = factors[0]->type.sizes;
-    const ir::Sizes& right = factors[1]->type.sizes;
-    if (left.size() != 3 || !sym::known_le(left[2], tuning_.chains.longest_sum)) return false;
-    if (sym::known_le(right[2], tuning_.chains.narrow_factor) &&
-        !sym::known_lt(left[1], tuning_.chains.fewest_rows))
-      return is_computed_in_rows(factors[0]);
-    return sym::known_le(left[1], tuning_.chains.narrow_factor) &&
-           !sym::known_lt(right[2], tuning_.chains.fewest_rows) && is_computed_in_rows(factors[1]);
-  }
-
-  /// In memory as it is seen or transposed.
-  bool is_computed_in_rows(const Value* matrices) {
-    const Value* root = view_root(graph_, matrices);
-    std::optional<StridedRef> rows = strided_view(graph_, view_of(graph_, matrices, root));
-    return root->node != nullptr && rows &&
-           (rows->strides.back() == Expr(1) || rows->strides[1] == Expr(1));
-  }
+  // --- items
 
   Item& new_item(Item::Kind kind, const Node& node, std::string reason) {
     graph_.items.push_back(std::make_unique<Item>());
@@ -306,7 +259,7 @@ class Realizer {
       if (operand->node != nullptr && operand->uses.size() == 1) wide = operand;
     });
     return wide != nullptr && size_of(node.results[0]->type.dtype) < size_of(wide->type.dtype) &&
-           !library_route(*wide->node) && graph_.computations.of(wide->node).kind == Kind::map &&
+           !routes_.of(*wide->node) && graph_.computations.of(wide->node).kind == Kind::map &&
            has_transcendental(*wide->node);
   }
 
@@ -338,7 +291,7 @@ class Realizer {
 
   KernelGraph& graph_;
   const Tuning& tuning_;
-  std::map<const Node*, std::optional<ops::RouteKind>> routes_;
+  Routes routes_;
   DenseMap<Value, char> is_output_;
   DenseMap<Value, char> wanted_;
   DenseMap<Value, const char*> forced_;

@@ -309,39 +309,6 @@ Tensors transposed_backward(Builder& b, const Call& c) {
   return results;
 }
 
-bool is_convolution(const ir::Node& node) {
-  const std::vector<Route>& routes = def_of(node).fast;
-  return !routes.empty() && routes[0].kind == RouteKind::convolution;
-}
-
-constexpr int kNear = 12;  // nodes between two convolutions: a batch norm and an activation
-
-bool is_made_of_convolution(const ir::Value* value) {
-  for (int i = 0; i < kNear && value != nullptr && value->node != nullptr; ++i) {
-    if (is_convolution(*value->node)) return true;
-    const ir::Value* first = nullptr;
-    ir::for_each_operand(value->node->args, [&](const ir::Value* operand) {
-      if (first == nullptr) first = operand;
-    });
-    value = first;
-  }
-  return false;
-}
-
-bool is_for_convolution(const ir::Value* value) {
-  for (int i = 0; i < kNear; ++i) {
-    const ir::Node* next = nullptr;
-    for (const ir::Use& use : value->uses) {
-      if (use.node == nullptr) continue;
-      if (is_convolution(*use.node)) return true;
-      if (next == nullptr) next = use.node;
-    }
-    if (next == nullptr || next->results.empty()) return false;
-    value = next->results[0];
-  }
-  return false;
-}
-
 constexpr int64_t kMostTaps = 64;  // of a window that is written out
 
 /// Whether windows of few taps slide by whole steps of the dilation over known sizes.
@@ -356,23 +323,10 @@ bool has_plain_windows(const Call& c) {
          });
 }
 
-/// Each channel by itself, with channels-last neighbours (what stands between convolutions is, by
-/// schedule/layout.cc): then loops take along what stands around. In training most of that is saved
-/// for backward, and they are as fast as the library; a call without gradients may run the same
-/// graph.
 bool is_window_of_channels(const Call& c) {
   const Sizes& weight = c.type("weight").sizes;
   return c.type("input").dtype == DType::f32 && weight[0].constant() && weight[1] == Expr(1) &&
-         c.integer("groups") != Expr(1) && weight[0] == c.integer("groups") &&
-         has_plain_windows(c) && is_made_of_convolution(c.value("input")) &&
-         is_for_convolution(c.result());
-}
-
-std::string forward_declines(const Call& c, const Target& target) {
-  std::string reason = library_declines(c, target);
-  if (reason.empty() && is_window_of_channels(c))
-    return "each channel is a window of its own: loops take along what stands around it";
-  return reason;
+         c.integer("groups") != Expr(1) && weight[0] == c.integer("groups") && has_plain_windows(c);
 }
 
 const OpDef kConvolution{
@@ -387,7 +341,7 @@ const OpDef kConvolution{
     .decompose = transposed_parts,
     .composite = [](const Call& c) { return c.boolean("transposed"); },
     .vjp = convolution_vjp,
-    .fast = {{RouteKind::convolution, forward_declines}},
+    .fast = {{RouteKind::convolution, library_declines, is_window_of_channels}},
     .samples = {"$[2, 3, 7, 8], $[4, 3, 3, 3], $[4], [1, 1], [1, 1], [1, 1], false, [0, 0], 1",
                 "$[2, 4, 9, 8], $[6, 2, 3, 2], none, [2, 1], [1, 0], [1, 2], false, [0, 0], 2",
                 "$[2, 3, 11], $[4, 3, 3], $[4], [2], [1], [1], false, [0], 1",

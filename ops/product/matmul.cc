@@ -114,37 +114,13 @@ Definition add_product(Lowering& lowering, const Call& c) {
   return definition;
 }
 
-/// Emitted products pack the columns of a block over the whole sum, which pays for 32 rows or more,
-/// and for a long sum for 64; with many rows and a long sum the left factor falls out of the cache.
-/// Measured: 0.97 to 1.7 of the library's speed inside of these bounds (docs/measured.md).
-bool is_as_fast_emitted(const Call& c) {
-  const ir::Type& a = c.type(factors(c).a);
-  if (a.dtype != DType::f32) return false;
-  std::optional<int64_t> rows = a.sizes[a.sizes.size() - 2].constant();
-  if (sym::known_le(a.sizes.back(), 1024)) return !rows || *rows >= 32;
-  return sym::known_le(a.sizes.back(), 4096) && rows && *rows >= 64 && *rows <= 256;
-}
-
-/// Without AVX-512 the library computes bf16 in f32, and converting the right factor at each call
-/// is more work than a product with few rows (measured: 2.4 to 13 times, at 1 to 16 rows; as fast
-/// at 48).
-bool is_cheaper_than_converted(const Call& c, const Target& target) {
-  const ir::Type& a = c.type(factors(c).a);
-  return target.isa == Isa::avx2 && a.dtype == DType::bf16 &&
-         sym::known_le(a.sizes[a.sizes.size() - 2], 32);
-}
-
-std::string library_declines(const Call& c, const Target& target) {
+std::string library_declines(const Call& c, const Target&) {
   DType dtype = c.type(factors(c).a).dtype;
   if (dtype != DType::f32 && dtype != DType::bf16)
     return fmt::format("the library has no {} product", name_of(dtype));
   bool scales = c.op().schema.find("alpha") >= 0 &&
                 (c.arg("alpha") != ir::Arg(Expr(1)) || c.arg("beta") != ir::Arg(Expr(1)));
-  if (scales) return "alpha and beta other than 1";
-  if (is_cheaper_than_converted(c, target))
-    return "the library would convert it to f32, which costs more than these few rows";
-  if (is_as_fast_emitted(c)) return "an emitted product is as fast and takes its epilogue along";
-  return "";
+  return scales ? "alpha and beta other than 1" : "";
 }
 
 // dA = G B^T, dB = A^T G (last two dimensions)

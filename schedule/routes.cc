@@ -1,0 +1,170 @@
+// Problem: a library's call is fast, and alone: what is computed before and behind it passes
+// through memory. Approach: an op says what the library can do; loops are preferred where they are
+// about as fast and take what stands around them along. That is so of products of some sizes
+// (Tuning::Routes), of products that may join what computes their rows, and of convolutions of each
+// channel by itself among others: what stands between convolutions lies channels-last
+// (layout.cc), so windows of channels read it as it is.
+#include "schedule/routes.h"
+
+#include <algorithm>
+
+#include "base/flags.h"
+#include "ir/text.h"
+#include "ops/opdef.h"
+#include "schedule/strided.h"
+
+namespace tandem::schedule {
+namespace {
+
+using ir::Node;
+using ir::Value;
+using sym::Expr;
+
+bool is_convolution(const Node& node) {
+  const std::vector<ops::Route>& routes = ops::def_of(node).fast;
+  return !routes.empty() && routes[0].kind == ops::RouteKind::convolution;
+}
+
+const Value* first_operand(const Node& node) {
+  const Value* first = nullptr;
+  ir::for_each_operand(node.args, [&](const Value* operand) {
+    if (first == nullptr) first = operand;
+  });
+  return first;
+}
+
+/// An image stays one where it keeps its dimensions.
+bool are_images(const Value* a, const Value* b) {
+  return a->type.is_tensor() && b->type.is_tensor() && a->type.sizes.size() > 2 &&
+         a->type.sizes.size() == b->type.sizes.size();
+}
+
+DenseMap<Value, char> made_of_convolution(const ir::Graph& graph) {
+  DenseMap<Value, char> made;
+  for (const Node* node = graph.first(); node != nullptr; node = node->next) {
+    const Value* from = first_operand(*node);
+    for (const Value* result : node->results)
+      made[result] = is_convolution(*node) ||
+                     (from != nullptr && made.at(from) != 0 && are_images(from, result));
+  }
+  return made;
+}
+
+DenseMap<Value, char> for_convolution(const ir::Graph& graph) {
+  DenseMap<Value, char> used;
+  for (const Node* node = graph.last(); node != nullptr; node = node->prev) {
+    const Value* result = node->results.empty() ? nullptr : node->results[0];
+    ir::for_each_operand(node->args, [&](const Value* operand) {
+      const bool goes_on = result != nullptr && used.at(result) != 0 && are_images(operand, result);
+      if (is_convolution(*node) || goes_on) used[operand] = 1;
+    });
+  }
+  return used;
+}
+
+bool sums(KernelGraph& graph, const Node& node) {
+  return !is_convolution(node) && !node.results.empty() && ops::def_of(node).lower != nullptr &&
+         graph.computations.of(&node).kind == Computation::Kind::reduce;
+}
+
+/// For the statistics of a batch, perhaps in another dtype: the result is stored for them, so what
+/// comes behind it joins nothing.
+bool is_summed(KernelGraph& graph, const Value* value) {
+  const auto is_sum = [&](const ir::Use& use) {
+    return use.node != nullptr && sums(graph, *use.node);
+  };
+  return std::ranges::any_of(value->uses, [&](const ir::Use& use) {
+    if (is_sum(use)) return true;
+    if (use.node == nullptr || use.node->results.empty()) return false;
+    const Value* cast = use.node->results[0];
+    return cast->type.dtype != value->type.dtype && std::ranges::any_of(cast->uses, is_sum);
+  });
+}
+
+// --- products
+
+/// Emitted products pack the columns of a block over the whole sum, which pays for 32 rows or more,
+/// and for a long sum for 64; with many rows and a long sum the left factor falls out of the cache.
+/// Measured: 0.97 to 1.7 of the library's speed inside of these bounds (docs/measured.md).
+bool is_as_fast_emitted(Expr rows, Expr terms, const Tuning::Routes& tuning) {
+  const std::optional<int64_t> count = rows.constant();
+  if (sym::known_le(terms, tuning.emitted_terms)) return !count || *count >= tuning.emitted_rows;
+  return sym::known_le(terms, tuning.long_terms) && count && *count >= tuning.fewest_long_rows &&
+         *count <= tuning.most_long_rows;
+}
+
+/// In memory as it is seen or transposed.
+bool is_computed_in_rows(KernelGraph& graph, const Value* matrices) {
+  const Value* root = view_root(graph, matrices);
+  std::optional<StridedRef> rows = strided_view(graph, view_of(graph, matrices, root));
+  return root->node != nullptr && rows &&
+         (rows->strides.back() == Expr(1) || rows->strides[1] == Expr(1));
+}
+
+/// A product, for each of a batch, of computed rows or of their transpose with a narrow matrix: the
+/// last ones of attention and of its gradient, which compute_at_rows joins with the softmax, so
+/// that the scores of long sequences never meet memory. Where nothing joins, it is as fast as a
+/// kernel and the library after it (docs/measured.md).
+bool may_end_chain(KernelGraph& graph, const Node& node) {
+  const Tuning::Chains& tuning = graph.target.tuning.chains;
+  std::vector<const Value*> factors;
+  ir::for_each_operand(node.args, [&](const Value* operand) { factors.push_back(operand); });
+  if (factors.size() != 2 || factors[0]->type.dtype != DType::f32) return false;
+  const ir::Sizes& left = factors[0]->type.sizes;
+  const ir::Sizes& right = factors[1]->type.sizes;
+  if (left.size() != 3 || !sym::known_le(left[2], tuning.longest_sum)) return false;
+  if (sym::known_le(right[2], tuning.narrow_factor) && !sym::known_lt(left[1], tuning.fewest_rows))
+    return is_computed_in_rows(graph, factors[0]);
+  return sym::known_le(left[1], tuning.narrow_factor) &&
+         !sym::known_lt(right[2], tuning.fewest_rows) && is_computed_in_rows(graph, factors[1]);
+}
+
+/// Why a product is better off as loops; empty where the library is.
+std::string prefers_loops(KernelGraph& graph, const Node& node) {
+  const Tuning::Routes& tuning = graph.target.tuning.routes;
+  const ir::Type& result = node.results[0]->type;
+  const Expr rows = result.sizes[result.sizes.size() - 2];
+  const Expr terms = sym::product(graph.computations.of(&node).reduce_sizes);
+  // Without AVX-512 the library computes bf16 in f32: the right factor is converted at each call.
+  if (graph.target.isa == Isa::avx2 && result.dtype == DType::bf16 &&
+      sym::known_le(rows, tuning.converted_rows))
+    return "the library would convert it to f32, which costs more than these few rows";
+  if (result.dtype == DType::f32 && is_as_fast_emitted(rows, terms, tuning))
+    return "an emitted product is as fast and takes its epilogue along";
+  return may_end_chain(graph, node) ? "its rows are computed, and it may join what computes them"
+                                    : "";
+}
+
+}  // namespace
+
+Routes::Routes(KernelGraph& graph)
+    : graph_(graph),
+      made_of_convolution_(made_of_convolution(*graph.graph)),
+      for_convolution_(for_convolution(*graph.graph)) {}
+
+std::optional<ops::RouteKind> Routes::of(const Node& node) {
+  std::map<const Node*, std::optional<ops::RouteKind>>::iterator known = known_.find(&node);
+  if (known == known_.end()) known = known_.emplace(&node, choose(node)).first;
+  return known->second;
+}
+
+std::optional<ops::RouteKind> Routes::choose(const Node& node) {
+  // The library is the processor's; all that it computes has loops, which serve a GPU.
+  const bool has_library = flag_library() && !graph_.target.is_gpu();
+  if (!has_library && !ops::def_of(node).host) return std::nullopt;
+  for (const ops::Route& route : ops::def_of(node).fast) {
+    std::string reason = route.declines(node.call(), graph_.target);
+    if (reason.empty() && route.kind == ops::RouteKind::matmul)
+      reason = prefers_loops(graph_, node);
+    const bool slides = reason.empty() && route.slides != nullptr && route.slides(node.call());
+    if (slides && made_of_convolution_.at(first_operand(node)) != 0 &&
+        for_convolution_.at(node.results[0]) != 0 && !is_summed(graph_, node.results[0]))
+      reason = "each channel is a window of its own: loops take along what stands around it";
+    graph_.decisions.routes.push_back({&node, reason.empty(), reason});
+    if (reason.empty()) return route.kind;
+    graph_.note(node, "library route declined: " + reason);
+  }
+  return std::nullopt;
+}
+
+}  // namespace tandem::schedule
