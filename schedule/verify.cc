@@ -156,6 +156,13 @@ class Verifier {
     for (const Value* value : group.needs.reads)
       expect(graph_.is_realized(value), Of::group, number, "it reads %{}, which has no place",
              names_.at(value));
+    const auto is_negative = [](sym::Expr size) { return size.constant().value_or(0) < 0; };
+    expect(std::ranges::none_of(group.space.outer, is_negative) &&
+               std::ranges::none_of(group.space.inner, is_negative),
+           Of::group, number, "its space has a negative size");
+    const bool has_rows = group.kernel.scalars != nullptr && !group.kernel.outer.empty();
+    expect(group.kind != Group::Kind::chain || has_rows, Of::group, number,
+           "a chain has a kernel with rows");
     if (group.members.empty() || group.kernel.scalars == nullptr) return;
     const size_t held = group.buffer_values.size();
     const bool is_said = held <= group.kernel.buffers.size() && group.buffer_homes.size() == held;
