@@ -103,7 +103,8 @@ class Growth {
 
   RowChain ahead(const RowChain& chain) const {
     RowChain longer = chain;
-    for (uint32_t number : waiting_) enter(longer, number, false);
+    for (uint32_t number : waiting_)  // one that waited may have joined as another's source
+      if (!is_member(longer, number)) enter(longer, number, false);
     return longer;
   }
 
