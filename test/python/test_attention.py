@@ -83,8 +83,8 @@ def same(actual, expected):
 
 def reordered(case, tensors, mask, tangent):
     """How far gradients of keys and values may be from themselves: gathered, their sums down n rows
-    are taken block by block. Each order of n products, one rounding a step, is within n u sum |t| of
-    the exact sum, u = 2^-24, so two are within twice that. |t| bounded before its differences."""
+    are taken block by block. Each order of n products, one rounding a step, is within n u sum |t|
+    of the exact sum, u = 2^-24, so two are within twice that. |t| bounded before differences."""
     (_, heads, shared, rows, keys, width), _, causal = case
     q, k, v = (t.double() for t in tensors)
     k, v = (t.repeat_interleave(heads // shared, 1) for t in (k, v))
@@ -135,7 +135,9 @@ def test_forward(name, monkeypatch):
     tensors, mask = tensors_of(case)
     arguments = tensors + ([] if mask is None else [mask])
     executable = build(inputs, lines)
-    if name != "long":  # two blocks of rows, each with a copy of all keys: the caches decide
+    if name == "long":  # blocks of rows that each copy all keys: .93 apart, by caches (measured.md)
+        assert executable.counts["instructions"] in (1, 3)
+    else:
         assert (executable.counts["instructions"] == 1) == (name != "longest")
     actual = executable.run(arguments)
     expected = eager(case, [t.double() for t in tensors], mask)
