@@ -133,8 +133,7 @@ class Growth {
     before += chain.members.size() == 1 ? cost_apart(joining_, chain.members)
                                         : cost_together(joining_, chain);
     const Cost after = cost_together(joining_, longer);
-    decision.apart = to_string(before, target);
-    decision.together = to_string(after, target);
+    decision.cost = {before, after};
     if (microseconds(after, target) >= microseconds(before, target))
       decision.reason = "apart they cost less";
   }

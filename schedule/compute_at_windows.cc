@@ -116,8 +116,7 @@ void try_sums(Joining& joining, uint32_t reader) {
     const Cost apart = cost_apart(graph, value);
     const Cost together = cost_together(graph, value, apart);
     ComputeAtDecision decision{graph.groups[reader].first().id, graph.groups[*sum].first().id};
-    decision.apart = to_string(apart, graph.target);
-    decision.together = to_string(together, graph.target);
+    decision.cost = {apart, together};
     const char* misfit = "apart they cost less";
     if (!is_inside(joining, std::array{reader, *sum}, value))
       misfit = "others read it, too";

@@ -4,7 +4,8 @@
 
 #include <string>
 
-#include "schedule/kernel_graph.h"
+#include "base/target.h"
+#include "ir/graph.h"
 
 namespace tandem::schedule {
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/graph.h"
+#include "schedule/cost.h"
 
 namespace tandem::schedule {
 
@@ -50,14 +51,19 @@ struct MapDecision {
   std::string reason;  // why not; empty where it does
 };
 
+/// What a candidate and what it replaces cost.
+struct Comparison {
+  Cost apart;
+  Cost together;
+};
+
 /// Whether an item's kernel is computed at the rows or windows of another's, or that at its.
 struct ComputeAtDecision {
   uint32_t first = 0;  // id of the first item of the one that begins
   uint32_t item = 0;   // of the other one
   bool taken = false;
   std::string reason{};  // why not
-  std::string apart{};   // what both cost, once both ways are possible
-  std::string together{};
+  std::optional<Comparison> cost{};  // once both ways are possible
 };
 
 struct Decisions {

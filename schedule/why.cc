@@ -103,8 +103,9 @@ class Answers {
         continue;
       text += fmt::format("{} at the rows or windows of {}: {}\n", item.node->op->name(),
                           other.node->op->name(), at.taken ? "taken" : at.reason);
-      if (!at.apart.empty())
-        text += fmt::format("  apart {}\n  together {}\n", at.apart, at.together);
+      if (at.cost)
+        text += fmt::format("  apart {}\n  together {}\n", to_string(at.cost->apart, graph_.target),
+                            to_string(at.cost->together, graph_.target));
     }
     return text;
   }
