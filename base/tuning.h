@@ -131,9 +131,10 @@ struct Tuning {
     int64_t tile = 32;          // both sides of a transposing tile
     int64_t product_side = 64;  // rows and columns of a block of a product
     int64_t product_depth = 16;
-    int64_t thread_side = 4;   // rows and columns of a thread's sums
-    int64_t chain_rows = 16;   // of a block; what is computed of them stays in shared memory
-    int64_t chain_lanes = 32;  // threads along one of these rows
+    int64_t thread_side = 4;     // rows and columns of a thread's sums
+    int64_t chain_rows = 16;     // of a block; what is computed of them stays in shared memory
+    int64_t chain_lanes = 32;    // threads along one of these rows
+    int64_t chain_numbers = 64;  // of each of them, that pass from stage to stage, at most
     bool operator==(const Blocks&) const = default;
   } blocks;
 
@@ -144,6 +145,9 @@ struct Tuning {
     int64_t kept = 64;                // steps of a tile that LLVM would write out, and must not
     int64_t widest_stride = 4;        // of a wide load: of a wider one most would be thrown away
     int64_t ahead = 8192;             // bytes: memory's latency at its full speed, and a margin
+    int64_t past_caches = 32 << 20;   // bytes of a result, and more than half of the last level:
+                                      // who reads it next finds little of it in a cache
+    int64_t far = 8 << 20;  // bytes of what is read: asking for less takes more than it gives
     bool operator==(const Loops&) const = default;
   } loops;
 
@@ -168,13 +172,13 @@ void fields(A& archive, Tuning& tuning) {
   auto& [o1, o2, o3] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
   auto& [r1, r2, r3, r4, r5] = products;
-  auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10] = blocks;
-  auto& [k1, k2, k3, k4, k5] = loops;
+  auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
+  auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
   each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, t1, t2, t3, t4, t5, t6, l1, l2,
        s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5);
-  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, k1, k2, k3, k4, k5);
+  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7);
 }
 
 }  // namespace tandem

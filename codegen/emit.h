@@ -45,6 +45,7 @@ class Emitter {
   void emit_unrolled_axis(const loop::Axis& axis, const loop::Stage& stage,
                           const std::function<void()>& body);
   llvm::MDNode* never_unrolled();
+  bool stores_past_caches_ = false;
   bool keeps_loops_ = false;  // the loops are few steps of a register tile
   void emit_loop(llvm::Value* begin, llvm::Value* end, llvm::Value* step,
                  const std::function<void(llvm::Value*)>& body);
@@ -111,7 +112,7 @@ class Emitter {
     int stride = 1;
   };
   Address address(sym::Expr index, bool may_stride);
-  void ask_ahead(const loop::Scalar& load, llvm::Value* pointer, int stride);
+  void ask_ahead(const loop::Scalar& load, llvm::Value* pointer, int stride, bool is_masked);
   llvm::Value* masked_load(llvm::Type* lanes_type, llvm::Value* first, llvm::Align align,
                            llvm::Value* mask);
   llvm::Value* hidden_mask(llvm::Value* mask, bool is_double);
@@ -123,6 +124,7 @@ class Emitter {
   bool varies(loop::Val val) const;
   llvm::Value* load(loop::Val val);
   void store(const loop::Store& store, llvm::Value* v);
+  void store_past_caches(llvm::Value* raw, llvm::Value* pointer);
   llvm::Value* from_memory(llvm::Value* raw, DType dtype);
   llvm::Value* to_memory(llvm::Value* v, DType dtype);
   llvm::Value* active(llvm::Value* mask);  // mask and the tail's lanes; null when all are

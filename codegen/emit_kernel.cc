@@ -43,6 +43,8 @@ void Emitter::emit() {
     }
     emit_outer(0);
   });
+  // Such stores are not ordered with what tells other threads that we are done.
+  if (stores_past_caches_) ir_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
   ir_.CreateRet(ir_.getInt64(0));
 }
 

@@ -107,12 +107,14 @@ Emitter::Address Emitter::address(Expr index, bool may_stride) {
   return {index_value(index), Address::Shape::scattered};
 }
 
-/// Before a masked load from `pointer` on: what is read next, where the lanes are marked so.
+/// Before a load from `pointer` on: what is read next, where the marks say so.
 /// Addresses behind the end do not matter. What is in scratch is at hand.
-void Emitter::ask_ahead(const loop::Scalar& load, Value* pointer, int stride) {
+void Emitter::ask_ahead(const loop::Scalar& load, Value* pointer, int stride, bool is_masked) {
   constexpr int64_t kLine = 64;
   const int64_t ahead = vector_marks_->ahead;
-  if (ahead == 0 || kernel_.buffers[load.slot].access == loop::Access::scratch) return;
+  const loop::Buffer& from = kernel_.buffers[load.slot];
+  const bool asks = is_masked || (vector_marks_->streams && from.far);
+  if (ahead == 0 || !asks || from.access == loop::Access::scratch) return;
   const int64_t bytes = size_of(load.dtype) * lanes_ * stride;
   for (int64_t at = 0; at < bytes; at += kLine) {
     Value* line = ir_.CreateConstGEP1_64(ir_.getInt8Ty(), pointer, ahead + at);
@@ -228,15 +230,15 @@ Value* Emitter::load(Val val) {
   Value* none = llvm::Constant::getNullValue(lanes);
   if (at.shape == Address::Shape::contiguous) {
     Value* pointer = element_pointer(val->slot, at.index);
+    ask_ahead(*val, pointer, 1, enabled != nullptr);
     if (enabled == nullptr)
       return from_memory(ir_.CreateAlignedLoad(lanes, pointer, align), val->dtype);
-    ask_ahead(*val, pointer, 1);
     return from_memory(masked_load(lanes, pointer, align, enabled), val->dtype);
   }
   if (enabled == nullptr) enabled = llvm::Constant::getAllOnesValue(with_lanes(ir_.getInt1Ty()));
   if (at.shape == Address::Shape::strided) {
     Value* first = element_pointer(val->slot, at.index);
-    ask_ahead(*val, first, at.stride);
+    ask_ahead(*val, first, at.stride, true);
     return from_memory(strided_load(type, first, align, at.stride, enabled), val->dtype);
   }
   Value* pointers = element_pointer(val->slot, as_lanes(at.index));
@@ -273,8 +275,20 @@ void Emitter::store(const loop::Store& store, Value* v) {
     ir_.CreateMaskedScatter(raw, pointer, align, enabled ? enabled : all);
   else if (enabled != nullptr)
     ir_.CreateMaskedStore(raw, pointer, align, enabled);
+  else if (store.nontemporal && lanes)
+    store_past_caches(raw, pointer);
   else
     ir_.CreateAlignedStore(raw, pointer, align);
+}
+
+/// LLVM keeps the hint only where it knows of the alignment, which the mark promises.
+void Emitter::store_past_caches(Value* raw, Value* pointer) {
+  constexpr uint64_t kLine = 64;
+  const uint64_t bytes = module_.getDataLayout().getTypeStoreSize(raw->getType());
+  llvm::Instruction* to = ir_.CreateAlignedStore(raw, pointer, llvm::Align(std::min(bytes, kLine)));
+  to->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                  llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(ir_.getInt32(1))));
+  stores_past_caches_ = true;
 }
 
 }  // namespace tandem::codegen

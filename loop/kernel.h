@@ -60,6 +60,7 @@ struct Axis {
                       // farther apart they gather
   int64_t ahead = 0;  // bytes: masked loads ask for what is read so far behind. Processors do not
                       // see streams of masked loads (AMD Zen 5: 64 MiB take seven times as long)
+  bool streams = false;  // so do all loads of buffers that are far
 };
 
 /// Whether its points are tasks, or blocks of threads.
@@ -86,6 +87,7 @@ struct Buffer {
   bool no_alias = true;
   std::string label;  // origin; not part of the identity
   Space space = Space::global;
+  bool far = false;  // a mark without meaning: loops stream it from memory
 };
 
 enum class Combiner : uint8_t {
@@ -127,6 +129,9 @@ struct Store {
   bool accumulate =
       false;  // buffer[index] += value, in source order (never vectorised over equal indices)
   Combiner combiner = Combiner::sum;  // of an accumulating store: sum, prod, min or max
+  /// A mark without meaning: whole registers go past the caches. The buffer starts at a multiple of
+  /// 64 bytes, and each register at a multiple of its own size.
+  bool nontemporal = false;
 };
 
 /// A hint without meaning: memory that is read soon. Asked for at each step of a reduction over

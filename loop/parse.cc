@@ -181,6 +181,7 @@ void Parser::buffer(Cursor& line) {
   for (Space space : {Space::shared, Space::registers})
     if (result.access == Access::scratch && line.eat(name_of(space))) result.space = space;
   result.no_alias = !line.eat("aliased");
+  result.far = line.eat("far");
   if (line.looks_at("\"")) result.label = line.quoted();
   kernel_.buffers.push_back(std::move(result));
 }
@@ -258,6 +259,7 @@ bool take_word(std::string_view& text, std::string_view word) {
 
 /// What stands behind the extent, the last mark first.
 void take_marks(Axis& axis, std::string_view& text, const Cursor& line) {
+  axis.streams = take_word(text, "streams");
   axis.ahead = take_mark(text, "ahead", line).value_or(0);
   axis.stride = static_cast<int>(take_mark(text, "stride", line).value_or(1));
   if (take_word(text, "kept")) axis.steps = Steps::kept;
@@ -350,6 +352,7 @@ void Parser::store(Cursor& line) {
   }
   if (!result.accumulate) line.expect("=");
   result.value = operand(line);
+  result.nontemporal = line.eat("nontemporal");
   Stage& stage = kernel_.stages.back();
   (in_after_ ? stage.after : stage.body).push_back(result);
 }

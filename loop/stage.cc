@@ -124,6 +124,19 @@ bool lies_point_by_point(const Kernel& kernel, const Stage& stage) {
   });
 }
 
+bool starts_on_registers(const Stage& stage, const Store& store, DType dtype) {
+  constexpr int64_t kLine = 64;
+  for (const std::vector<Axis>* axes : {&stage.axes, &stage.reduce_axes})
+    for (const Axis& axis : *axes) {
+      if (axis.kind != AxisKind::vector || axis.lanes < 2) continue;
+      const std::optional<sym::Affine> along = sym::affine_in(store.index, axis.index);
+      const int64_t elements = std::min<int64_t>(axis.lanes, kLine / size_of(dtype));
+      return along && along->coefficient == sym::Expr(1) &&
+             sym::known_divisible(along->rest, elements);
+    }
+  return false;
+}
+
 std::vector<Val> turned_loads(const Stage& stage) {
   const Axis* lanes = lanes_of(stage);
   if (lanes == nullptr || stage.axes.empty()) return {};

@@ -110,6 +110,7 @@ void Printer::buffer(size_t number, const Buffer& buffer, bool with_names) {
   out_ += name_of_access(buffer.access);
   if (buffer.space != Space::global) out_ += " " + std::string(name_of(buffer.space));
   if (!buffer.no_alias) out_ += " aliased";
+  if (buffer.far) out_ += " far";
   if (with_names && !buffer.label.empty()) out_ += " " + quoted(buffer.label);
   out_ += "\n";
 }
@@ -129,6 +130,7 @@ void Printer::axis(std::string_view keyword, const Axis& axis, std::string_view 
   if (axis.steps == Steps::kept) out_ += " kept";
   if (axis.stride != 1) out_ += " stride(" + std::to_string(axis.stride) + ")";
   if (axis.ahead != 0) out_ += " ahead(" + std::to_string(axis.ahead) + ")";
+  if (axis.streams) out_ += " streams";
   out_ += "\n";
 }
 
@@ -175,7 +177,7 @@ void Printer::store(const Store& store) {
   out_ += "b" + std::to_string(store.buffer) + "[" + sym::to_string(store.index) + "]";
   out_ += store.accumulate ? " " + std::string(assignment_of(store.combiner)) + " " : " = ";
   operand(store.value);
-  out_ += "\n";
+  out_ += store.nontemporal ? " nontemporal\n" : "\n";
 }
 
 void Printer::lines() {

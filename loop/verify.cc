@@ -37,6 +37,7 @@ class Verifier {
   void define_locals(const Reduction& reduction);
   void store(const Stage& stage, const Store& store);
   void accumulate(const Stage& stage, const Store& store);
+  void nontemporal(const Stage& stage, const Store& store);
   void lines();
   void line(Val value);
   void load(Val value);
@@ -287,7 +288,17 @@ void Verifier::store(const Stage& stage, const Store& store) {
                                               ", buffer is " + std::string(name_of(to.dtype)));
   if (store.value->opcode == Opcode::index) index(store.value->index, "a stored index");
   if (store.accumulate) accumulate(stage, store);
+  if (store.nontemporal) nontemporal(stage, store);
   written_.insert(store.buffer);
+}
+
+/// What it needs is a fault of the machine where it is missing.
+void Verifier::nontemporal(const Stage& stage, const Store& store) {
+  const std::string name = "store to " + number("b", store.buffer);
+  require(!store.accumulate && buffer(store.buffer).access == Access::write,
+          name + ": what goes past the caches is written once, and not read");
+  require(starts_on_registers(stage, store, buffer(store.buffer).dtype),
+          name + ": what goes past the caches starts at a multiple of a register");
 }
 
 /// Lanes that may hit one element lose additions; so do tasks.

@@ -62,7 +62,7 @@ struct ComputeAtDecision {
   uint32_t first = 0;  // id of the first item of the one that begins
   uint32_t item = 0;   // of the other one
   bool taken = false;
-  std::string reason{};  // why not
+  std::string reason{};              // why not
   std::optional<Comparison> cost{};  // once both ways are possible
 };
 

@@ -145,9 +145,8 @@ Cost cost_together(const Joining& joining, const RowChain& chain) {
 }
 
 bool fits_shared_memory(const Joining& joining, const RowChain& chain) {
-  constexpr int64_t kNumbers = 64;  // of each row, that pass from stage to stage
   const Target& target = joining.graph.target;
-  int64_t row = kNumbers * size_of(DType::f64);
+  int64_t row = target.tuning.blocks.chain_numbers * size_of(DType::f64);
   for (const Value* value : values_of(joining, chain.members)) {
     if (!is_inside(joining, chain.members, value)) continue;
     const int64_t width = width_of(*value, chain.rows).range().hi;

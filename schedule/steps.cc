@@ -41,10 +41,14 @@ void run_map(KernelGraph& graph, PassCtx&) {
   });
 }
 void run_share(KernelGraph& graph, PassCtx&) { for_each_kernel(graph, share_scratch); }
-/// Of a processor: who spells blocks of threads knows how theirs are.
-void run_mark(KernelGraph& graph, PassCtx&) {
+// Of a processor: who spells blocks of threads knows how theirs are.
+void run_mark_loops(KernelGraph& graph, PassCtx&) {
   if (graph.target.is_gpu()) return;
   for_each_kernel(graph, [&](Group& group) { mark_loops(group.kernel, graph.target); });
+}
+void run_mark_memory(KernelGraph& graph, PassCtx&) {
+  if (graph.target.is_gpu()) return;
+  for_each_kernel(graph, [&](Group& group) { mark_memory(graph, group); });
 }
 
 constexpr std::array kSteps = {
@@ -68,7 +72,9 @@ constexpr std::array kSteps = {
     // A mapped chain has scratch for all that one stage leaves for another.
     KernelPass{"share_scratch", run_share, kKernels, 0, 0},
     // Behind all that makes or changes loops: how they are spelled.
-    KernelPass{"mark_loops", run_mark, kKernels, 0, 0},
+    KernelPass{"mark_loops", run_mark_loops, kKernels, 0, 0},
+    // Of loops as they will run.
+    KernelPass{"mark_memory", run_mark_memory, kKernels, 0, 0},
     KernelPass{"side_by_side", run<side_by_side>, kKernels, kOrdered, 0},
 };
 

@@ -42,6 +42,9 @@ bool choose_mapping(KernelGraph& graph, Group& group);
 /// share_scratch.cc
 void share_scratch(Group& group);
 
+/// Marks stores of what no cache will hold, and loops that read such. mark_memory.cc
+void mark_memory(const KernelGraph& graph, Group& group);
+
 /// Which launches run together. side_by_side.cc
 void side_by_side(KernelGraph& graph);
 

@@ -186,5 +186,21 @@ TEST(Verify, WhatTextCannotSay) {
   EXPECT_EQ(problems_of(kernel), "the kernel has no scalar pool\n");
 }
 
+TEST(Verify, WhatGoesPastTheCachesFillsRegistersAndIsWrittenOnce) {
+  const auto problems = [](const std::string& store, const std::string& access = "write") {
+    return problems_of(parse_kernel("kernel {\n size n0 in [2, 100]\n buffer b0: f32 " + access +
+                                    "\n outer x0 < n0 task\n stage {\n axis y0 < 64 vector(16)\n" +
+                                    store + "\n }\n}\n"));
+  };
+  const std::string one = " = f32(1) nontemporal";
+  EXPECT_EQ(problems("b0[x0*64 + y0]" + one), "");
+  const std::string apart = "what goes past the caches starts at a multiple of a register";
+  EXPECT_NE(problems("b0[x0*63 + y0]" + one).find(apart), std::string::npos);
+  EXPECT_NE(problems("b0[x0*64 + y0 + 1]" + one).find(apart), std::string::npos);
+  EXPECT_NE(problems("b0[x0*128 + y0*2]" + one).find(apart), std::string::npos);
+  EXPECT_NE(problems("b0[x0*64 + y0]" + one, "read_write").find("is written once"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace tandem::loop

@@ -147,6 +147,8 @@ Target target_of(const Road& road) {
   target.l1_bytes = 2 << 10;
   target.l2_bytes = 4 << 10;
   target.l3_bytes = 32 << 10;
+  target.tuning.loops.past_caches = 0;
+  target.tuning.loops.far = 0;
   return target;
 }
 

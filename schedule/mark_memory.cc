@@ -1,0 +1,118 @@
+// Problem: what is larger than all caches comes from memory and goes there, and how decides about
+// the speed of kernels that do little else. To write a line, a processor reads it first, and drives
+// out another one; for a result that nobody will find in a cache both are in vain. What it reads it
+// sees coming, but not far enough where there is much to do with each line. Approach: large results
+// are stored past the caches, and loops that read large buffers from end to end ask for what they
+// read some lines before. Only results of this program's own making begin on a line, and what a
+// kernel reads again, stores in two places or adds to belongs into a cache.
+#include <algorithm>
+#include <set>
+
+#include "loop/stage.h"
+#include "schedule/steps.h"
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Stage;
+using loop::Store;
+
+/// What the buffer holds; null for scratch, some of which mapping has added.
+const ir::Value* held_by(const Group& group, size_t buffer) {
+  return buffer < group.buffer_values.size() ? group.buffer_values[buffer] : nullptr;
+}
+
+bool is_larger(const ir::Value* value, int64_t bytes) {
+  return value != nullptr && value->type.numel().range().lo > bytes / size_of(value->type.dtype);
+}
+
+// --- stores
+
+/// Whether it is a result that the program has memory of its own for.
+bool is_fresh(const KernelGraph& graph, const Group& group, size_t buffer) {
+  const ir::Value* value = held_by(group, buffer);
+  return group.kernel.buffers[buffer].access == loop::Access::write && value != nullptr &&
+         value->node != nullptr && graph.memory_of(value) == value;
+}
+
+int64_t stores_to(const loop::Kernel& kernel, size_t buffer) {
+  int64_t count = 0;
+  for (const Stage& stage : kernel.stages)
+    loop::for_each_store(
+        stage, [&](const Store& store) { count += store.buffer == static_cast<int32_t>(buffer); });
+  return count;
+}
+
+/// Whether what lies side by side is stored one piece after the other, or a line at a time: parts
+/// of many lines at once would leave as parts.
+bool fills_lines(const Stage& stage, const Store& store, DType dtype) {
+  constexpr int64_t kLine = 64;
+  if (store.accumulate || !loop::starts_on_registers(stage, store, dtype)) return false;
+  const std::vector<loop::Axis>& axes = stage.axes.empty() ? stage.reduce_axes : stage.axes;
+  const auto vector = std::ranges::find(axes, loop::AxisKind::vector, &loop::Axis::kind);
+  return vector != axes.end() &&
+         (vector == axes.end() - 1 || vector->lanes * size_of(dtype) >= kLine);
+}
+
+void mark_stores(const KernelGraph& graph, Group& group) {
+  const int64_t most = std::min(graph.target.tuning.loops.past_caches, graph.target.l3_bytes / 2);
+  loop::Kernel& kernel = group.kernel;
+  for (size_t i = 0; i < kernel.buffers.size(); ++i) {
+    if (!is_fresh(graph, group, i) || !is_larger(held_by(group, i), most) ||
+        stores_to(kernel, i) != 1)
+      continue;
+    for (Stage& stage : kernel.stages)
+      for (std::vector<Store>* stores : {&stage.body, &stage.after})
+        for (Store& store : *stores)
+          if (store.buffer == static_cast<int32_t>(i))
+            store.nontemporal = fills_lines(stage, store, kernel.buffers[i].dtype);
+  }
+}
+
+// --- loads
+
+/// The innermost loop, where it has lanes; a tile in registers walks rows of its own. Null for all
+/// else.
+loop::Axis* stream_of(Stage& stage) {
+  std::vector<loop::Axis>& axes = stage.reduce_axes.empty() ? stage.axes : stage.reduce_axes;
+  const bool has_lanes =
+      !axes.empty() && axes.back().kind == loop::AxisKind::vector && axes.back().lanes > 1;
+  return has_lanes ? &axes.back() : nullptr;
+}
+
+/// Buffers of more bytes that the stage reads along the axis. What is read under a mask asks
+/// anyway.
+std::set<int32_t> read_along(const Group& group, const Stage& stage, sym::Expr axis,
+                             int64_t bytes) {
+  std::set<int32_t> found;
+  for (const loop::Val value : loop::all_scalars_of(*group.kernel.scalars, stage)) {
+    if (value->opcode != loop::Opcode::load) continue;
+    const std::optional<sym::Affine> along = sym::affine_in(value->index, axis);
+    const bool is_stream = along && along->coefficient == sym::Expr(1);
+    if (is_stream && is_larger(held_by(group, static_cast<size_t>(value->slot)), bytes))
+      found.insert(value->slot);
+  }
+  return found;
+}
+
+/// Stages that read a row once more find it in a cache.
+void mark_loads(const Tuning::Loops& tuning, Group& group) {
+  std::set<int32_t> far;
+  for (Stage& stage : group.kernel.stages) {
+    loop::Axis* const axis = stream_of(stage);
+    if (axis == nullptr) continue;
+    for (const int32_t buffer : read_along(group, stage, axis->index, tuning.far))
+      axis->streams |= far.insert(buffer).second;
+    if (axis->streams) axis->ahead = tuning.ahead;
+  }
+  for (const int32_t buffer : far) group.kernel.buffers[static_cast<size_t>(buffer)].far = true;
+}
+
+}  // namespace
+
+void mark_memory(const KernelGraph& graph, Group& group) {
+  mark_stores(graph, group);
+  mark_loads(graph.target.tuning.loops, group);
+}
+
+}  // namespace tandem::schedule
