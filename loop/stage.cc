@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <span>
+#include <unordered_set>
+
+#include "loop/walk.h"
 
 namespace tandem::loop {
 namespace {
@@ -70,13 +73,33 @@ std::vector<Val> all_scalars_of(const ScalarPool& pool, const Stage& stage) {
 }
 
 std::vector<Expr> index_expressions(const Kernel& kernel, const Stage& stage) {
+  LineOrder order(*kernel.scalars);
+  std::vector<Val> lines;
   std::vector<Expr> indices;
-  for (Val value : all_scalars_of(*kernel.scalars, stage)) {
+  std::unordered_set<Val> known;
+  const auto add = [&](Val value) {
+    if (!known.insert(value).second) return;
     if (value->opcode == Opcode::load || value->opcode == Opcode::index)
       indices.push_back(value->index);
     indices.insert(indices.end(), value->at.begin(), value->at.end());
+  };
+  const auto add_root = [&](Val root) {
+    order.visit(root, lines);
+    if (is_inline(root)) add(root);
+  };
+  for (const Reduction& reduction : stage.reductions)
+    for (Val input : reduction.inputs) add_root(input);
+  for_each_store(stage, [&](const Store& store) {
+    add_root(store.value);
+    order.visit_index(store.index, lines);
+    indices.push_back(store.index);
+  });
+  for (Val line : lines) {
+    add(line);
+    for (Val operand : line->args)
+      if (is_inline(operand)) add(operand);
   }
-  for_each_store(stage, [&](const Store& store) { indices.push_back(store.index); });
+  for (Val value : all_scalars_of(*kernel.scalars, stage)) add(value);
   return indices;
 }
 

@@ -28,7 +28,8 @@ std::vector<Val> loop_scalars_of(const Stage& stage);
 std::vector<Val> all_scalars_of(const ScalarPool& pool, const Stage& stage);
 
 /// Every index expression (loads, index values, stores), of a stage or of the kernel. Prefetches
-/// mean nothing, and do not count.
+/// mean nothing, and do not count. In the order of the text where it says so: the same after a
+/// print and a parse, however old a pool's scalars are.
 std::vector<sym::Expr> index_expressions(const Kernel& kernel, const Stage& stage);
 std::vector<sym::Expr> index_expressions(const Kernel& kernel);
 

@@ -70,5 +70,23 @@ graph @f(%x0: f32[64, 3000]) {
   EXPECT_GT(counts["roads"], 1);
 }
 
+/// Which size is the first one must not follow from what else the pool has held.
+TEST(Roads, SizesOfAKernelStandInTheOrderOfItsText) {
+  Counts counts;
+  EXPECT_NO_THROW(run_roads(R"(; run s1 2 13
+; run s2 3 3
+; data x1 -3 3 1
+; data x3 0 1 1
+; gradients
+graph @f(%x1: f32[s1] {input grad}, %x3: i64[s2]) where s1 in [2, 4096], s2 in [2, 4096] {
+  %0 = aten.index_select(%x1, 0, %x3)  ; 0
+  %3 = aten.relu(%0)  ; 0
+  %4 = aten.sum(%3)  ; 0
+  return %4
+}
+)",
+                            counts));
+}
+
 }  // namespace
 }  // namespace tandem::property
