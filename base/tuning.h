@@ -36,6 +36,8 @@ struct Tuning {
   /// What shares a kernel.
   struct Fusion {
     int64_t longest_row = 32768;   // elements, of rows with several stages: they stay in cache
+    int64_t few_rows = 8;          // fewer are tasks for few cores, and stay apart …
+    int64_t short_row = 4096;      // … but where they are no longer than this
     int64_t buffers = 28;          // of a kernel: addresses in registers or on the stack
     int64_t small_result = 1024;   // elements: may be made early, takes no room that matters
     int64_t footprint_terms = 32;  // of a sum that windows compute where they read it
@@ -163,7 +165,7 @@ void fields(A& archive, Tuning& tuning) {
   const auto each = [&](auto&... numbers) { (archive(numbers), ...); };
   auto& [a1, a2, a3, a4, a5, a6, a7] = rates;
   auto& [i1, i2, i3, i4] = inlining;
-  auto& [f1, f2, f3, f4] = fusion;
+  auto& [f1, f2, f3, f4, f5, f6] = fusion;
   auto& [t1, t2, t3, t4, t5, t6] = routes;
   auto& [l1, l2] = layouts;
   auto& [s1, s2, s3, s4, s5] = splitting;
@@ -174,8 +176,8 @@ void fields(A& archive, Tuning& tuning) {
   auto& [r1, r2, r3, r4, r5] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
   auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
-  each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, t1, t2, t3, t4, t5, t6, l1, l2,
-       s1, s2, s3, s4, s5);
+  each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, f5, f6, t1, t2, t3, t4, t5, t6,
+       l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7);
