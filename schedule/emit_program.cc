@@ -3,41 +3,27 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "ir/text.h"
-#include "loop/stage.h"
 #include "schedule/check_kernel.h"
 #include "schedule/emit_program.h"
-#include "schedule/strided.h"
+#include "schedule/launch_sizes.h"
+#include "schedule/library_call.h"
+#include "schedule/size_slots.h"
 
 namespace tandem::schedule {
 namespace {
 
-using abi::SizeCode;
 using abi::SizeInstruction;
 using ir::Value;
 using sym::Expr;
 
-SizeInstruction::Op size_op(sym::Kind kind) {
-  switch (kind) {
-    case sym::Kind::add: return SizeInstruction::Op::add;
-    case sym::Kind::mul: return SizeInstruction::Op::mul;
-    case sym::Kind::floor_div: return SizeInstruction::Op::floor_div;
-    case sym::Kind::mod: return SizeInstruction::Op::mod;
-    case sym::Kind::min: return SizeInstruction::Op::min;
-    case sym::Kind::max: return SizeInstruction::Op::max;
-    case sym::Kind::constant:
-    case sym::Kind::symbol: break;
-  }
-  return SizeInstruction::Op::constant;
-}
-
 class Emitter {
  public:
-  explicit Emitter(KernelGraph& graph) : graph_(graph) {}
+  explicit Emitter(KernelGraph& graph)
+      : graph_(graph), sizes_(out_.program, graph.computations.launch_numbers()) {}
 
   Scheduled run() {
     out_.program.name = graph_.graph->name();
@@ -54,45 +40,13 @@ class Emitter {
  private:
   abi::Program& program() { return out_.program; }
 
-  // --- size code ---
-
-  uint32_t slot_of(const std::string& symbol) {
-    std::map<std::string, uint32_t>::iterator it = slots_.find(symbol);
-    if (it == slots_.end()) it = slots_.emplace(symbol, program().slots++).first;
-    return it->second;
-  }
-
-  SizeCode code(Expr e) {
-    if (e.constant()) return {{SizeInstruction::Op::constant, *e.constant()}};
-    if (e.is_symbol()) {
-      const std::map<std::string, int64_t>& numbers = graph_.computations.launch_numbers();
-      std::map<std::string, int64_t>::const_iterator number = numbers.find(e.name());
-      if (number != numbers.end()) return {{SizeInstruction::Op::constant, number->second}};
-      return {{SizeInstruction::Op::slot, slot_of(e.name())}};
-    }
-    SizeCode result;
-    std::span<const Expr> args = e.args();
-    for (size_t i = 0; i < args.size(); ++i) {
-      SizeCode part = code(args[i]);  // depth of a size expression, not of the user's program
-      result.insert(result.end(), part.begin(), part.end());
-      if (i > 0) result.push_back({size_op(e.kind()), 0});
-    }
-    return result;
-  }
-
-  std::vector<SizeCode> codes(const ir::Sizes& sizes) {
-    std::vector<SizeCode> result;
-    for (Expr size : sizes) result.push_back(code(size));
-    return result;
-  }
-
   // --- buffers
   // ------------------------------------------------------------------------------------
 
   /// A size that an input before it has is known there by its slot.
   uint32_t scalar_slot(const Value* value) {
-    const uint32_t slot = is_size(value) ? slot_of(value->name) : program().slots++;
-    slots_["scalar$" + value->name] = slot;
+    const uint32_t slot = is_size(value) ? sizes_.slot_of(value->name) : program().slots++;
+    sizes_.bind("scalar$" + value->name, slot);
     return slot;
   }
 
@@ -109,8 +63,8 @@ class Emitter {
         input.is_scalar = true;
         input.scalar_slot = scalar_slot(value);
       } else {
-        input.sizes = codes(value->type.sizes);
-        input.strides = codes(graph_.strides_of(value));
+        input.sizes = sizes_.codes(value->type.sizes);
+        input.strides = sizes_.codes(graph_.strides_of(value));
         input.mutated = is_mutated(value);
         input_buffer_[value] = add_buffer(abi::BufferKind::input, next_input(), value->type.dtype,
                                           value->type.numel(), "%" + value->name);
@@ -158,7 +112,7 @@ class Emitter {
 
   void add_guard(Expr left, Expr right, std::string text) {
     program().guards.push_back(
-        {abi::Guard::Relation::le, code(left), code(right), std::move(text)});
+        {abi::Guard::Relation::le, sizes_.code(left), sizes_.code(right), std::move(text)});
   }
 
   /// A symbol gets its value from an input that has it as a size.
@@ -170,7 +124,7 @@ class Emitter {
       for (Expr size : value->type.sizes)
         if (size.is_symbol()) bound.insert(size.name());
     }
-    for (const std::pair<const std::string, uint32_t>& slot : slots_)
+    for (const std::pair<const std::string, uint32_t>& slot : sizes_.all())
       if (bound.count(slot.first) == 0)
         throw UserError(
             fmt::format("nothing gives {} a value: it is the size of no input", slot.first));
@@ -188,7 +142,7 @@ class Emitter {
     buffer.kind = kind;
     buffer.index = index;
     buffer.dtype = dtype;
-    buffer.bytes = code(elements * size_of(dtype));
+    buffer.bytes = sizes_.code(elements * size_of(dtype));
     buffer.label = std::move(label);
     program().buffers.push_back(std::move(buffer));
     return static_cast<uint32_t>(program().buffers.size()) - 1;
@@ -231,7 +185,11 @@ class Emitter {
   }
 
   void add_group(Group& group, bool beside) {
-    if (group.is_library()) return add_library(group);
+    if (group.is_library()) {
+      program().instructions.push_back(library_call(
+          graph_, group.first(), sizes_, [&](const StridedRef& r) { return ref_of(r); }));
+      return;
+    }
     add_launch(group);
     std::get<abi::Launch>(program().instructions.back()).beside = beside;
   }
@@ -254,70 +212,16 @@ class Emitter {
       launch.buffers.push_back(value != nullptr ? buffer_of(value)
                                                 : buffer_of(group.buffer_homes[i]));
     }
-    launch.sizes = codes(kernel.sizes);
-    launch.tasks = code(tasks_of(group));
-    launch.work = code(work_of(kernel));
-    launch.scratch_bytes = code(scratch_bytes(kernel, loop::Space::global));
+    launch.sizes = sizes_.codes(kernel.sizes);
+    launch.tasks = sizes_.code(tasks_of(group));
+    launch.work = sizes_.code(work_of(kernel));
+    launch.scratch_bytes = sizes_.code(scratch_bytes(kernel, loop::Space::global));
     launch.block.threads = static_cast<uint32_t>(kernel.threads);
     if (kernel.threads > 0)
-      launch.block.shared_bytes = code(scratch_bytes(kernel, loop::Space::shared));
+      launch.block.shared_bytes = sizes_.code(scratch_bytes(kernel, loop::Space::shared));
     launch.label = label_of(group);
     launch.errors = kernel.errors;
     program().instructions.push_back(std::move(launch));
-  }
-
-  /// None where no result has elements and nothing can fail: the loops could be long all the same.
-  static Expr tasks_of(const Group& group) {
-    const loop::Kernel& kernel = group.kernel;
-    Expr written = 0;
-    for (size_t i = 0; i < kernel.buffers.size(); ++i) {
-      const loop::Access access = kernel.buffers[i].access;
-      if (access != loop::Access::write && access != loop::Access::read_write) continue;
-      const Value* value = group.buffer_values[i];
-      written = written + (value != nullptr ? value->type.numel() : elements_of(group, i));
-    }
-    const bool has_work = written.range().lo > 0 || !kernel.errors.empty();
-    return has_work ? kernel.tasks() : kernel.tasks() * sym::min(written, 1);
-  }
-
-  static Expr elements_of(const Group& group, size_t buffer) {
-    const Home& home = group.buffer_homes[buffer];
-    return sym::product(home.item->slots[home.slot].sizes);
-  }
-
-  static Expr scratch_bytes(const loop::Kernel& kernel, loop::Space space) {
-    Expr bytes = 0;
-    for (const loop::Buffer& buffer : kernel.buffers)
-      if (buffer.access == loop::Access::scratch && buffer.space == space)
-        bytes = bytes + sym::ceil_div(buffer.elements * size_of(buffer.dtype), 64) * 64;
-    return bytes;
-  }
-
-  /// Nanoseconds on one core, roughly: enough to decide whether a team is worth waking.
-  static Expr work_of(const loop::Kernel& kernel) {
-    Expr points = 1;
-    for (const loop::Axis& axis : kernel.outer) points = points * axis.extent;
-    Expr inner = 0;
-    int weight = 0;
-    for (const loop::Stage& stage : kernel.stages) {
-      Expr count = 1;
-      for (const loop::Axis& axis : stage.axes) count = count * bound(kernel, stage, axis.extent);
-      for (const loop::Axis& axis : stage.reduce_axes)
-        count = count * bound(kernel, stage, axis.extent);
-      for (loop::Val value : loop::all_scalars_of(*kernel.scalars, stage))
-        weight += loop::is_transcendental(value->opcode) ? 12 : 1;
-      inner = inner + count;
-    }
-    return sym::floor_div(points * inner * std::max(weight, 4), 40) + 1;
-  }
-
-  /// An extent without the axes around it. That of a block is min(block, n - start): the first one
-  /// is whole.
-  static Expr bound(const loop::Kernel& kernel, const loop::Stage& stage, Expr extent) {
-    sym::Substitution first;
-    for (const std::vector<loop::Axis>* axes : {&kernel.outer, &stage.axes})
-      for (const loop::Axis& axis : *axes) first.emplace_back(axis.index, Expr(0));
-    return sym::substitute(extent, first);
   }
 
   uint32_t kernel_number(const loop::Kernel& kernel) {
@@ -332,117 +236,20 @@ class Emitter {
     return number;
   }
 
-  static std::string label_of(const Group& group) {
-    std::string label;
-    for (const Member& member : group.members)
-      label += (label.empty() ? "" : ", ") + member.item->node->op->name();
-    const std::string& place = group.first().node->origin.place;
-    return place.empty() ? label : label + " (" + place + ")";
-  }
-
   // --- library calls
 
   abi::TensorRef ref_of(const StridedRef& ref) {
     uint32_t number = buffer_of(ref.root);
-    return {number, codes(ref.sizes), codes(ref.strides), code(ref.offset)};
+    return {number, sizes_.codes(ref.sizes), sizes_.codes(ref.strides), sizes_.code(ref.offset)};
   }
-
-  StridedRef view(const Value* value, Expr split) {
-    const Value* root = stored_root(graph_, value);
-    std::optional<StridedRef> ref = strided_view(graph_, view_of(graph_, value, root), split);
-    TD_CHECK(ref.has_value()) << "a library operand has no strides";
-    return *ref;
-  }
-
-  Expr split_of(const Value* value) {
-    if (graph_.is_realized(value)) return 1;
-    const View shown = view_of(graph_, value, stored_root(graph_, value));
-    return strided_view(graph_, shown) ? Expr(1) : batch_split(graph_, shown);
-  }
-
-  void add_library(const Group& group) {
-    const Item& item = group.first();
-    switch (item.route) {
-      case ops::RouteKind::matmul: return add_matmul(item);
-      case ops::RouteKind::convolution: return add_convolution(item, abi::LibraryOp::convolution);
-      case ops::RouteKind::convolution_backward_data:
-        return add_convolution(item, abi::LibraryOp::convolution_backward_data);
-      case ops::RouteKind::convolution_backward_weights:
-        return add_convolution(item, abi::LibraryOp::convolution_backward_weights);
-      case ops::RouteKind::rank: return add_rank(item);
-      case ops::RouteKind::grouped_rows:
-        return add_call(call_of(item, abi::LibraryOp::grouped_rows));
-      case ops::RouteKind::grouped_sums:
-        return add_call(call_of(item, abi::LibraryOp::grouped_sums));
-      case ops::RouteKind::host: return add_host(item);
-    }
-  }
-
-  /// The last two tensor arguments are the factors; an earlier one is added (addmm's self).
-  void add_matmul(const Item& item) {
-    std::vector<const Value*> operands;
-    ir::for_each_operand(item.node->args, [&](const Value* value) { operands.push_back(value); });
-    const Value* b = operands.back();
-    const Value* a = operands[operands.size() - 2];
-    Expr split = split_of(a);
-    if (split == Expr(1)) split = split_of(b);
-    abi::LibraryCall call;
-    call.op = abi::LibraryOp::matmul;
-    call.label = item.node->op->name();
-    call.args = {ref_of(view(a, split)), ref_of(view(b, split))};
-    call.has_bias = operands.size() == 3;
-    if (call.has_bias) call.args.push_back(ref_of(view(operands[0], 1)));
-    call.out = ref_of(view(item.slots[0].value, split));
-    add_call(std::move(call));
-  }
-
-  /// Of the node's tensors, in their order, and its result.
-  abi::LibraryCall call_of(const Item& item, abi::LibraryOp op) {
-    abi::LibraryCall call;
-    call.op = op;
-    call.label = item.node->op->name();
-    ir::for_each_operand(item.node->args,
-                         [&](const Value* value) { call.args.push_back(ref_of(view(value, 1))); });
-    call.out = ref_of(view(item.slots[0].value, 1));
-    return call;
-  }
-
-  void add_convolution(const Item& item, abi::LibraryOp op) {
-    ir::Call node = item.node->call();
-    abi::LibraryCall call = call_of(item, op);
-    call.has_bias = call.args.size() == 3;
-    call.conv = {node.constants("stride"), node.constants("padding"), node.constants("dilation"),
-                 node.constant("groups")};
-    add_call(std::move(call));
-  }
-
-  void add_rank(const Item& item) {
-    ir::Call node = item.node->call();
-    abi::LibraryCall call = call_of(item, abi::LibraryOp::rank);
-    call.rank = {node.boolean("descending"), node.constant("limit")};
-    add_call(std::move(call));
-  }
-
-  void add_host(const Item& item) {
-    ir::Call node = item.node->call();
-    abi::HostCall call;
-    call.function = static_cast<uint32_t>(node.constant("function"));
-    ir::for_each_operand(item.node->args,
-                         [&](const Value* value) { call.args.push_back(ref_of(view(value, 1))); });
-    for (Expr size : node.ints("sizes")) call.sizes.push_back(code(size));
-    for (const Slot& slot : item.slots) call.results.push_back(ref_of(view(slot.value, 1)));
-    call.label = node.string("label");
-    program().instructions.push_back(std::move(call));
-  }
-
-  void add_call(abi::LibraryCall call) { program().instructions.push_back(std::move(call)); }
 
   // --- epilogue
   // -----------------------------------------------------------------------------------
 
   abi::TensorRef whole(const Value* value) {
     uint32_t number = buffer_of(value);
-    return {number, codes(value->type.sizes), codes(graph_.strides_of(value)), code(0)};
+    return {number, sizes_.codes(value->type.sizes), sizes_.codes(graph_.strides_of(value)),
+            sizes_.code(0)};
   }
 
   /// A scalar input handed on, or the size that a saved_size output names.
@@ -453,9 +260,9 @@ class Emitter {
     out.dtype = output.value == nullptr ? DType::i64 : output.value->type.dtype;
     Expr symbol = output.value == nullptr ? *graph_.graph->pool().find_symbol(out.name) : Expr(0);
     if (output.value == nullptr)
-      out.scalar = code(symbol);
+      out.scalar = sizes_.code(symbol);
     else
-      out.scalar = {{SizeInstruction::Op::slot, slots_.at("scalar$" + out.name)}};
+      out.scalar = {{SizeInstruction::Op::slot, sizes_.all().at("scalar$" + out.name)}};
     program().outputs.push_back(std::move(out));
     out_.output_strides.emplace_back();
   }
@@ -489,8 +296,8 @@ class Emitter {
       abi::Output out;
       out.name = output.name.empty() ? std::string(name_of(output.kind)) : output.name;
       out.dtype = output.value->type.dtype;
-      out.ref = {buffer_of(leaves_as(output.value)), codes(output.value->type.sizes),
-                 codes(output_strides(output.value)), code(0)};
+      out.ref = {buffer_of(leaves_as(output.value)), sizes_.codes(output.value->type.sizes),
+                 sizes_.codes(output_strides(output.value)), sizes_.code(0)};
       out.ref = in_order(out.ref, output.order);
       if (output.value->node == nullptr) {
         out.kind = output.value->constant ? abi::Output::Kind::constant_view
@@ -516,7 +323,7 @@ class Emitter {
   KernelGraph& graph_;
   Scheduled out_;
   std::map<std::string, uint32_t> kernel_of_text_;
-  std::map<std::string, uint32_t> slots_;
+  SizeSlots sizes_;
   std::map<const Value*, uint32_t> input_buffer_;
   std::map<const Value*, uint32_t> input_number_;  // in Program::inputs, or Program::constants
   std::map<std::pair<const Item*, uint32_t>, uint32_t> item_buffer_;

@@ -1,0 +1,113 @@
+// Operands of library calls are strided views of what is stored; a batch that no single stride
+// walks is split in two.
+#include "schedule/library_call.h"
+
+#include "base/check.h"
+
+namespace tandem::schedule {
+namespace {
+
+using ir::Value;
+using sym::Expr;
+
+struct LibraryCalls {
+  KernelGraph& graph;
+  SizeSlots& sizes;
+  const RefOf& ref_of;
+
+  StridedRef view(const Value* value, Expr split) const {
+    const Value* root = stored_root(graph, value);
+    std::optional<StridedRef> ref = strided_view(graph, view_of(graph, value, root), split);
+    TD_CHECK(ref.has_value()) << "a library operand has no strides";
+    return *ref;
+  }
+
+  Expr split_of(const Value* value) const {
+    if (graph.is_realized(value)) return 1;
+    const View shown = view_of(graph, value, stored_root(graph, value));
+    return strided_view(graph, shown) ? Expr(1) : batch_split(graph, shown);
+  }
+
+  abi::Instruction of(const Item& item) const {
+    switch (item.route) {
+      case ops::RouteKind::matmul: return matmul(item);
+      case ops::RouteKind::convolution: return convolution(item, abi::LibraryOp::convolution);
+      case ops::RouteKind::convolution_backward_data:
+        return convolution(item, abi::LibraryOp::convolution_backward_data);
+      case ops::RouteKind::convolution_backward_weights:
+        return convolution(item, abi::LibraryOp::convolution_backward_weights);
+      case ops::RouteKind::rank: return rank(item);
+      case ops::RouteKind::grouped_rows: return call_of(item, abi::LibraryOp::grouped_rows);
+      case ops::RouteKind::grouped_sums: return call_of(item, abi::LibraryOp::grouped_sums);
+      case ops::RouteKind::host: return host(item);
+    }
+    TD_CHECK(false) << "no such route";
+    return {};
+  }
+
+  /// The last two tensor arguments are the factors; an earlier one is added (addmm's self).
+  abi::LibraryCall matmul(const Item& item) const {
+    std::vector<const Value*> operands;
+    ir::for_each_operand(item.node->args, [&](const Value* value) { operands.push_back(value); });
+    const Value* b = operands.back();
+    const Value* a = operands[operands.size() - 2];
+    Expr split = split_of(a);
+    if (split == Expr(1)) split = split_of(b);
+    abi::LibraryCall call;
+    call.op = abi::LibraryOp::matmul;
+    call.label = item.node->op->name();
+    call.args = {ref_of(view(a, split)), ref_of(view(b, split))};
+    call.has_bias = operands.size() == 3;
+    if (call.has_bias) call.args.push_back(ref_of(view(operands[0], 1)));
+    call.out = ref_of(view(item.slots[0].value, split));
+    return call;
+  }
+
+  /// Of the node's tensors, in their order, and its result.
+  abi::LibraryCall call_of(const Item& item, abi::LibraryOp op) const {
+    abi::LibraryCall call;
+    call.op = op;
+    call.label = item.node->op->name();
+    ir::for_each_operand(item.node->args,
+                         [&](const Value* value) { call.args.push_back(ref_of(view(value, 1))); });
+    call.out = ref_of(view(item.slots[0].value, 1));
+    return call;
+  }
+
+  abi::LibraryCall convolution(const Item& item, abi::LibraryOp op) const {
+    ir::Call node = item.node->call();
+    abi::LibraryCall call = call_of(item, op);
+    call.has_bias = call.args.size() == 3;
+    call.conv = {node.constants("stride"), node.constants("padding"), node.constants("dilation"),
+                 node.constant("groups")};
+    return call;
+  }
+
+  abi::LibraryCall rank(const Item& item) const {
+    ir::Call node = item.node->call();
+    abi::LibraryCall call = call_of(item, abi::LibraryOp::rank);
+    call.rank = {node.boolean("descending"), node.constant("limit")};
+    return call;
+  }
+
+  abi::HostCall host(const Item& item) const {
+    ir::Call node = item.node->call();
+    abi::HostCall call;
+    call.function = static_cast<uint32_t>(node.constant("function"));
+    ir::for_each_operand(item.node->args,
+                         [&](const Value* value) { call.args.push_back(ref_of(view(value, 1))); });
+    for (Expr size : node.ints("sizes")) call.sizes.push_back(sizes.code(size));
+    for (const Slot& slot : item.slots) call.results.push_back(ref_of(view(slot.value, 1)));
+    call.label = node.string("label");
+    return call;
+  }
+};
+
+}  // namespace
+
+abi::Instruction library_call(KernelGraph& graph, const Item& item, SizeSlots& sizes,
+                              const RefOf& ref_of) {
+  return LibraryCalls{graph, sizes, ref_of}.of(item);
+}
+
+}  // namespace tandem::schedule

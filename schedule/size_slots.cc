@@ -1,0 +1,57 @@
+// Size expressions become postfix code; nothing of the symbol pool is left in a program.
+#include "schedule/size_slots.h"
+
+namespace tandem::schedule {
+
+using abi::SizeCode;
+using abi::SizeInstruction;
+using sym::Expr;
+
+namespace {
+
+SizeInstruction::Op size_op(sym::Kind kind) {
+  switch (kind) {
+    case sym::Kind::add: return SizeInstruction::Op::add;
+    case sym::Kind::mul: return SizeInstruction::Op::mul;
+    case sym::Kind::floor_div: return SizeInstruction::Op::floor_div;
+    case sym::Kind::mod: return SizeInstruction::Op::mod;
+    case sym::Kind::min: return SizeInstruction::Op::min;
+    case sym::Kind::max: return SizeInstruction::Op::max;
+    case sym::Kind::constant:
+    case sym::Kind::symbol: break;
+  }
+  return SizeInstruction::Op::constant;
+}
+
+}  // namespace
+
+uint32_t SizeSlots::slot_of(const std::string& symbol) {
+  std::map<std::string, uint32_t>::iterator it = slots_.find(symbol);
+  if (it == slots_.end()) it = slots_.emplace(symbol, program_.slots++).first;
+  return it->second;
+}
+
+SizeCode SizeSlots::code(Expr e) {
+  if (e.constant()) return {{SizeInstruction::Op::constant, *e.constant()}};
+  if (e.is_symbol()) {
+    const auto number = launch_numbers_.find(e.name());
+    if (number != launch_numbers_.end()) return {{SizeInstruction::Op::constant, number->second}};
+    return {{SizeInstruction::Op::slot, slot_of(e.name())}};
+  }
+  SizeCode result;
+  std::span<const Expr> args = e.args();
+  for (size_t i = 0; i < args.size(); ++i) {
+    SizeCode part = code(args[i]);  // depth of a size expression, not of the user's program
+    result.insert(result.end(), part.begin(), part.end());
+    if (i > 0) result.push_back({size_op(e.kind()), 0});
+  }
+  return result;
+}
+
+std::vector<SizeCode> SizeSlots::codes(const ir::Sizes& sizes) {
+  std::vector<SizeCode> result;
+  for (Expr size : sizes) result.push_back(code(size));
+  return result;
+}
+
+}  // namespace tandem::schedule
