@@ -10,8 +10,7 @@
 #include "base/check.h"
 #include "base/flow_network.h"
 #include "ir/text.h"
-#include "ops/opdef.h"
-#include "passes/partition/partition.h"
+#include "passes/partition/bans.h"
 
 namespace tandem::passes {
 namespace {
@@ -24,31 +23,13 @@ constexpr int64_t kUncuttable = int64_t{1} << 60;
 /// No weight exceeds this, so that a million of them stay below kUncuttable.
 constexpr int64_t kMaxWeight = int64_t{1} << 40;
 
-/// Runs inside the kernel of what reads it, so that computing it again moves no memory of its own.
-bool is_light(const Node& node) {
-  const ops::OpDef& def = ops::def_of(node);
-  if (node.op->mutates() || def.can_fail || !def.fast.empty()) return false;
-  return def.pointwise || node.op->is_view() || is_source(node);
-}
-
-bool is_reduction(const Node& node) {
-  const ops::OpDef& def = ops::def_of(node);
-  if (node.op->mutates() || def.can_fail || !def.fast.empty() || is_light(node)) return false;
-  int64_t largest = 0;
-  ir::for_each_operand(node.args, [&](const Value* operand) {
-    largest = std::max(largest, typical_bytes(operand));
-  });
-  return typical_bytes(node.results[0]) < largest;
-}
-
 class MinCut {
  public:
   MinCut(ir::Graph& graph, const Tuning::Chains& limits, std::vector<std::string>& notes)
-      : graph_(graph), notes_(notes), halves_(graph), wide_(wide_nodes(graph, limits)) {}
+      : graph_(graph), notes_(notes), halves_(graph), banned_(banned_nodes(graph, halves_, limits)) {}
 
   ir::Values run() {
     measure_distances();
-    find_banned();
     FlowNetwork network = build();
     int64_t flow = network.flow(kSource, kSink);
     TD_CHECK(flow < kUncuttable) << "a value can be neither saved nor computed again";
@@ -118,146 +99,6 @@ class MinCut {
     return std::min(nearest, kFar);
   }
 
-  // --- bans: what is not computed again
-  // ------------------------------------------------------------
-
-  void find_banned() {
-    for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
-      if (!halves_.is_forward(node) || node->op->mutates()) continue;
-      banned_[node] = why_banned(*node);
-    }
-    ban_used_far_apart();
-    ban_long_chains();
-  }
-
-  bool may_ban(const Node& node) const {
-    return !node.op->is_view() && !asked_to_recompute(node) && wide_.at(&node) == 0;
-  }
-
-  const char* why_banned(const Node& node) const {
-    if (!may_ban(node)) return nullptr;
-    if (node.policy == ir::RecomputePolicy::must_save) return "it must be saved";
-    if (node.policy == ir::RecomputePolicy::must_recompute ||
-        node.policy == ir::RecomputePolicy::prefer_recompute)
-      return "it fails or a later checkpoint region starts from it";
-    if (ops::def_of(node).random) return "it draws random numbers";
-    if (!is_light(node)) return "it takes a kernel of its own";
-    if (is_source(node)) return nullptr;
-    // Casts of weights: keeping a copy alive from step to step is worse than making it.
-    if (is_realized_behind(node) && !reads_what_lives_anyway(node))
-      return "backward needs it in memory";
-    if (shrinks(node)) return "it is much smaller than what it is made from";
-    return nullptr;
-  }
-
-  static bool reads_what_lives_anyway(const Node& node) {
-    bool all = true;
-    ir::for_each_operand(node.args, [&](const Value* operand) { all &= lives_anyway(operand); });
-    return all;
-  }
-
-  static bool shrinks(const Node& node) {
-    int64_t read = 0;
-    int64_t written = 0;
-    ir::for_each_operand(node.args, [&](const Value* operand) { read += typical_bytes(operand); });
-    for (const Value* result : node.results) written += typical_bytes(result);
-    return 4 * written < read;
-  }
-
-  /// A reader that does not fuse, through views: the value gets memory anyway.
-  bool is_realized_behind(const Node& node) const {
-    ir::Values open = node.results;
-    while (!open.empty()) {
-      const Value* at = open.back();
-      open.pop_back();
-      for (const ir::Use& use : at->uses) {
-        if (use.node == nullptr) continue;
-        if (!halves_.is_forward(use.node) && !fuses(*at, *use.node)) return true;
-        if (use.node->op->is_view())
-          open.insert(open.end(), use.node->results.begin(), use.node->results.end());
-      }
-    }
-    return false;
-  }
-
-  /// A reduction runs in one kernel with what it reads; a product reads memory.
-  static bool fuses(const Value& value, const Node& reader) {
-    return (value.node == nullptr || is_light(*value.node)) &&
-           (is_light(reader) || is_reduction(reader));
-  }
-
-  /// A value read by a node near and by one far behind a product has to be in memory between the
-  /// two: the far readers are kept instead of chaining both halves to it.
-  void ban_used_far_apart() {
-    std::vector<const Node*> forward = forward_nodes();
-    DenseMap<Node, size_t> order;
-    for (size_t i = 0; i < forward.size(); ++i) order[forward[i]] = i;
-    for (const Node* node : forward) {
-      size_t limit = first_unfusible_behind(*node, order);
-      for_each_forward_reader(*node, [&](const Node& reader, const Value& value) {
-        if (order.at(&reader) > limit && fuses(value, reader) && may_ban(reader) &&
-            banned_.at(&reader) == nullptr)
-          banned_[&reader] = "it and an earlier reader stand far apart";
-      });
-    }
-  }
-
-  size_t first_unfusible_behind(const Node& node, const DenseMap<Node, size_t>& order) const {
-    size_t last = 0;
-    size_t first = SIZE_MAX;
-    for_each_forward_reader(
-        node, [&](const Node& reader, const Value&) { last = std::max(last, order.at(&reader)); });
-    std::vector<const Node*> open;
-    DenseMap<Node, char> seen;
-    auto step = [&](const Node& reader, const Value& value) {
-      if (order.at(&reader) > last || reader.op->mutates()) return;
-      if (value.node != &node && !fuses(value, reader)) first = std::min(first, order.at(&reader));
-      if (!seen.at(&reader)) open.push_back(&reader);
-      seen[&reader] = true;
-    };
-    for_each_forward_reader(node, step);
-    while (!open.empty()) {
-      const Node* at = open.back();
-      open.pop_back();
-      for_each_forward_reader(*at, step);
-    }
-    return first == SIZE_MAX ? last : first;
-  }
-
-  std::vector<const Node*> forward_nodes() const {
-    std::vector<const Node*> nodes;
-    for (const Node* node = graph_.first(); node != nullptr; node = node->next)
-      if (halves_.is_forward(node) && !node->op->mutates()) nodes.push_back(node);
-    return nodes;
-  }
-
-  template <class F>
-  void for_each_forward_reader(const Node& node, F f) const {
-    for (const Value* result : node.results)
-      for (const ir::Use& use : result->uses)
-        if (use.node != nullptr && halves_.is_forward(use.node) && !use.node->op->mutates())
-          f(*use.node, *result);
-  }
-
-  /// A copy of a chain may hold so many light nodes and no more: a kernel that computes hundreds of
-  /// them again no longer waits for memory.
-  void ban_long_chains() {
-    static constexpr int kLongest = 100;
-    DenseMap<Node, int> length;
-    for (const Node* node : forward_nodes()) {
-      int longest = 0;
-      ir::for_each_operand(node->args, [&](const Value* operand) {
-        bool chains =
-            operand->node != nullptr && is_light(*operand->node) && !banned_.at(operand->node);
-        if (chains) longest = std::max(longest, length.at(operand->node));
-      });
-      length[node] = longest + 1;
-      if (longest < kLongest || !may_ban(*node) || banned_.at(node) != nullptr) continue;
-      banned_[node] = "the chain before it is long";
-      length[node] = 0;
-    }
-  }
-
   // --- the network
   // ---------------------------------------------------------------------------------
 
@@ -318,9 +159,8 @@ class MinCut {
   ir::Graph& graph_;
   std::vector<std::string>& notes_;
   Halves halves_;
-  DenseMap<Node, char> wide_;
+  DenseMap<Node, const char*> banned_;
   DenseMap<Value, int> distance_;
-  DenseMap<Node, const char*> banned_;  // the reason; null: may be computed again
 };
 
 }  // namespace

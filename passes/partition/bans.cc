@@ -1,0 +1,190 @@
+// Problem: computing again is free for what runs inside of the kernel that reads it, and dear for
+// all else; and a chain of free things is not free. Approach: each node is asked for a reason
+// against it, first by itself, then by where its readers stand, then by the length of the chain
+// that it ends.
+#include "passes/partition/bans.h"
+
+#include <algorithm>
+
+#include "ops/opdef.h"
+
+namespace tandem::passes {
+namespace {
+
+using ir::Node;
+using ir::Value;
+
+/// Runs inside the kernel of what reads it, so that computing it again moves no memory of its own.
+bool is_light(const Node& node) {
+  const ops::OpDef& def = ops::def_of(node);
+  if (node.op->mutates() || def.can_fail || !def.fast.empty()) return false;
+  return def.pointwise || node.op->is_view() || is_source(node);
+}
+
+bool is_reduction(const Node& node) {
+  const ops::OpDef& def = ops::def_of(node);
+  if (node.op->mutates() || def.can_fail || !def.fast.empty() || is_light(node)) return false;
+  int64_t largest = 0;
+  ir::for_each_operand(node.args, [&](const Value* operand) {
+    largest = std::max(largest, typical_bytes(operand));
+  });
+  return typical_bytes(node.results[0]) < largest;
+}
+
+class Bans {
+ public:
+  Bans(const ir::Graph& graph, const Halves& halves, const Tuning::Chains& limits)
+      : graph_(graph), halves_(halves), wide_(wide_nodes(graph, limits)) {}
+
+  DenseMap<Node, const char*> run() {
+    for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
+      if (!halves_.is_forward(node) || node->op->mutates()) continue;
+      banned_[node] = why_banned(*node);
+    }
+    ban_used_far_apart();
+    ban_long_chains();
+    return std::move(banned_);
+  }
+
+ private:
+  bool may_ban(const Node& node) const {
+    return !node.op->is_view() && !asked_to_recompute(node) && wide_.at(&node) == 0;
+  }
+
+  const char* why_banned(const Node& node) const {
+    if (!may_ban(node)) return nullptr;
+    if (node.policy == ir::RecomputePolicy::must_save) return "it must be saved";
+    if (node.policy == ir::RecomputePolicy::must_recompute ||
+        node.policy == ir::RecomputePolicy::prefer_recompute)
+      return "it fails or a later checkpoint region starts from it";
+    if (ops::def_of(node).random) return "it draws random numbers";
+    if (!is_light(node)) return "it takes a kernel of its own";
+    if (is_source(node)) return nullptr;
+    // Casts of weights: keeping a copy alive from step to step is worse than making it.
+    if (is_realized_behind(node) && !reads_what_lives_anyway(node))
+      return "backward needs it in memory";
+    if (shrinks(node)) return "it is much smaller than what it is made from";
+    return nullptr;
+  }
+
+  static bool reads_what_lives_anyway(const Node& node) {
+    bool all = true;
+    ir::for_each_operand(node.args, [&](const Value* operand) { all &= lives_anyway(operand); });
+    return all;
+  }
+
+  static bool shrinks(const Node& node) {
+    int64_t read = 0;
+    int64_t written = 0;
+    ir::for_each_operand(node.args, [&](const Value* operand) { read += typical_bytes(operand); });
+    for (const Value* result : node.results) written += typical_bytes(result);
+    return 4 * written < read;
+  }
+
+  /// A reader that does not fuse, through views: the value gets memory anyway.
+  bool is_realized_behind(const Node& node) const {
+    ir::Values open = node.results;
+    while (!open.empty()) {
+      const Value* at = open.back();
+      open.pop_back();
+      for (const ir::Use& use : at->uses) {
+        if (use.node == nullptr) continue;
+        if (!halves_.is_forward(use.node) && !fuses(*at, *use.node)) return true;
+        if (use.node->op->is_view())
+          open.insert(open.end(), use.node->results.begin(), use.node->results.end());
+      }
+    }
+    return false;
+  }
+
+  /// A value read by a node near and by one far behind a product has to be in memory between the
+  /// two: the far readers are kept instead of chaining both halves to it.
+  void ban_used_far_apart() {
+    std::vector<const Node*> forward = forward_nodes();
+    DenseMap<Node, size_t> order;
+    for (size_t i = 0; i < forward.size(); ++i) order[forward[i]] = i;
+    for (const Node* node : forward) {
+      size_t limit = first_unfusible_behind(*node, order);
+      for_each_forward_reader(*node, [&](const Node& reader, const Value& value) {
+        if (order.at(&reader) > limit && fuses(value, reader) && may_ban(reader) &&
+            banned_.at(&reader) == nullptr)
+          banned_[&reader] = "it and an earlier reader stand far apart";
+      });
+    }
+  }
+
+  size_t first_unfusible_behind(const Node& node, const DenseMap<Node, size_t>& order) const {
+    size_t last = 0;
+    size_t first = SIZE_MAX;
+    for_each_forward_reader(
+        node, [&](const Node& reader, const Value&) { last = std::max(last, order.at(&reader)); });
+    std::vector<const Node*> open;
+    DenseMap<Node, char> seen;
+    auto step = [&](const Node& reader, const Value& value) {
+      if (order.at(&reader) > last || reader.op->mutates()) return;
+      if (value.node != &node && !fuses(value, reader)) first = std::min(first, order.at(&reader));
+      if (!seen.at(&reader)) open.push_back(&reader);
+      seen[&reader] = true;
+    };
+    for_each_forward_reader(node, step);
+    while (!open.empty()) {
+      const Node* at = open.back();
+      open.pop_back();
+      for_each_forward_reader(*at, step);
+    }
+    return first == SIZE_MAX ? last : first;
+  }
+
+  std::vector<const Node*> forward_nodes() const {
+    std::vector<const Node*> nodes;
+    for (const Node* node = graph_.first(); node != nullptr; node = node->next)
+      if (halves_.is_forward(node) && !node->op->mutates()) nodes.push_back(node);
+    return nodes;
+  }
+
+  template <class F>
+  void for_each_forward_reader(const Node& node, F f) const {
+    for (const Value* result : node.results)
+      for (const ir::Use& use : result->uses)
+        if (use.node != nullptr && halves_.is_forward(use.node) && !use.node->op->mutates())
+          f(*use.node, *result);
+  }
+
+  /// A copy of a chain may hold so many light nodes and no more: a kernel that computes hundreds of
+  /// them again no longer waits for memory.
+  void ban_long_chains() {
+    static constexpr int kLongest = 100;
+    DenseMap<Node, int> length;
+    for (const Node* node : forward_nodes()) {
+      int longest = 0;
+      ir::for_each_operand(node->args, [&](const Value* operand) {
+        bool chains =
+            operand->node != nullptr && is_light(*operand->node) && !banned_.at(operand->node);
+        if (chains) longest = std::max(longest, length.at(operand->node));
+      });
+      length[node] = longest + 1;
+      if (longest < kLongest || !may_ban(*node) || banned_.at(node) != nullptr) continue;
+      banned_[node] = "the chain before it is long";
+      length[node] = 0;
+    }
+  }
+
+  const ir::Graph& graph_;
+  const Halves& halves_;
+  DenseMap<Node, char> wide_;
+  DenseMap<Node, const char*> banned_;
+};
+
+}  // namespace
+
+bool fuses(const Value& value, const Node& reader) {
+  return (value.node == nullptr || is_light(*value.node)) &&
+         (is_light(reader) || is_reduction(reader));
+}
+
+DenseMap<Node, const char*> banned_nodes(const ir::Graph& graph, const Halves& halves,
+                                         const Tuning::Chains& limits) {
+  return Bans(graph, halves, limits).run();
+}
+
+}  // namespace tandem::passes
