@@ -73,6 +73,91 @@ struct Walk {
   ops::Index inner;  // axes of a sum of products or a window
 };
 
+/// A view that a library item reads and that has no strides when its root is channels-last.
+struct Flattened {
+  uint32_t item;
+  const Value* shown;
+  const Value* root;
+};
+
+/// 0 where there is one element.
+ops::Index without_ones(ops::Index axes, const ir::Sizes& sizes) {
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (is_one(sizes[i])) axes[i] = 0;
+  return axes;
+}
+
+Walk full_walk(const Item& item, const ops::Index& out, const ops::Index& r) {
+  const Computation& def = item.computation;
+  Walk walk{def.full_sizes, ops::Index(def.full_sizes.size()), {}};
+  bool keeps = out.size() == def.full_sizes.size();
+  size_t next_r = 0;
+  size_t next_out = 0;
+  for (size_t i = 0; i < walk.axes.size(); ++i) {
+    const std::vector<int64_t>& dims = def.reduced_dims;
+    bool reduced = next_r < dims.size() && dims[next_r] == static_cast<int64_t>(i);
+    walk.axes[i] = reduced ? r[next_r++] : out[next_out];
+    next_out += !reduced || keeps;
+  }
+  return walk;
+}
+
+Walk walk_of(const Item& item) {
+  const Computation& def = item.computation;
+  const ir::Sizes& sizes = item.slots[0].sizes;
+  if (item.kind == Item::Kind::map)
+    return {sizes, without_ones(def.results[item.result].axes, sizes), {}};
+  Walk walk{sizes, without_ones(def.out, sizes), without_ones(def.reduce, def.reduce_sizes)};
+  return def.full_sizes.empty() ? walk : full_walk(item, walk.axes, walk.inner);
+}
+
+/// What is computed at every step of the walk.
+std::vector<loop::Val> walked_of(const Item& item) {
+  if (item.kind != Item::Kind::map) return item.computation.inputs;
+  return {item.computation.results[item.result].value};
+}
+
+/// The last axis of more than one point; 0 when there is none.
+Expr innermost(const ops::Index& axes) {
+  ops::Index::const_reverse_iterator it =
+      std::find_if(axes.rbegin(), axes.rend(), [](Expr axis) { return axis != Expr(0); });
+  return it == axes.rend() ? Expr(0) : *it;
+}
+
+/// A view of the root, as it would be if that were channels-last.
+View channels_last(const Value* value, const Value* root) {
+  return {value, root, channels_last_strides(root->type.sizes)};
+}
+
+std::string name_of(const Value& value) {
+  return value.node == nullptr ? "%" + value.name : ir::to_string(*value.node);
+}
+
+/// The view nearest to the root that has no strides over it, where the operand has some over that
+/// view; else the operand.
+const Value* first_flat(KernelGraph& graph, const Value* operand, const Value* root) {
+  const Value* found = operand;
+  for (const Value* at = operand; at != root; at = std::get<Value*>(at->node->args[0]))
+    if (!is_strided(graph, channels_last(at, root))) found = at;
+  return found == operand || is_strided(graph, view_of(graph, operand, found)) ? found : operand;
+}
+
+/// A place for the view, in its own order.
+std::unique_ptr<Item> copied(KernelGraph& graph, const Flattened& view) {
+  std::unique_ptr<Item> copy = std::make_unique<Item>();
+  copy->node = view.shown->node;
+  copy->result = view.shown->index;
+  Inliner inliner(graph.scalars, graph.computations,
+                  [&](const Value* value) { return graph.is_realized(value); });
+  copy->computation = inliner.inlined(graph.computations.of(copy->node), copy->result);
+  copy->reason = "a library call reads it in this order";
+  const ir::Type& type = view.shown->type;
+  copy->slots.push_back({view.shown, type.dtype, type.sizes, ir::contiguous_strides(type.sizes)});
+  graph.homes[view.shown] = {copy.get(), 0};
+  graph.note(*copy->node, "copied for the library: what it shows is channels-last");
+  return copy;
+}
+
 class Layouts {
  public:
   explicit Layouts(KernelGraph& graph) : graph_(graph), tuning_(graph.target.tuning.layouts) {}
@@ -91,12 +176,6 @@ class Layouts {
   struct Edge {
     size_t from, to;  // both ways: the price of deciding them differently
     int64_t bytes;
-  };
-  /// A view that a library item reads and that has no strides when its root is channels-last.
-  struct Flattened {
-    uint32_t item;
-    const Value* shown;
-    const Value* root;
   };
   /// A read whose order may differ from the layout.
   struct Crossing {
@@ -187,26 +266,11 @@ class Layouts {
     const Value* root = view_root(graph_, operand);
     if (vertex(root) == 0 || root->node == nullptr) return;
     if (is_strided(graph_, channels_last(operand, root))) return;
-    const Value* flattened = first_flat(operand, root);
+    const Value* flattened = first_flat(graph_, operand, root);
     flattened_.push_back({item.id, flattened, root});
     if (std::exchange(is_flattened_[flattened], 1) == 0)
       tie(vertex(root), kContiguous,
           tuning_.reorder * bytes_of(root->type.sizes, root->type.dtype));
-  }
-
-  /// A view of the root, as it would be if that were channels-last.
-  static View channels_last(const Value* value, const Value* root) {
-    return {value, root, channels_last_strides(root->type.sizes)};
-  }
-
-  /// The view nearest to the root that has no strides over it, where the operand has some over that
-  /// view; else the operand.
-  const Value* first_flat(const Value* operand, const Value* root) {
-    const Value* found = operand;
-    for (const Value* at = operand; at != root; at = std::get<Value*>(at->node->args[0]))
-      if (!is_strided(graph_, channels_last(at, root))) found = at;
-    return found == operand || is_strided(graph_, view_of(graph_, operand, found)) ? found
-                                                                                   : operand;
   }
 
   /// Gives a place to the views that have no strides now, each before its first reader.
@@ -215,28 +279,15 @@ class Layouts {
     size_t next = 0;
     for (std::unique_ptr<Item>& item : graph_.items) {
       for (; next < flattened_.size() && flattened_[next].item == item->id; ++next)
-        if (std::unique_ptr<Item> copy = copy_of(flattened_[next]))
-          items.push_back(std::move(copy));
+        if (lost_strides(flattened_[next])) items.push_back(copied(graph_, flattened_[next]));
       items.push_back(std::move(item));
     }
     graph_.items = std::move(items);
     for (uint32_t i = 0; i < graph_.items.size(); ++i) graph_.items[i]->id = i;
   }
 
-  std::unique_ptr<Item> copy_of(const Flattened& view) {
-    if (!channels_last_[vertex(view.root)] || graph_.is_realized(view.shown)) return nullptr;
-    std::unique_ptr<Item> copy = std::make_unique<Item>();
-    copy->node = view.shown->node;
-    copy->result = view.shown->index;
-    Inliner inliner(graph_.scalars, graph_.computations,
-                    [&](const Value* value) { return graph_.is_realized(value); });
-    copy->computation = inliner.inlined(graph_.computations.of(copy->node), copy->result);
-    copy->reason = "a library call reads it in this order";
-    const ir::Type& type = view.shown->type;
-    copy->slots.push_back({view.shown, type.dtype, type.sizes, ir::contiguous_strides(type.sizes)});
-    graph_.homes[view.shown] = {copy.get(), 0};
-    graph_.note(*copy->node, "copied for the library: what it shows is channels-last");
-    return copy;
+  bool lost_strides(const Flattened& view) const {
+    return channels_last_[vertex(view.root)] && !graph_.is_realized(view.shown);
   }
 
   // --- loops
@@ -268,43 +319,6 @@ class Layouts {
     return own ? vertex(item.slots[0].value) : add_vertex();
   }
 
-  /// 0 where there is one element.
-  static ops::Index without_ones(ops::Index axes, const ir::Sizes& sizes) {
-    for (size_t i = 0; i < axes.size(); ++i)
-      if (is_one(sizes[i])) axes[i] = 0;
-    return axes;
-  }
-
-  /// What is computed at every step of the walk.
-  static std::vector<loop::Val> walked_of(const Item& item) {
-    if (item.kind != Item::Kind::map) return item.computation.inputs;
-    return {item.computation.results[item.result].value};
-  }
-
-  static Walk walk_of(const Item& item) {
-    const Computation& def = item.computation;
-    const ir::Sizes& sizes = item.slots[0].sizes;
-    if (item.kind == Item::Kind::map)
-      return {sizes, without_ones(def.results[item.result].axes, sizes), {}};
-    Walk walk{sizes, without_ones(def.out, sizes), without_ones(def.reduce, def.reduce_sizes)};
-    return def.full_sizes.empty() ? walk : full_walk(item, walk.axes, walk.inner);
-  }
-
-  static Walk full_walk(const Item& item, const ops::Index& out, const ops::Index& r) {
-    const Computation& def = item.computation;
-    Walk walk{def.full_sizes, ops::Index(def.full_sizes.size()), {}};
-    bool keeps = out.size() == def.full_sizes.size();
-    size_t next_r = 0;
-    size_t next_out = 0;
-    for (size_t i = 0; i < walk.axes.size(); ++i) {
-      const std::vector<int64_t>& dims = def.reduced_dims;
-      bool reduced = next_r < dims.size() && dims[next_r] == static_cast<int64_t>(i);
-      walk.axes[i] = reduced ? r[next_r++] : out[next_out];
-      next_out += !reduced || keeps;
-    }
-    return walk;
-  }
-
   /// A read at the walk's own place prefers the walk's order. Any other is priced as if the walk
   /// went row by row.
   void add_read(const Item& item, const Walk& walk, size_t walker, const Value* value,
@@ -334,13 +348,6 @@ class Layouts {
       if (!along && !across) continue;
       return tie(vertex(value), along ? kContiguous : kChannelsLast, bytes);
     }
-  }
-
-  /// The last axis of more than one point; 0 when there is none.
-  static Expr innermost(const ops::Index& axes) {
-    ops::Index::const_reverse_iterator it =
-        std::find_if(axes.rbegin(), axes.rend(), [](Expr axis) { return axis != Expr(0); });
-    return it == axes.rend() ? Expr(0) : *it;
   }
 
   // --- decision
@@ -383,10 +390,6 @@ class Layouts {
       if (channels_last_[crossing.walker] != channels_last_[crossing.read])
         graph_.note(*crossing.item->node,
                     fmt::format("reads {} across its layout", name_of(*crossing.value)));
-  }
-
-  static std::string name_of(const Value& value) {
-    return value.node == nullptr ? "%" + value.name : ir::to_string(*value.node);
   }
 
   void explain(const Slot& slot) {

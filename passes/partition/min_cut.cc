@@ -26,7 +26,10 @@ constexpr int64_t kMaxWeight = int64_t{1} << 40;
 class MinCut {
  public:
   MinCut(ir::Graph& graph, const Tuning::Chains& limits, std::vector<std::string>& notes)
-      : graph_(graph), notes_(notes), halves_(graph), banned_(banned_nodes(graph, halves_, limits)) {}
+      : graph_(graph),
+        notes_(notes),
+        halves_(graph),
+        banned_(banned_nodes(graph, halves_, limits)) {}
 
   ir::Values run() {
     measure_distances();
