@@ -20,15 +20,100 @@ using abi::SizeInstruction;
 using ir::Value;
 using sym::Expr;
 
+/// Buffers of the program, each made when it is first asked for.
+class Buffers {
+ public:
+  Buffers(const KernelGraph& graph, abi::Program& program, SizeSlots& sizes)
+      : graph_(graph), program_(program), sizes_(sizes) {
+    for (const ir::Output& output : graph_.graph->outputs())
+      if (output.value != nullptr && output.value->node != nullptr)
+        is_output_[leaves_as(output.value)] = true;
+  }
+
+  const Value* leaves_as(const Value* output) const {
+    const Value* other = graph_.leaves_as.at(output);
+    return other == nullptr ? output : other;
+  }
+
+  uint32_t of(const Value* value) {
+    if (value->node == nullptr) return input_buffer_.at(value);
+    Home home = graph_.homes.at(value);
+    TD_CHECK(home.item != nullptr) << "no buffer for " << ir::to_string(*value->node);
+    return of(home);
+  }
+
+  uint32_t of(const Home& home) {
+    const Slot& slot = home.item->slots[home.slot];
+    if (slot.in_place_of != nullptr) return input_buffer_.at(slot.in_place_of);
+    std::pair<const Item*, uint32_t> key{home.item, home.slot};
+    std::map<std::pair<const Item*, uint32_t>, uint32_t>::iterator it = item_buffer_.find(key);
+    if (it != item_buffer_.end()) return it->second;
+    bool leaves = slot.value != nullptr && is_output_.at(slot.value);
+    uint32_t number = add_buffer(leaves ? abi::BufferKind::output : abi::BufferKind::temporary, 0,
+                                 slot.dtype, sym::product(slot.sizes), home.item->node->op->name());
+    item_buffer_[key] = number;
+    return number;
+  }
+
+  void add_input(const Value* value, abi::BufferKind kind, uint32_t index) {
+    input_buffer_[value] =
+        add_buffer(kind, index, value->type.dtype, value->type.numel(), "%" + value->name);
+  }
+
+ private:
+  uint32_t add_buffer(abi::BufferKind kind, uint32_t index, DType dtype, Expr elements,
+                      std::string label) {
+    abi::Buffer buffer;
+    buffer.kind = kind;
+    buffer.index = index;
+    buffer.dtype = dtype;
+    buffer.bytes = sizes_.code(elements * size_of(dtype));
+    buffer.label = std::move(label);
+    program_.buffers.push_back(std::move(buffer));
+    return static_cast<uint32_t>(program_.buffers.size()) - 1;
+  }
+
+  const KernelGraph& graph_;
+  abi::Program& program_;
+  SizeSlots& sizes_;
+  std::map<const Value*, uint32_t> input_buffer_;
+  std::map<std::pair<const Item*, uint32_t>, uint32_t> item_buffer_;
+  DenseMap<Value, char> is_output_;
+};
+
+/// Equal kernels are one.
+class Kernels {
+ public:
+  explicit Kernels(Scheduled& out) : out_(out) {}
+
+  uint32_t number_of(const loop::Kernel& kernel) {
+    loop::Kernel own = loop::canonical(kernel);
+    uint32_t number = static_cast<uint32_t>(out_.program.kernels.size());
+    const auto [known, is_new] = kernel_of_text_.emplace(loop::identity_text(own), number);
+    if (!is_new) return known->second;
+    const uint64_t identity = loop::identity(own);
+    out_.program.kernels.push_back({identity, fmt::format("tandem_{:016x}", identity)});
+    own.name = out_.program.kernels.back().symbol;
+    out_.kernels.push_back(std::move(own));
+    return number;
+  }
+
+ private:
+  Scheduled& out_;
+  std::map<std::string, uint32_t> kernel_of_text_;
+};
+
 class Emitter {
  public:
   explicit Emitter(KernelGraph& graph)
-      : graph_(graph), sizes_(out_.program, graph.computations.launch_numbers()) {}
+      : graph_(graph),
+        sizes_(out_.program, graph.computations.launch_numbers()),
+        buffers_(graph, out_.program, sizes_),
+        kernels_(out_) {}
 
   Scheduled run() {
     out_.program.name = graph_.graph->name();
     add_inputs();
-    mark_outputs();
     add_instructions();
     add_outputs();
     add_write_backs();
@@ -66,8 +151,7 @@ class Emitter {
         input.sizes = sizes_.codes(value->type.sizes);
         input.strides = sizes_.codes(graph_.strides_of(value));
         input.mutated = is_mutated(value);
-        input_buffer_[value] = add_buffer(abi::BufferKind::input, next_input(), value->type.dtype,
-                                          value->type.numel(), "%" + value->name);
+        buffers_.add_input(value, abi::BufferKind::input, next_input());
       }
       input_number_[value] = next_input();
       program().inputs.push_back(std::move(input));
@@ -86,8 +170,7 @@ class Emitter {
     for (Expr size : value->type.sizes) constant.sizes.push_back(*size.constant());
     for (Expr stride : graph_.strides_of(value)) constant.strides.push_back(*stride.constant());
     input_number_[value] = static_cast<uint32_t>(program().constants.size());
-    input_buffer_[value] = add_buffer(abi::BufferKind::constant, input_number_[value],
-                                      value->type.dtype, value->type.numel(), "%" + value->name);
+    buffers_.add_input(value, abi::BufferKind::constant, input_number_[value]);
     program().constants.push_back(std::move(constant));
   }
 
@@ -136,44 +219,6 @@ class Emitter {
     });
   }
 
-  uint32_t add_buffer(abi::BufferKind kind, uint32_t index, DType dtype, Expr elements,
-                      std::string label) {
-    abi::Buffer buffer;
-    buffer.kind = kind;
-    buffer.index = index;
-    buffer.dtype = dtype;
-    buffer.bytes = sizes_.code(elements * size_of(dtype));
-    buffer.label = std::move(label);
-    program().buffers.push_back(std::move(buffer));
-    return static_cast<uint32_t>(program().buffers.size()) - 1;
-  }
-
-  void mark_outputs() {
-    for (const ir::Output& output : graph_.graph->outputs())
-      if (output.value != nullptr && output.value->node != nullptr)
-        is_output_[leaves_as(output.value)] = true;
-  }
-
-  uint32_t buffer_of(const Value* value) {
-    if (value->node == nullptr) return input_buffer_.at(value);
-    Home home = graph_.homes.at(value);
-    TD_CHECK(home.item != nullptr) << "no buffer for " << ir::to_string(*value->node);
-    return buffer_of(home);
-  }
-
-  uint32_t buffer_of(const Home& home) {
-    const Slot& slot = home.item->slots[home.slot];
-    if (slot.in_place_of != nullptr) return input_buffer_.at(slot.in_place_of);
-    std::pair<const Item*, uint32_t> key{home.item, home.slot};
-    std::map<std::pair<const Item*, uint32_t>, uint32_t>::iterator it = item_buffer_.find(key);
-    if (it != item_buffer_.end()) return it->second;
-    bool leaves = slot.value != nullptr && is_output_.at(slot.value);
-    uint32_t number = add_buffer(leaves ? abi::BufferKind::output : abi::BufferKind::temporary, 0,
-                                 slot.dtype, sym::product(slot.sizes), home.item->node->op->name());
-    item_buffer_[key] = number;
-    return number;
-  }
-
   // --- order
   // --------------------------------------------------------------------------------------
 
@@ -205,12 +250,12 @@ class Emitter {
     loop::Kernel& kernel = group.kernel;
     kernel.sizes = size_symbols(kernel);
     abi::Launch launch;
-    launch.kernel = kernel_number(kernel);
+    launch.kernel = kernels_.number_of(kernel);
     for (size_t i = 0; i < kernel.buffers.size(); ++i) {
       if (kernel.buffers[i].access == loop::Access::scratch) continue;
       const Value* value = group.buffer_values[i];
-      launch.buffers.push_back(value != nullptr ? buffer_of(value)
-                                                : buffer_of(group.buffer_homes[i]));
+      launch.buffers.push_back(value != nullptr ? buffers_.of(value)
+                                                : buffers_.of(group.buffer_homes[i]));
     }
     launch.sizes = sizes_.codes(kernel.sizes);
     launch.tasks = sizes_.code(tasks_of(group));
@@ -224,22 +269,10 @@ class Emitter {
     program().instructions.push_back(std::move(launch));
   }
 
-  uint32_t kernel_number(const loop::Kernel& kernel) {
-    loop::Kernel own = loop::canonical(kernel);
-    uint32_t number = static_cast<uint32_t>(program().kernels.size());
-    const auto [known, is_new] = kernel_of_text_.emplace(loop::identity_text(own), number);
-    if (!is_new) return known->second;
-    const uint64_t identity = loop::identity(own);
-    program().kernels.push_back({identity, fmt::format("tandem_{:016x}", identity)});
-    own.name = program().kernels.back().symbol;
-    out_.kernels.push_back(std::move(own));
-    return number;
-  }
-
   // --- library calls
 
   abi::TensorRef ref_of(const StridedRef& ref) {
-    uint32_t number = buffer_of(ref.root);
+    uint32_t number = buffers_.of(ref.root);
     return {number, sizes_.codes(ref.sizes), sizes_.codes(ref.strides), sizes_.code(ref.offset)};
   }
 
@@ -247,7 +280,7 @@ class Emitter {
   // -----------------------------------------------------------------------------------
 
   abi::TensorRef whole(const Value* value) {
-    uint32_t number = buffer_of(value);
+    uint32_t number = buffers_.of(value);
     return {number, sizes_.codes(value->type.sizes), sizes_.codes(graph_.strides_of(value)),
             sizes_.code(0)};
   }
@@ -277,11 +310,6 @@ class Emitter {
     return result;
   }
 
-  const Value* leaves_as(const Value* output) const {
-    const Value* other = graph_.leaves_as.at(output);
-    return other == nullptr ? output : other;
-  }
-
   ir::Sizes output_strides(const Value* output) {
     return graph_.leaves_as.at(output) == nullptr ? graph_.strides_of(output)
                                                   : ir::contiguous_strides(output->type.sizes);
@@ -296,8 +324,9 @@ class Emitter {
       abi::Output out;
       out.name = output.name.empty() ? std::string(name_of(output.kind)) : output.name;
       out.dtype = output.value->type.dtype;
-      out.ref = {buffer_of(leaves_as(output.value)), sizes_.codes(output.value->type.sizes),
-                 sizes_.codes(output_strides(output.value)), sizes_.code(0)};
+      out.ref = {buffers_.of(buffers_.leaves_as(output.value)),
+                 sizes_.codes(output.value->type.sizes), sizes_.codes(output_strides(output.value)),
+                 sizes_.code(0)};
       out.ref = in_order(out.ref, output.order);
       if (output.value->node == nullptr) {
         out.kind = output.value->constant ? abi::Output::Kind::constant_view
@@ -322,12 +351,10 @@ class Emitter {
 
   KernelGraph& graph_;
   Scheduled out_;
-  std::map<std::string, uint32_t> kernel_of_text_;
   SizeSlots sizes_;
-  std::map<const Value*, uint32_t> input_buffer_;
+  Buffers buffers_;
+  Kernels kernels_;
   std::map<const Value*, uint32_t> input_number_;  // in Program::inputs, or Program::constants
-  std::map<std::pair<const Item*, uint32_t>, uint32_t> item_buffer_;
-  DenseMap<Value, char> is_output_;
 };
 
 }  // namespace
