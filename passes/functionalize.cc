@@ -28,6 +28,57 @@ struct Current {
   uint64_t version = 0;  // of the root when `value` was made
 };
 
+bool is_list(const ir::Param& param) {
+  return param.type == ir::ParamType::tensor_list || param.type == ir::ParamType::scalar_list;
+}
+
+ir::Arg list_of_one(const ir::Arg& list, size_t i) {
+  ir::Arg element = ir::list_element(list, i);
+  if (Value* const* value = std::get_if<Value*>(&element)) return ir::Values{*value};
+  if (const double* number = std::get_if<double>(&element)) return ir::Floats{*number};
+  return ir::Ints{std::get<sym::Expr>(element)};
+}
+
+const ir::Arg& written(const Node& node) {
+  const std::vector<ir::Param>& params = node.op->schema.params;
+  size_t i = 0;
+  while (!params[i].mutates) ++i;
+  return node.args[i];
+}
+
+/// Of an expanded input several elements are one place in memory: which value stays there?
+void check_places(const Node& node, const Value* input) {
+  const std::vector<sym::Expr>& strides = input->type.strides;
+  for (size_t i = 0; i < strides.size(); ++i)
+    if (strides[i] == sym::Expr(0) && input->type.sizes[i] != sym::Expr(1))
+      throw Unsupported(
+          fmt::format("[{}] writing to the expanded input %{}: {} elements of dimension {} refer "
+                      "to one memory place; a clone of it is accepted",
+                      node.op->schema.full_name(), input->name,
+                      sym::to_string(input->type.sizes[i]), i),
+          node.origin.place);
+}
+
+bool ends_history(const Node& view) { return view.no_grad || !ops::def_of(view).no_grad.empty(); }
+
+Value* keep_history(ir::Builder& builder, Value* old, Value* updated) {
+  return builder.call("tandem.with_history", {old, updated})->results[0];
+}
+
+/// The new base after `updated` was written through a result of the view.
+Value* write_through(ir::Builder& builder, const Node& view, uint32_t result, Value* base,
+                     Value* updated) {
+  const ops::OpDef& def = ops::def_of(view);
+  ops::Tensor old(builder, base);
+  ops::Tensor value(builder, updated);
+  if (def.scatter_part != nullptr)
+    return def.scatter_part(builder, view.call(), result, old, value).value();
+  if (def.scatter == nullptr)
+    throw Unsupported(fmt::format("[{}] a write through this view", view.op->schema.full_name()),
+                      view.origin.place);
+  return def.scatter(builder, view.call(), old, value).value();
+}
+
 class Functionalizer {
  public:
   explicit Functionalizer(ir::Graph& graph) : graph_(graph), strides_(graph) {}
@@ -157,17 +208,6 @@ class Functionalizer {
     removed_.push_back(&node);
   }
 
-  static bool is_list(const ir::Param& param) {
-    return param.type == ir::ParamType::tensor_list || param.type == ir::ParamType::scalar_list;
-  }
-
-  static ir::Arg list_of_one(const ir::Arg& list, size_t i) {
-    ir::Arg element = ir::list_element(list, i);
-    if (Value* const* value = std::get_if<Value*>(&element)) return ir::Values{*value};
-    if (const double* number = std::get_if<double>(&element)) return ir::Floats{*number};
-    return ir::Ints{std::get<sym::Expr>(element)};
-  }
-
   /// An op with results of its own that also writes operands: its rule gives the results, then the
   /// new values.
   void write_operands(Node& node) {
@@ -196,13 +236,6 @@ class Functionalizer {
     const Value* root = root_of(target);
     updated = keep_history(builder, old, updated);
     carry_up(builder, node, target, root, updated, false);
-  }
-
-  static const ir::Arg& written(const Node& node) {
-    const std::vector<ir::Param>& params = node.op->schema.params;
-    size_t i = 0;
-    while (!params[i].mutates) ++i;
-    return node.args[i];
   }
 
   Value* apply_functional(ir::Builder& builder, const Node& node,
@@ -248,41 +281,6 @@ class Functionalizer {
     uint64_t version = ++versions_[root];
     for (const std::pair<const Value*, Value*>& entry : made)
       current_[entry.first] = {entry.second, version};
-  }
-
-  /// Of an expanded input several elements are one place in memory: which value stays there?
-  static void check_places(const Node& node, const Value* input) {
-    const std::vector<sym::Expr>& strides = input->type.strides;
-    for (size_t i = 0; i < strides.size(); ++i)
-      if (strides[i] == sym::Expr(0) && input->type.sizes[i] != sym::Expr(1))
-        throw Unsupported(
-            fmt::format("[{}] writing to the expanded input %{}: {} elements of dimension {} refer "
-                        "to one memory place; a clone of it is accepted",
-                        node.op->schema.full_name(), input->name,
-                        sym::to_string(input->type.sizes[i]), i),
-            node.origin.place);
-  }
-
-  static bool ends_history(const Node& view) {
-    return view.no_grad || !ops::def_of(view).no_grad.empty();
-  }
-
-  static Value* keep_history(ir::Builder& builder, Value* old, Value* updated) {
-    return builder.call("tandem.with_history", {old, updated})->results[0];
-  }
-
-  /// The new base after `updated` was written through a result of the view.
-  static Value* write_through(ir::Builder& builder, const Node& view, uint32_t result, Value* base,
-                              Value* updated) {
-    const ops::OpDef& def = ops::def_of(view);
-    ops::Tensor old(builder, base);
-    ops::Tensor value(builder, updated);
-    if (def.scatter_part != nullptr)
-      return def.scatter_part(builder, view.call(), result, old, value).value();
-    if (def.scatter == nullptr)
-      throw Unsupported(fmt::format("[{}] a write through this view", view.op->schema.full_name()),
-                        view.origin.place);
-    return def.scatter(builder, view.call(), old, value).value();
   }
 
   void write_inputs() {

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "ir/text.h"
+#include "schedule/group_storage.h"
 #include "schedule/reads.h"
 #include "schedule/space.h"
 #include "schedule/strided.h"
@@ -17,6 +18,18 @@ namespace {
 
 using ir::Value;
 using sym::Expr;
+
+bool is_per_row(const Member& member) {
+  return member.extent == Extent::row || member.item->kind == Item::Kind::reduce;
+}
+
+bool is_fused(const Member& member) {
+  return member.item->kind == Item::Kind::map || member.item->kind == Item::Kind::reduce;
+}
+
+bool is_alone(const Member& member) {
+  return member.item->kind == Item::Kind::scan || member.item->kind == Item::Kind::scatter;
+}
 
 /// Of one group.
 class Checker {
@@ -54,12 +67,6 @@ class Checker {
   }
 
   bool check_kind() {
-    const auto is_fused = [](const Member& member) {
-      return member.item->kind == Item::Kind::map || member.item->kind == Item::Kind::reduce;
-    };
-    const auto is_alone = [](const Member& member) {
-      return member.item->kind == Item::Kind::scan || member.item->kind == Item::Kind::scatter;
-    };
     const Item::Kind first = group_.first().kind;
     const bool is_one = group_.members.size() == 1;
     switch (group_.kind) {
@@ -115,12 +122,6 @@ class Checker {
            sym::product(ir::Sizes(sizes.begin() + 1, sizes.end())) == row;
   }
 
-  const Member* member_of(const Value* value) const {
-    const Home home = graph_.homes.at(value);
-    const auto found = std::ranges::find(group_.members, home.item, &Member::item);
-    return home.item == nullptr || found == group_.members.end() ? nullptr : &*found;
-  }
-
   // --- what members read of each other
 
   void check_reads(const Member& member) {
@@ -131,7 +132,7 @@ class Checker {
     expect(!reads.can_fail || group_.needs.can_fail, "item {} can fail", member.item->id);
     for (const auto& [value, position] : reads.at) {
       check_said(value);
-      const Member* source = member_of(value);
+      const Member* source = member_of(graph_, group_, value);
       if (source != nullptr && is_placed && !is_footprint(*source))
         check_source(member, *source, position, reads);
     }
@@ -140,10 +141,6 @@ class Checker {
     expect(from == number_ || group_.needs.groups.count(static_cast<uint32_t>(from)) != 0,
            "item {} combines what group {} makes, behind which it does not run", member.item->id,
            from);
-  }
-
-  static bool is_per_row(const Member& member) {
-    return member.extent == Extent::row || member.item->kind == Item::Kind::reduce;
   }
 
   void check_source(const Member& reader, const Member& source, Expr position,
@@ -236,7 +233,7 @@ class Checker {
   }
 
   void check_value(const loop::Buffer& buffer, const Value* value, size_t i) {
-    const bool is_made = member_of(value) != nullptr;
+    const bool is_made = member_of(graph_, group_, value) != nullptr;
     const bool is_over = overwrites(value);
     const bool reads = buffer.access != loop::Access::write;
     const bool writes = buffer.access != loop::Access::read;

@@ -103,6 +103,22 @@ class Kernels {
   std::map<std::string, uint32_t> kernel_of_text_;
 };
 
+bool is_mutated(const Value* input) {
+  return std::any_of(input->uses.begin(), input->uses.end(), [](const ir::Use& use) {
+    return use.node != nullptr && use.node->op->mutates() && use.arg == 0;
+  });
+}
+
+/// The dimensions of a permuted result back in their places.
+abi::TensorRef in_order(const abi::TensorRef& ref, const std::vector<int64_t>& order) {
+  abi::TensorRef result = ref;
+  for (size_t i = 0; i < order.size(); ++i) {
+    result.sizes[static_cast<size_t>(order[i])] = ref.sizes[i];
+    result.strides[static_cast<size_t>(order[i])] = ref.strides[i];
+  }
+  return result;
+}
+
 class Emitter {
  public:
   explicit Emitter(KernelGraph& graph)
@@ -213,12 +229,6 @@ class Emitter {
             fmt::format("nothing gives {} a value: it is the size of no input", slot.first));
   }
 
-  static bool is_mutated(const Value* input) {
-    return std::any_of(input->uses.begin(), input->uses.end(), [](const ir::Use& use) {
-      return use.node != nullptr && use.node->op->mutates() && use.arg == 0;
-    });
-  }
-
   // --- order
   // --------------------------------------------------------------------------------------
 
@@ -298,16 +308,6 @@ class Emitter {
       out.scalar = {{SizeInstruction::Op::slot, sizes_.all().at("scalar$" + out.name)}};
     program().outputs.push_back(std::move(out));
     out_.output_strides.emplace_back();
-  }
-
-  /// The dimensions of a permuted result back in their places.
-  static abi::TensorRef in_order(const abi::TensorRef& ref, const std::vector<int64_t>& order) {
-    abi::TensorRef result = ref;
-    for (size_t i = 0; i < order.size(); ++i) {
-      result.sizes[static_cast<size_t>(order[i])] = ref.sizes[i];
-      result.strides[static_cast<size_t>(order[i])] = ref.strides[i];
-    }
-    return result;
   }
 
   ir::Sizes output_strides(const Value* output) {

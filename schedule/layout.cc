@@ -158,6 +158,29 @@ std::unique_ptr<Item> copied(KernelGraph& graph, const Flattened& view) {
   return copy;
 }
 
+/// Vertices to be decided, and what it costs to decide two of them differently.
+struct Question {
+  struct Edge {
+    size_t from, to;  // both ways
+    int64_t bytes;
+  };
+  size_t vertices = kFirst;
+  std::vector<Edge> edges;
+};
+
+/// By vertex: whether it is on the side of channels-last.
+std::vector<char> answer_to(const Question& question) {
+  FlowNetwork network(question.vertices);
+  for (const Question::Edge& edge : question.edges) {
+    if (edge.to != kChannelsLast && edge.from != kContiguous)
+      network.connect(edge.from, edge.to, edge.bytes);
+    if (edge.from != kChannelsLast && edge.to != kContiguous)
+      network.connect(edge.to, edge.from, edge.bytes);
+  }
+  network.flow(kChannelsLast, kContiguous);
+  return network.source_side(kChannelsLast);
+}
+
 class Layouts {
  public:
   explicit Layouts(KernelGraph& graph) : graph_(graph), tuning_(graph.target.tuning.layouts) {}
@@ -173,10 +196,6 @@ class Layouts {
   }
 
  private:
-  struct Edge {
-    size_t from, to;  // both ways: the price of deciding them differently
-    int64_t bytes;
-  };
   /// A read whose order may differ from the layout.
   struct Crossing {
     const Item* item;
@@ -188,14 +207,13 @@ class Layouts {
     return rough_bytes(sizes, dtype, tuning_.typical_size);
   }
 
-  size_t add_vertex() { return vertices_++; }
-  void tie(size_t a, size_t b, int64_t bytes) { edges_.push_back({a, b, bytes}); }
+  size_t add_vertex() { return question_.vertices++; }
+  void tie(size_t a, size_t b, int64_t bytes) { question_.edges.push_back({a, b, bytes}); }
 
   /// 0 for values with one layout.
   size_t vertex(const Value* value) const { return vertex_of_.at(value); }
 
   // --- values
-  // -------------------------------------------------------------------------------------
 
   void add_values() {
     for (const Value* input : graph_.graph->inputs())
@@ -227,7 +245,6 @@ class Layouts {
   }
 
   // --- library calls
-  // ------------------------------------------------------------------------------
 
   void add_library(const Item& item) {
     std::vector<const Value*> operands;
@@ -291,11 +308,12 @@ class Layouts {
   }
 
   // --- loops
-  // --------------------------------------------------------------------------------------
 
   void add_loops(const Item& item) {
     bool plain = item.kind == Item::Kind::map || item.kind == Item::Kind::reduce;
-    if (!plain) return pin_slots(item);
+    for (const Slot& slot : item.slots)
+      if (!plain) pin(slot.value, "a scan or scatter writes it");
+    if (!plain) return;
     const Walk walk = walk_of(item);
     size_t walker = walker_of(item, walk);
     walker_[item.id] = walker;
@@ -306,10 +324,6 @@ class Layouts {
       const Value* value = graph_.computations.value(element->slot);
       if (vertex(value) != 0) add_read(item, walk, walker, value, element->at);
     }
-  }
-
-  void pin_slots(const Item& item) {
-    for (const Slot& slot : item.slots) pin(slot.value, "a scan or scatter writes it");
   }
 
   /// The order of the walk: that of the result, where it is all that is walked.
@@ -351,18 +365,9 @@ class Layouts {
   }
 
   // --- decision
-  // -----------------------------------------------------------------------------------
 
   void decide() {
-    FlowNetwork network(vertices_);
-    for (const Edge& edge : edges_) {
-      if (edge.to != kChannelsLast && edge.from != kContiguous)
-        network.connect(edge.from, edge.to, edge.bytes);
-      if (edge.from != kChannelsLast && edge.to != kContiguous)
-        network.connect(edge.to, edge.from, edge.bytes);
-    }
-    network.flow(kChannelsLast, kContiguous);
-    channels_last_ = network.source_side(kChannelsLast);
+    channels_last_ = answer_to(question_);
     for (const std::unique_ptr<Item>& item : graph_.items) {
       for (Slot& slot : item->slots)
         if (channels_last_[vertex_or_contiguous(slot.value)])
@@ -377,7 +382,6 @@ class Layouts {
   }
 
   // --- reasons
-  // ------------------------------------------------------------------------------------
 
   void explain() {
     for (const std::unique_ptr<Item>& item : graph_.items)
@@ -414,8 +418,7 @@ class Layouts {
 
   KernelGraph& graph_;
   const Tuning::Layouts& tuning_;
-  size_t vertices_ = kFirst;
-  std::vector<Edge> edges_;
+  Question question_;
   std::vector<Crossing> crossings_;
   std::vector<Flattened> flattened_;  // in the order of items
   DenseMap<Value, char> is_flattened_;

@@ -45,6 +45,12 @@ struct Weight {
   int full_operands = 0;  // operands with as many elements as the result
 };
 
+bool is_written_back(const Value* value) {
+  return std::ranges::any_of(value->uses, [](const ir::Use& use) {
+    return use.node != nullptr && use.node->op->mutates();
+  });
+}
+
 class Realizer {
  public:
   explicit Realizer(KernelGraph& graph)
@@ -61,8 +67,6 @@ class Realizer {
   }
 
  private:
-  bool is_tail_copy(const Node& node) const { return node.op->mutates(); }
-
   void mark_outputs() {
     for (const ir::Output& output : graph_.graph->outputs())
       if (output.value != nullptr && output.value->node != nullptr) is_output_[output.value] = 1;
@@ -74,12 +78,6 @@ class Realizer {
         is_output_[whole] = 1;
       }
     }
-  }
-
-  bool is_written_back(const Value* value) const {
-    return std::any_of(value->uses.begin(), value->uses.end(), [&](const ir::Use& use) {
-      return use.node != nullptr && is_tail_copy(*use.node);
-    });
   }
 
   /// The product of which a result of the graph shows all elements in their order, where the
@@ -102,7 +100,7 @@ class Realizer {
   }
 
   void visit(const Node& node) {
-    if (is_tail_copy(node)) {
+    if (node.op->mutates()) {
       // A write-back reads its source as stored.
       force(std::get<Value*>(node.args[1]), "it is written back to an input");
       return;
