@@ -12,7 +12,7 @@
 #include <array>
 
 #include "schedule/axes.h"
-#include "schedule/map.h"
+#include "schedule/window_match.h"
 
 namespace tandem::schedule {
 namespace {
@@ -24,275 +24,54 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
-/// An axis of points and the axis of taps that slides along it.
-struct Slide {
-  size_t point = 0;  // number of the outer axis
-  size_t tap = 0;    // number of the reduced axis
-  int64_t stride = 1;
-  int64_t taps = 1;
-  /// Places that the windows of neighbouring points see.
-  int64_t seen(int64_t points) const { return (points - 1) * stride + taps; }
-};
-
-struct Windows {
-  size_t image = 0;  // which input of the dot
-  size_t channel = 0;
-  std::vector<Slide> slides;   // by outer axis
-  std::vector<size_t> others;  // outer axes that are neither: images of a batch
-};
-
-/// Stride 1 wherever it loads along the axis; and nothing that can fail, because between windows
-/// that step over places all places are computed.
-bool loads_along(Val value, Expr axis) {
-  for (Val part : loop::reachable(std::array{value})) {
-    if (part->opcode == loop::Opcode::check) return false;
-    if (part->opcode != loop::Opcode::load || !sym::depends_on(part->index, axis)) continue;
-    std::optional<sym::Affine> affine = sym::affine_in(part->index, axis);
-    if (!affine || affine->coefficient != Expr(1)) return false;
-  }
-  return true;
+Axis as_vector(Axis axis, int lanes) {
+  axis.kind = AxisKind::vector;
+  axis.lanes = lanes;
+  return axis;
 }
 
-/// Whether a weight counts only at some places: those of its window that are inside of the image.
-bool is_masked(Val weight) {
-  if (weight->opcode != loop::Opcode::select) return false;
-  const std::vector<Val> mask = loop::reachable(std::array{weight->args[0]});
-  return weight->args[2]->opcode == loop::Opcode::constant &&
-         std::ranges::none_of(mask, [](Val v) { return v->opcode == loop::Opcode::load; });
-}
+/// A copy to scratch in the making: its loops, what the operand's axes become in them, and the
+/// place before the channels where it is written, and read by the sums.
+struct Copy {
+  Stage stage;
+  sym::Substitution map;
+  Expr written = 0;
+  Expr read = 0;
+  Expr elements = 1;  // for each channel
+};
 
-Val without_mask(Val weight) { return is_masked(weight) ? weight->args[1] : weight; }
-
-class WindowMapper {
+/// Writes the stages of a task.
+class WindowWriter {
  public:
-  WindowMapper(Kernel& kernel, const Target& target)
-      : kernel_(kernel), pool_(*kernel.scalars), target_(target), windowed_(kernel.stages.back()) {
-    if (has_footprint(kernel)) take_footprint();
-  }
+  WindowWriter(Kernel& kernel, const Target& target, WindowSums sums, const WindowBlocks& blocks)
+      : kernel_(kernel),
+        pool_(*kernel.scalars),
+        target_(target),
+        sums_(std::move(sums)),
+        blocks_(blocks) {}
 
-  Misfit run() {
-    if (!is_stencil()) return "it is no sum of products over a small window";
-    if (!find_windows()) return "no window slides over channels that lie side by side";
-    if (!choose_blocks()) return "the number of channels is not known";
-    write();
-    return nullptr;
-  }
-
- private:
-  // --- what it is
-  // --------------------------------------------------------------------------------
-
-  /// The footprint's sum at the axes of the windows that read it, its value in the place of what
-  /// they load of the scratch.
-  void take_footprint() {
-    Stage footprint = kernel_.stages[0];
-    const loop::Store stored = footprint.after[0];
-    std::vector<Expr> taps;
-    for (const Axis& tap : windowed_.reduce_axes)
-      if (tap.extent != Expr(1)) taps.push_back(tap.index);
-    if (taps.size() != footprint.axes.size()) return;
-    sym::Substitution map;
-    for (size_t i = 0; i < taps.size(); ++i) map.emplace_back(footprint.axes[i].index, taps[i]);
-    loop::substitute(kernel_, footprint, map);
-    loop::StageRewrite how;
-    how.replace = [&](const loop::Scalar& node, std::span<const Val>) -> Val {
-      const bool reads = node.opcode == loop::Opcode::load && node.slot == stored.buffer &&
-                         node.index == footprint.after[0].index;
-      return reads ? footprint.after[0].value : nullptr;
-    };
-    loop::rewrite(pool_, pool_, windowed_, how);
-    footprint_buffer_ = stored.buffer;
-    sum_ = std::move(footprint);
-  }
-
-  const Stage& stage() const { return windowed_; }
-  /// The sum that what the windows see is made from; null where they see memory.
-  const Stage* sum() const { return sum_ ? &*sum_ : nullptr; }
-  Val input(size_t number) const { return stage().reductions[0].inputs[number]; }
-
-  bool is_stencil() const {
-    if (kernel_.stages.size() != (sum() == nullptr ? 1 : 2) || kernel_.outer.size() < 2)
-      return false;
-    const Stage& stage = this->stage();
-    if (stage.reductions.size() != 1 || !stage.axes.empty() || !stage.body.empty() ||
-        stage.reductions[0].combiner != loop::Combiner::dot)
-      return false;
-    int64_t taps = 1;
-    for (const Axis& axis : stage.reduce_axes) {
-      int64_t extent = axis.extent.constant().value_or(0);
-      if (extent < 1 || extent > target_.tuning.windows.most_taps) return false;
-      taps *= extent;
-    }
-    return taps > 1 && taps <= target_.tuning.windows.most_taps;
-  }
-
-  bool find_windows() {
-    windows_.channel = kernel_.outer.size() - 1;
-    Expr channel = kernel_.outer.back().index;
-    for (const loop::Store& store : stage().after) {
-      std::optional<sym::Affine> affine = sym::affine_in(store.index, channel);
-      if (!affine || affine->coefficient != Expr(1)) return false;
-    }
-    for (size_t image : {0, 1})
-      if (is_image(input(image), channel) && is_weight(input(1 - image), channel)) {
-        windows_.image = image;
-        return find_slides();
-      }
-    return false;
-  }
-
-  bool is_image(Val value, Expr channel) const {
-    if (sum() == nullptr) return walks(value, channel) && loads_along(value, channel);
-    const std::vector<Val>& factors = sum()->reductions[0].inputs;
-    return is_product_of_channels(factors, channel) && loads_along(value, channel);
-  }
-
-  /// What is at a place, and a weight of the channel.
-  bool is_product_of_channels(const std::vector<Val>& factors, Expr channel) const {
-    return !walks(factors[0], channel) && loads_along(factors[0], channel) &&
-           is_weight(factors[1], channel);
-  }
-
-  bool is_weight(Val masked, Expr channel) const {
-    const Val value = without_mask(masked);
-    for (size_t i = 0; i + 1 < kernel_.outer.size(); ++i)
-      if (walks(value, kernel_.outer[i].index)) return false;
-    const bool is_of_sum = sum() != nullptr && masked == sum()->reductions[0].inputs[1];
-    for (const Axis& tap : stage().reduce_axes)
-      if (is_of_sum && tap.extent != Expr(1) && walks(value, tap.index)) return false;
-    return walks(value, channel);
-  }
-
-  /// Every tap moves with a point, and no two with the same one.
-  bool find_slides() {
-    std::vector<Slide>& slides = windows_.slides;
-    for (size_t tap = 0; tap < stage().reduce_axes.size(); ++tap) {
-      if (stage().reduce_axes[tap].extent == Expr(1)) continue;
-      std::optional<Slide> slide = slide_of(tap);
-      if (!slide) return false;
-      slides.push_back(*slide);
-    }
-    std::ranges::sort(slides, {}, &Slide::point);
-    for (size_t i = 0; i < windows_.channel; ++i) {
-      int64_t count = std::ranges::count(slides, i, &Slide::point);
-      if (count > 1) return false;
-      if (count == 0) windows_.others.push_back(i);
-    }
-    return true;
-  }
-
-  /// The point that moves with the tap. In a small image the next image is some taps further as
-  /// well: the smallest stride says what slides.
-  std::optional<Slide> slide_of(size_t tap) const {
-    for (int64_t stride = 1; stride <= target_.tuning.windows.most_stride; ++stride)
-      for (size_t point = 0; point < windows_.channel; ++point)
-        if (kernel_.outer[point].extent.constant() && slides(point, tap, stride))
-          return Slide{point, tap, stride, *stage().reduce_axes[tap].extent.constant()};
-    return std::nullopt;
-  }
-
-  /// Whether the image at the next point is the image `stride` taps further.
-  bool slides(size_t point, size_t tap, int64_t stride) const {
-    std::vector<Val> seen{input(windows_.image)};
-    if (sum() != nullptr) seen.push_back(sum()->reductions[0].inputs[0]);
-    Expr p = kernel_.outer[point].index;
-    Expr k = stage().reduce_axes[tap].index;
-    return std::ranges::any_of(seen, [&](Val value) { return walks(value, k); }) &&
-           std::ranges::all_of(seen, [&](Val value) {
-             return rewritten(value, {{p, p + 1}}) == rewritten(value, {{k, k + stride}});
-           });
-  }
-
-  Val rewritten(Val value, const sym::Substitution& map) const {
-    loop::Rewrite how;
-    how.map_index = [&](Expr e) { return sym::substitute(e, map); };
-    return loop::rewrite(pool_, pool_, std::array{value}, how)[0];
-  }
-
-  // --- blocks
-  // ------------------------------------------------------------------------------------
-
-  int64_t extent(size_t outer) const { return kernel_.outer[outer].extent.constant().value_or(1); }
-
-  /// The sliding axis that is cut into blocks: the last but one, or the only one.
-  size_t row_number() const { return windows_.slides.size() > 1 ? windows_.slides.size() - 2 : 0; }
-
-  /// The other sliding axes are whole; of rows as many as keep what they see in half of the cache,
-  /// and leave tasks enough; where all rows are one block, several images.
-  bool choose_blocks() {
-    const std::vector<Slide>& slides = windows_.slides;
-    std::optional<int64_t> channels = kernel_.outer.back().extent.constant();
-    if (!channels) return false;
-    input_type_ = input(0)->dtype;
-    int64_t bytes = size_of(input_type_);
-    lanes_ = static_cast<int>(target_.vector_bytes / bytes);
-    // Two registers where they come out even: in a masked tail loads do not join the arithmetic.
-    if (*channels % (2 * lanes_) == 0) lanes_ *= 2;
-    const int64_t most = sum() == nullptr ? target_.tuning.windows.most_channels
-                                          : target_.tuning.windows.most_summed / lanes_ * lanes_;
-    int64_t even = ceil_div(*channels, ceil_div(*channels, most));
-    channels_ = ceil_div(even, lanes_) * lanes_;
-    int64_t row = channels_ * bytes;
-    for (size_t i = 0; i < slides.size(); ++i)
-      if (i != row_number()) row *= slides[i].seen(extent(slides[i].point));
-    most_ = target_.l2_bytes / 2 / row;
-    choose_rows(slides[row_number()]);
-    choose_images(slides[row_number()]);
-    return true;
-  }
-
-  int64_t tasks(int64_t row_blocks) const {
-    int64_t count = ceil_div(*kernel_.outer.back().extent.constant(), channels_) * row_blocks;
-    for (size_t other : windows_.others)
-      count *= kernel_.outer[other].extent.constant().value_or(target_.tuning.windows.few_tasks);
-    return count;
-  }
-
-  void choose_rows(const Slide& slide) {
-    int64_t height = extent(slide.point);
-    rows_ = height;
-    while (rows_ > target_.tuning.windows.fewest_rows &&
-           (slide.seen(rows_) > most_ ||
-            tasks(ceil_div(height, rows_)) < target_.tuning.windows.few_tasks))
-      rows_ = ceil_div(rows_, 2);
-    rows_ = ceil_div(height, ceil_div(height, rows_));
-  }
-
-  void choose_images(const Slide& rows) {
-    if (windows_.others.empty()) return;
-    size_t last = windows_.others.back();
-    bool all_rows = rows_ == extent(rows.point);
-    int64_t rows_seen = rows.seen(rows_);
-    int64_t count = kernel_.outer[last].extent.constant().value_or(1);
-    while (all_rows && images_ * 2 <= count && images_ * 2 * rows_seen <= most_ &&
-           tasks(1) / (images_ * 2) >= target_.tuning.windows.few_tasks / 2)
-      images_ *= 2;
-  }
-
-  // --- stages
-  // ------------------------------------------------------------------------------------
-
-  void write() {
+  void run() {
     std::vector<Stage> stages;
-    Stage sums = std::move(windowed_);
+    Stage sums = std::move(sums_.windowed);
     take_axes(sums);
     std::vector<Val>& inputs = sums.reductions[0].inputs;
-    Val image = sum_ ? summed_in_scratch(inputs[windows_.image], sums, stages)
-                     : image_in_scratch(inputs[windows_.image], sums, stages);
-    Val weight = weight_in_scratch(inputs[1 - windows_.image], sums, stages);
+    Val image = sums_.sum ? summed_in_scratch(inputs[sums_.windows.image], sums, stages)
+                          : image_in_scratch(inputs[sums_.windows.image], sums, stages);
+    Val weight = weight_in_scratch(inputs[1 - sums_.windows.image], sums, stages);
     inputs = {image, weight};
     sums.axes = others_;
     for (size_t i = 0; i + 1 < points_.size(); ++i) sums.axes.push_back(points_[i]);
-    sums.axes.push_back(as_vector(channel_, lanes_));
+    sums.axes.push_back(as_vector(channel_, blocks_.lanes));
     sums.axes.push_back(as_tile(points_.back()));
     add_in_parts(std::move(sums), weight, stages);
     kernel_.stages = std::move(stages);
     for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
   }
 
+ private:
   /// Points whose sums are in registers together.
   Axis as_tile(Axis axis) const {
-    const int64_t registers = lanes_ * size_of(input_type_) / target_.vector_bytes;
+    const int64_t registers = blocks_.lanes * size_of(blocks_.input_type) / target_.vector_bytes;
     axis.kind = AxisKind::unroll;
     axis.lanes = static_cast<int>(registers > 1 ? target_.tuning.windows.tile_points
                                                 : 2 * target_.tuning.windows.tile_points);
@@ -301,25 +80,20 @@ class WindowMapper {
 
   std::vector<Stage*> stages_of(Stage& sums) {
     std::vector<Stage*> stages{&sums};
-    if (sum_) stages.push_back(&*sum_);
+    if (sums_.sum) stages.push_back(&*sums_.sum);
     return stages;
   }
 
   void take_axes(Stage& sums) {
-    for (size_t i = 0; i < windows_.slides.size(); ++i) {
-      const Slide& slide = windows_.slides[i];
-      int64_t block = i == row_number() ? rows_ : extent(slide.point);
+    for (size_t i = 0; i < sums_.windows.slides.size(); ++i) {
+      const Slide& slide = sums_.windows.slides[i];
+      int64_t block = i == blocks_.row ? blocks_.rows : known_extent(kernel_, slide.point);
       points_.push_back(take_block(kernel_, slide.point, block, stages_of(sums)));
     }
-    if (images_ > 1)
-      others_.push_back(take_block(kernel_, windows_.others.back(), images_, stages_of(sums)));
-    channel_ = take_block(kernel_, windows_.channel, channels_, stages_of(sums));
-  }
-
-  static Axis as_vector(Axis axis, int lanes) {
-    axis.kind = AxisKind::vector;
-    axis.lanes = lanes;
-    return axis;
+    if (blocks_.images > 1)
+      others_.push_back(
+          take_block(kernel_, sums_.windows.others.back(), blocks_.images, stages_of(sums)));
+    channel_ = take_block(kernel_, sums_.windows.channel, blocks_.channels, stages_of(sums));
   }
 
   Axis fresh(Expr extent) { return {pool_.symbols().index("y", extent), extent}; }
@@ -330,26 +104,16 @@ class WindowMapper {
     return number;
   }
 
-  /// A copy to scratch in the making: its loops, what the operand's axes become in them, and the
-  /// place before the channels where it is written, and read by the sums.
-  struct Copy {
-    Stage stage;
-    sym::Substitution map;
-    Expr written = 0;
-    Expr read = 0;
-    Expr elements = 1;  // for each channel
-  };
-
   /// Channels come last, with the lanes. Gives what the sums read.
   Val copied(Copy copy, Val value, std::vector<Stage>& stages) {
-    int32_t number = scratch(value->dtype, copy.elements * channels_);
+    int32_t number = scratch(value->dtype, copy.elements * blocks_.channels);
     Axis channel = fresh(channel_.extent);
     copy.map.emplace_back(channel_.index, channel.index);
-    copy.stage.axes.push_back(as_vector(channel, lanes_));
-    copy.stage.body = {
-        {number, copy.written * channels_ + channel.index, rewritten(value, copy.map), false}};
+    copy.stage.axes.push_back(as_vector(channel, blocks_.lanes));
+    copy.stage.body = {{number, copy.written * blocks_.channels + channel.index,
+                        rewritten(pool_, value, copy.map), false}};
     stages.push_back(std::move(copy.stage));
-    return pool_.load(number, value->dtype, copy.read * channels_ + channel_.index);
+    return pool_.load(number, value->dtype, copy.read * blocks_.channels + channel_.index);
   }
 
   /// The mask stays with the reader.
@@ -365,25 +129,25 @@ class WindowMapper {
   /// The same of what is made from a sum: tiles of neighbouring places keep its parts in registers.
   Val summed_in_scratch(Val value, const Stage& sums, std::vector<Stage>& stages) {
     Copy copy = what_is_seen(sums);
-    loop::Reduction sum = sum_->reductions[0];
+    loop::Reduction sum = sums_.sum->reductions[0];
     sum.inputs[1] = panel_in_scratch(sum.inputs[1], sums, stages);
-    const int32_t number = footprint_buffer_;
+    const int32_t number = sums_.footprint_buffer;
     loop::Buffer& seen = kernel_.buffers[static_cast<size_t>(number)];
     seen.dtype = value->dtype;
-    seen.elements = copy.elements * channels_;
+    seen.elements = copy.elements * blocks_.channels;
     const Axis channel = fresh(channel_.extent);
     copy.map.emplace_back(channel_.index, channel.index);
-    for (Val& factor : sum.inputs) factor = rewritten(factor, copy.map);
+    for (Val& factor : sum.inputs) factor = rewritten(pool_, factor, copy.map);
     const Val weight = sum.inputs[1];
     Stage& stage = copy.stage;
-    stage.axes.insert(stage.axes.end() - 1, as_vector(channel, lanes_));
+    stage.axes.insert(stage.axes.end() - 1, as_vector(channel, blocks_.lanes));
     stage.axes.back() = as_tile(stage.axes.back());
-    stage.reduce_axes = sum_->reduce_axes;
+    stage.reduce_axes = sums_.sum->reduce_axes;
     stage.reductions = {std::move(sum)};
-    stage.after = {
-        {number, copy.written * channels_ + channel.index, rewritten(value, copy.map), false}};
+    stage.after = {{number, copy.written * blocks_.channels + channel.index,
+                    rewritten(pool_, value, copy.map), false}};
     add_in_parts(std::move(stage), weight, stages);
-    return pool_.load(number, value->dtype, copy.read * channels_ + channel_.index);
+    return pool_.load(number, value->dtype, copy.read * blocks_.channels + channel_.index);
   }
 
   /// The weights of the sum, of the task's channels.
@@ -391,7 +155,7 @@ class WindowMapper {
     Copy copy;
     for (const Axis& tap : sums.reduce_axes)
       if (tap.extent == Expr(1)) copy.map.emplace_back(tap.index, Expr(0));
-    for (const Axis& axis : sum_->reduce_axes) {
+    for (const Axis& axis : sums_.sum->reduce_axes) {
       copy.stage.axes.push_back(fresh(axis.extent));
       copy.map.emplace_back(axis.index, copy.stage.axes.back().index);
       copy.written = copy.written * axis.extent + copy.stage.axes.back().index;
@@ -402,14 +166,13 @@ class WindowMapper {
   }
 
   // --- parts
-  // -------------------------------------------------------------------------------------
 
   /// Whether the mask is the same for all taps at a place of the tile's axis.
   bool is_inside(Val weight, Expr axis, int64_t place) const {
     for (Val part : loop::reachable(std::array{weight->args[0]})) {
       if (part->dtype != DType::boolean || part->opcode == loop::Opcode::bit_and) continue;
       if (!walks(part, axis)) continue;
-      const Val there = rewritten(part, {{axis, Expr(place)}});
+      const Val there = rewritten(pool_, part, {{axis, Expr(place)}});
       if (there->opcode != loop::Opcode::constant || there->integer == 0) return false;
     }
     return true;
@@ -461,15 +224,15 @@ class WindowMapper {
       map.emplace_back(axis.index, stage.axes.back().index);
       written = stage.axes.back().index;
       read = axis.index;
-      elements = elements * images_;
+      elements = elements * blocks_.images;
     }
     for (size_t i = 0; i < points_.size(); ++i) {
-      const Slide& slide = windows_.slides[i];
+      const Slide& slide = sums_.windows.slides[i];
       const Axis& tap = sums.reduce_axes[slide.tap];
       Axis at = fresh((points_[i].extent - 1) * slide.stride + tap.extent);
       map.emplace_back(points_[i].index, Expr(0));
       map.emplace_back(tap.index, at.index);
-      int64_t most = slide.seen(i == row_number() ? rows_ : *points_[i].extent.constant());
+      int64_t most = slide.seen(i == blocks_.row ? blocks_.rows : *points_[i].extent.constant());
       written = written * most + at.index;
       read = read * most + points_[i].index * slide.stride + tap.index;
       elements = elements * most;
@@ -495,16 +258,8 @@ class WindowMapper {
   Kernel& kernel_;
   loop::ScalarPool& pool_;
   const Target& target_;
-  Stage windowed_;            // the windows, with the sum's value in them
-  std::optional<Stage> sum_;  // at their axes
-  int32_t footprint_buffer_ = 0;
-  Windows windows_;
-  DType input_type_{};
-  int lanes_ = 0;
-  int64_t channels_ = 0;  // of a task
-  int64_t most_ = 0;      // rows of a block that fit into the cache
-  int64_t rows_ = 1;
-  int64_t images_ = 1;
+  WindowSums sums_;
+  WindowBlocks blocks_;
   std::vector<Axis> points_;  // positions in the task's block, by slide
   std::vector<Axis> others_;  // the same of images, where there are several
   Axis channel_;
@@ -517,7 +272,12 @@ bool has_footprint(const Kernel& kernel) {
 }
 
 Misfit map_window(Kernel& kernel, const Target& target) {
-  return WindowMapper(kernel, target).run();
+  WindowSums sums;
+  if (Misfit misfit = find_windows(kernel, target, sums)) return misfit;
+  const std::optional<WindowBlocks> blocks = choose_blocks(kernel, sums, target);
+  if (!blocks) return "the number of channels is not known";
+  WindowWriter(kernel, target, std::move(sums), *blocks).run();
+  return nullptr;
 }
 
 }  // namespace tandem::schedule
