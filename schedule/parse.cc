@@ -27,14 +27,75 @@ std::optional<Kind> kind_from_name(std::string_view name, Kind last) {
   return std::nullopt;
 }
 
-class Parser {
- public:
-  explicit Parser(KernelGraph& graph) : graph_(graph) {
+/// What names and numbers in a line stand for.
+class WordReader {
+ protected:
+  explicit WordReader(KernelGraph& graph) : graph_(graph) {
     const DenseMap<Value, std::string> names = ir::value_names(*graph.graph);
     for (const Value* value : graph.graph->inputs()) named_[names.at(value)] = value;
     for (const ir::Node* node = graph.graph->first(); node != nullptr; node = node->next)
       for (const Value* value : node->results) named_[names.at(value)] = value;
   }
+
+  const Value* value(Line& line) const {
+    line.expect("%");
+    std::string name(line.word());
+    while (line.looks_at(".") || line.looks_at("$")) {
+      name += line.eat(".") ? "." : (line.expect("$"), "$");
+      name += line.word();
+    }
+    const auto found = named_.find(name);
+    if (found == named_.end()) line.fail("no value %" + name + " before");
+    return found->second;
+  }
+
+  std::vector<const Value*> values(Line& line) const {
+    std::vector<const Value*> found{value(line)};
+    while (line.eat(",")) found.push_back(value(line));
+    return found;
+  }
+
+  Item& item(Line& line) const {
+    const int64_t number = line.integer();
+    if (number < 0 || number >= static_cast<int64_t>(graph_.items.size()))
+      line.fail("no such item before");
+    return *graph_.items[static_cast<size_t>(number)];
+  }
+
+  static std::vector<int64_t> numbers(Line& line) {
+    std::vector<int64_t> found{line.integer()};
+    while (line.eat(",")) found.push_back(line.integer());
+    return found;
+  }
+
+  ir::Sizes sizes(Line& line) { return expressions(line, line.bracketed()); }
+
+  ir::Sizes expressions(const Line& line, std::string_view text) {
+    ir::Sizes found;
+    for (std::string_view part : parts_of(text)) found.push_back(expression(line, part));
+    return found;
+  }
+
+  /// Over symbols of the graph; numbers of one call are symbols as well.
+  sym::Expr expression(const Line& line, std::string_view text) {
+    sym::Pool& pool = graph_.graph->pool();
+    std::string error;
+    const std::optional<sym::Expr> found = sym::parse(pool, text, &error);
+    if (!found) line.fail(error);
+    for (sym::Expr symbol : sym::free_symbols(*found))
+      graph_.computations.know_launch_number(symbol);
+    return *found;
+  }
+
+  KernelGraph& graph_;
+
+ private:
+  std::unordered_map<std::string, const Value*> named_;
+};
+
+class Parser : private WordReader {
+ public:
+  explicit Parser(KernelGraph& graph) : WordReader(graph) {}
 
   void run(std::string_view text) {
     for (int number = 1; !text.empty(); ++number) {
@@ -285,60 +346,6 @@ class Parser {
       line.fail("no such error");
   }
 
-  // --- words
-
-  const Value* value(Line& line) const {
-    line.expect("%");
-    std::string name(line.word());
-    while (line.looks_at(".") || line.looks_at("$")) {
-      name += line.eat(".") ? "." : (line.expect("$"), "$");
-      name += line.word();
-    }
-    const auto found = named_.find(name);
-    if (found == named_.end()) line.fail("no value %" + name + " before");
-    return found->second;
-  }
-
-  std::vector<const Value*> values(Line& line) const {
-    std::vector<const Value*> found{value(line)};
-    while (line.eat(",")) found.push_back(value(line));
-    return found;
-  }
-
-  Item& item(Line& line) const {
-    const int64_t number = line.integer();
-    if (number < 0 || number >= static_cast<int64_t>(graph_.items.size()))
-      line.fail("no such item before");
-    return *graph_.items[static_cast<size_t>(number)];
-  }
-
-  static std::vector<int64_t> numbers(Line& line) {
-    std::vector<int64_t> found{line.integer()};
-    while (line.eat(",")) found.push_back(line.integer());
-    return found;
-  }
-
-  ir::Sizes sizes(Line& line) { return expressions(line, line.bracketed()); }
-
-  ir::Sizes expressions(const Line& line, std::string_view text) {
-    ir::Sizes found;
-    for (std::string_view part : parts_of(text)) found.push_back(expression(line, part));
-    return found;
-  }
-
-  /// Over symbols of the graph; numbers of one call are symbols as well.
-  sym::Expr expression(const Line& line, std::string_view text) {
-    sym::Pool& pool = graph_.graph->pool();
-    std::string error;
-    const std::optional<sym::Expr> found = sym::parse(pool, text, &error);
-    if (!found) line.fail(error);
-    for (sym::Expr symbol : sym::free_symbols(*found))
-      graph_.computations.know_launch_number(symbol);
-    return *found;
-  }
-
-  KernelGraph& graph_;
-  std::unordered_map<std::string, const Value*> named_;
   Item* item_ = nullptr;
   Group* group_ = nullptr;
   std::vector<sym::Expr> sizes_;  // of the kernel that comes next
