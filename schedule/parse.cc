@@ -87,6 +87,24 @@ class WordReader {
     return *found;
   }
 
+  Slot slot(Line& line, Item& of) {
+    Slot made;
+    if (!line.eat("-")) {
+      made.value = value(line);
+      if (made.value->node != of.node) line.fail("another node makes it");
+      graph_.homes[made.value] = {&of, static_cast<uint32_t>(of.slots.size())};
+    }
+    const std::optional<DType> dtype = dtype_from_name(line.word());
+    if (!dtype) line.fail("expected a dtype before");
+    made.dtype = *dtype;
+    made.sizes = sizes(line);
+    made.strides = line.eat("strides") ? sizes(line) : ir::contiguous_strides(made.sizes);
+    if (made.strides.size() != made.sizes.size()) line.fail("a stride for each size");
+    made.is_stored = line.eat("stored");
+    if (line.eat("in_place_of")) made.in_place_of = value(line);
+    return made;
+  }
+
   KernelGraph& graph_;
 
  private:
@@ -172,7 +190,7 @@ class Parser : private WordReader {
   void item_line(Line& line) {
     Computation& of = item_->computation;
     if (line.eat("slot")) {
-      slot(line);
+      item_->slots.push_back(slot(line, *item_));
     } else if (line.eat("route")) {
       const int64_t route = line.integer();
       if (route < 0 || route > static_cast<int64_t>(ops::RouteKind::grouped_sums))
@@ -204,24 +222,6 @@ class Parser : private WordReader {
     } else {
       line.fail("expected something of an item");
     }
-  }
-
-  void slot(Line& line) {
-    Slot made;
-    if (!line.eat("-")) {
-      made.value = value(line);
-      if (made.value->node != item_->node) line.fail("another node makes it");
-      graph_.homes[made.value] = {item_, static_cast<uint32_t>(item_->slots.size())};
-    }
-    const std::optional<DType> dtype = dtype_from_name(line.word());
-    if (!dtype) line.fail("expected a dtype before");
-    made.dtype = *dtype;
-    made.sizes = sizes(line);
-    made.strides = line.eat("strides") ? sizes(line) : ir::contiguous_strides(made.sizes);
-    if (made.strides.size() != made.sizes.size()) line.fail("a stride for each size");
-    made.is_stored = line.eat("stored");
-    if (line.eat("in_place_of")) made.in_place_of = value(line);
-    item_->slots.push_back(std::move(made));
   }
 
   // --- groups

@@ -1,5 +1,5 @@
-"""Rules of form: length of files, functions and lines, names that say nothing, unfinished work,
-opening comments.
+"""Rules of form: length of files, classes, functions and lines, names that say nothing,
+unfinished work, opening comments.
 `--report` prints how long the functions are."""
 
 import re
@@ -7,7 +7,7 @@ import sys
 
 import source_tree
 
-MAX_FILE, MAX_FUNCTION, MAX_COLUMNS, MAX_README = 600, 80, 100, 40
+MAX_FILE, MAX_CLASS, MAX_FUNCTION, MAX_COLUMNS, MAX_README = 600, 250, 80, 100, 40
 CPP = (".cc", ".h")
 EMPTY_NAME = re.compile(
     r"\b(?:class|struct|enum(?:\s+class)?|namespace|using)\s+"
@@ -16,6 +16,7 @@ EMPTY_NAME = re.compile(
 EMPTY_FILE = re.compile(r"(?:^|_)(?:util|utils|helper|helpers|manager|misc|common)\.(?:h|cc)$")
 LATER = re.compile(r"\bTO" r"DO\b(?!\(#\d+\))")
 NEVER = re.compile(r"\b(?:FIX" r"ME|XX" r"X|HA" r"CK)\b")
+CLASS = re.compile(r"\b(?:class|struct)\s+(\w+)")
 CONTROL = re.compile(r"^\s*(?:if|for|while|switch|do|else|try|catch|return)\b")
 SCOPE = re.compile(r"\b(?:namespace|class|struct|union|enum)\b|\bextern\s*\"")
 TOKEN = re.compile(
@@ -71,6 +72,27 @@ def functions(text):
     return found
 
 
+def classes(text):
+    """(first line, number of lines, name) of every class and struct."""
+    found, stack, head, line, head_line = [], [], "", 1, 1
+    for character in bare(text):
+        if character == "{":
+            match = CLASS.search(head) if "(" not in head else None
+            stack.append((match and match.group(1), head_line))
+        elif character == "}" and stack:
+            name, start = stack.pop()
+            if name:
+                found.append((start, line - start + 1, name))
+        if character in "{};":
+            head = ""
+        else:
+            if not head.strip():
+                head_line = line
+            head += character
+        line += character == "\n"
+    return found
+
+
 def line_problems(path, lines):
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_COLUMNS:
@@ -96,6 +118,9 @@ def cpp_problems(path, lines):
     for start, length in functions(text):
         if length > MAX_FUNCTION:
             yield start, f"a function of {length} lines, at most {MAX_FUNCTION}"
+    for start, length, name in classes(text):
+        if length > MAX_CLASS:
+            yield start, f"{name}: a class of {length} lines, at most {MAX_CLASS}"
 
 
 def problems_of(path):

@@ -18,6 +18,11 @@ class Functions(unittest.TestCase):
         text = "namespace a {\nclass B : public C {\n  int f() const { return 1; }\n};\n}\n"
         self.assertEqual(self.lengths(text), [1])
 
+    def test_classes_are_measured_with_what_is_in_them(self):
+        text = "namespace a {\nclass B : public C {\n  struct D {\n    int e;\n  };\n};\n}\n"
+        found = [(length, name) for _, length, name in check_sizes.classes(text)]
+        self.assertEqual(found, [(3, "D"), (5, "B")])
+
     def test_body_after_a_braced_member(self):
         self.assertIn(3, self.lengths("A::A() : b_{1} {\n  f();\n}\n"))
 
