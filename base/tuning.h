@@ -147,8 +147,8 @@ struct Tuning {
     int64_t kept = 64;                // steps of a tile that LLVM would write out, and must not
     int64_t widest_stride = 4;        // of a wide load: of a wider one most would be thrown away
     int64_t ahead = 8192;             // bytes: memory's latency at its full speed, and a margin
-    int64_t past_caches = 32 << 20;   // bytes of a result, and more than half of the last level:
-                                      // who reads it next finds little of it in a cache
+    int64_t past_caches = 32 << 20;   // bytes of a result, or half of the last level where that is
+                                      // less: who reads it next finds little of it in a cache
     int64_t far = 8 << 20;  // bytes of what is read: asking for less takes more than it gives
     bool operator==(const Loops&) const = default;
   } loops;

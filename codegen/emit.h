@@ -45,7 +45,7 @@ class Emitter {
   void emit_unrolled_axis(const loop::Axis& axis, const loop::Stage& stage,
                           const std::function<void()>& body);
   llvm::MDNode* never_unrolled();
-  bool stores_past_caches_ = false;
+  void emit_return(int64_t status);
   bool keeps_loops_ = false;  // the loops are few steps of a register tile
   void emit_loop(llvm::Value* begin, llvm::Value* end, llvm::Value* step,
                  const std::function<void(llvm::Value*)>& body);

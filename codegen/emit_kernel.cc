@@ -43,9 +43,16 @@ void Emitter::emit() {
     }
     emit_outer(0);
   });
-  // Such stores are not ordered with what tells other threads that we are done.
-  if (stores_past_caches_) ir_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
-  ir_.CreateRet(ir_.getInt64(0));
+  emit_return(0);
+}
+
+/// Stores past the caches are not ordered with what tells other threads that we are done.
+void Emitter::emit_return(int64_t status) {
+  bool goes_past = false;
+  for (const Stage& stage : kernel_.stages)
+    loop::for_each_store(stage, [&](const loop::Store& store) { goes_past |= store.nontemporal; });
+  if (goes_past) ir_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
+  ir_.CreateRet(ir_.getInt64(static_cast<uint64_t>(status)));
 }
 
 void Emitter::emit_prologue() {

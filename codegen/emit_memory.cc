@@ -288,7 +288,6 @@ void Emitter::store_past_caches(Value* raw, Value* pointer) {
   llvm::Instruction* to = ir_.CreateAlignedStore(raw, pointer, llvm::Align(std::min(bytes, kLine)));
   to->setMetadata(llvm::LLVMContext::MD_nontemporal,
                   llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(ir_.getInt32(1))));
-  stores_past_caches_ = true;
 }
 
 }  // namespace tandem::codegen

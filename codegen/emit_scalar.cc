@@ -337,7 +337,7 @@ Value* Emitter::check(Val val) {
   llvm::BasicBlock* passed = llvm::BasicBlock::Create(context_, "passed", function_);
   ir_.CreateCondBr(fails, failed, passed);
   ir_.SetInsertPoint(failed);
-  ir_.CreateRet(ir_.getInt64(val->slot + 1));
+  emit_return(val->slot + 1);
   ir_.SetInsertPoint(passed);
   return value(val->args[1]);
 }

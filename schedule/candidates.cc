@@ -115,9 +115,11 @@ bool choose_mapping(KernelGraph& graph, Group& group) {
   if (mappings.size() < 2) return false;
   std::vector<Candidate> candidates;
   for (const Mapping& mapping : mappings) {
-    loop::Kernel marked = mapping.kernel;
-    mark_loops(marked, graph.target);
-    candidates.push_back({mapping.name, loop::canonical(marked)});
+    Group marked = group;
+    marked.kernel = mapping.kernel;
+    mark_loops(marked.kernel, graph.target);
+    mark_memory(graph, marked);
+    candidates.push_back({mapping.name, loop::canonical(marked.kernel)});
   }
   const size_t best = graph.choose(candidates, *elements);
   if (best != 0)

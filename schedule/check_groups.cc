@@ -2,12 +2,14 @@
 // and kernels are built, joined and ordered by what it says. Approach: each part of it is asked of
 // the members' computations again, with the very questions that form_groups asks.
 #include "schedule/check_groups.h"
+#include "loop/stage.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "ir/text.h"
+#include "loop/stage.h"
 #include "schedule/group_storage.h"
 #include "schedule/reads.h"
 #include "schedule/space.h"
@@ -280,6 +282,22 @@ class Checker {
   Problems problems_;
 };
 
+/// A processor takes such a store only where the buffer begins on a line: not in an input.
+void check_stores(const KernelGraph& graph, size_t number, Problems& problems) {
+  const Group& group = graph.groups[number];
+  for (const loop::Stage& stage : group.kernel.stages)
+    loop::for_each_store(stage, [&](const loop::Store& store) {
+      const size_t buffer = static_cast<size_t>(store.buffer);
+      const bool is_held = buffer < group.buffer_values.size();
+      const Value* value = is_held ? group.buffer_values[buffer] : nullptr;
+      if (store.nontemporal && (value == nullptr || !graph.has_own_memory(value)))
+        problems.push_back({Problem::Of::group, number,
+                            fmt::format("buffer {} is no result with memory of its own, and is "
+                                        "stored past the caches",
+                                        buffer)});
+    });
+}
+
 }  // namespace
 
 Problems problems_of_groups(const KernelGraph& graph) {
@@ -289,9 +307,11 @@ Problems problems_of_groups(const KernelGraph& graph) {
   for (size_t i = 0; i < graph.groups.size(); ++i)
     for (const Member& member : graph.groups[i].members) group_of[member.item->id] = i;
   Problems problems;
-  for (size_t i = 0; i < graph.groups.size(); ++i)
+  for (size_t i = 0; i < graph.groups.size(); ++i) {
     std::ranges::move(Checker(graph, names, reads, i, group_of).run(),
                       std::back_inserter(problems));
+    check_stores(graph, i, problems);
+  }
   return problems;
 }
 

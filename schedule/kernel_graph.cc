@@ -52,6 +52,10 @@ const ir::Value* KernelGraph::memory_of(const ir::Value* value) const {
   return input == nullptr ? value : input;
 }
 
+bool KernelGraph::has_own_memory(const ir::Value* value) const {
+  return value->node != nullptr && memory_of(value) == value;
+}
+
 void KernelGraph::drop_empty_groups(const std::vector<uint32_t>& joined_to) {
   std::vector<uint32_t> number(groups.size(), 0);
   uint32_t next = 0;

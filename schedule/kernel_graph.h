@@ -131,6 +131,8 @@ struct KernelGraph {
   ir::Sizes strides_of(const ir::Value* value) const;
   /// The value that memory belongs to: itself, or the input that it replaces.
   const ir::Value* memory_of(const ir::Value* value) const;
+  /// Whether that is the program's own, which begins on a line; no input's.
+  bool has_own_memory(const ir::Value* value) const;
   void note(const ir::Node& node, std::string text);
   /// Removes groups without members; `joined_to`, by group: where its members are now.
   void drop_empty_groups(const std::vector<uint32_t>& joined_to);

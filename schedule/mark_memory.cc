@@ -28,19 +28,19 @@ bool is_larger(const ir::Value* value, int64_t bytes) {
 
 // --- stores
 
-/// Whether it is a result that the program has memory of its own for.
-bool is_fresh(const KernelGraph& graph, const Group& group, size_t buffer) {
-  const ir::Value* value = held_by(group, buffer);
-  return group.kernel.buffers[buffer].access == loop::Access::write && value != nullptr &&
-         value->node != nullptr && graph.memory_of(value) == value;
-}
-
 int64_t stores_to(const loop::Kernel& kernel, size_t buffer) {
   int64_t count = 0;
   for (const Stage& stage : kernel.stages)
     loop::for_each_store(
         stage, [&](const Store& store) { count += store.buffer == static_cast<int32_t>(buffer); });
   return count;
+}
+
+/// Whether nothing but this store will touch it, in memory of the program's own.
+bool is_fresh(const KernelGraph& graph, const Group& group, size_t buffer) {
+  const ir::Value* value = held_by(group, buffer);
+  return group.kernel.buffers[buffer].access == loop::Access::write && value != nullptr &&
+         graph.has_own_memory(value) && stores_to(group.kernel, buffer) == 1;
 }
 
 /// Whether what lies side by side is stored one piece after the other, or a line at a time: parts
@@ -58,9 +58,7 @@ void mark_stores(const KernelGraph& graph, Group& group) {
   const int64_t most = std::min(graph.target.tuning.loops.past_caches, graph.target.l3_bytes / 2);
   loop::Kernel& kernel = group.kernel;
   for (size_t i = 0; i < kernel.buffers.size(); ++i) {
-    if (!is_fresh(graph, group, i) || !is_larger(held_by(group, i), most) ||
-        stores_to(kernel, i) != 1)
-      continue;
+    if (!is_larger(held_by(group, i), most) || !is_fresh(graph, group, i)) continue;
     for (Stage& stage : kernel.stages)
       for (std::vector<Store>* stores : {&stage.body, &stage.after})
         for (Store& store : *stores)

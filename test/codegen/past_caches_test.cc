@@ -1,5 +1,6 @@
 // Stores that go past the caches: what they write is what the interpreter writes, whole registers
 // and the tail behind them; the code says so to the processor, and waits for them before it ends.
+// And loads that ask for what they will read.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -70,6 +71,43 @@ TEST(PastCaches, IsSaidOfWholeRegistersAndWaitedFor) {
   const std::string plain = llvm_text(kernel_of("f32", 8, target, ""), target);
   EXPECT_EQ(plain.find("!nontemporal"), std::string::npos) << plain;
   EXPECT_EQ(plain.find("sfence"), std::string::npos) << plain;
+}
+
+/// A kernel that fails has stored, too.
+TEST(PastCaches, IsWaitedForOnEachWayOut) {
+  const Target target = host_target("avx2");
+  const std::string text =
+      llvm_text(loop::parse_kernel(
+                    "kernel \"checked\" target \"" + target.features +
+                    "\" {\n buffer b0: f32 write\n error 0 \"bad\"\n outer x0 < 4 task\n stage "
+                    "{\n axis y0 < 64 vector(8)\n %0: bool = lt [x0], i64(3)\n %1: f32 = check "
+                    "%0, f32(1), error 0\n b0[x0*64 + y0] = %1 nontemporal\n }\n}\n"),
+                target);
+  size_t returns = 0, fences = 0;
+  for (size_t at = 0; (at = text.find("  ret i64", at)) != std::string::npos; ++at) ++returns;
+  for (size_t at = 0; (at = text.find("call void @llvm.x86.sse.sfence", at)) != std::string::npos;
+       ++at)
+    ++fences;
+  EXPECT_EQ(returns, 2U) << text;
+  EXPECT_EQ(fences, returns) << text;
+}
+
+/// Loads without a mask ask only in loops that stream, and only for what is far.
+TEST(AskingAhead, IsForWhatLoopsStream) {
+  const Target target = host_target("avx2");
+  const auto asks = [&](const std::string& buffer, const std::string& axis) {
+    const std::string text = llvm_text(
+        loop::parse_kernel(
+            "kernel \"asks\" target \"" + target.features + "\" {\n buffer b0: f32 read" + buffer +
+            "\n buffer b1: f32 write\n outer x0 < 4 task\n stage {\n axis y0 < 64 "
+            "vector(8)" +
+            axis + "\n %0: f32 = load b0[x0*64 + y0]\n b1[x0*64 + y0] = %0\n }\n}\n"),
+        target);
+    return text.find("call void @llvm.prefetch") != std::string::npos;
+  };
+  EXPECT_TRUE(asks(" far", " ahead(8192) streams"));
+  EXPECT_FALSE(asks("", " ahead(8192) streams"));
+  EXPECT_FALSE(asks(" far", " ahead(8192)"));
 }
 
 }  // namespace

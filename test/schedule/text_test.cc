@@ -123,6 +123,34 @@ TEST(KernelGraphText, AStageFollowsThoseBefore) {
   EXPECT_NE(problem_with(text).find("in the next one"), std::string::npos);
 }
 
+/// An input begins anywhere; a processor would fault.
+TEST(KernelGraphText, OnlyOwnMemoryIsStoredPastTheCaches) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(
+      "graph @f(%x: f32[64], %y: f32[64]) {\n  %0 = aten.neg(%y)\n  %1 = aten.copy_(%x, %0)\n"
+      "  %2 = aten.relu(%y)\n  return %2\n}\n",
+      ops::op_table());
+  Target target;
+  target.vector_bytes = 32;
+  const std::string text = after_step(*module->graphs()[0], target, "mark_memory");
+  const auto problem_of = [&](const std::string& store) {
+    std::string changed = text;
+    const size_t at = changed.find(store);
+    EXPECT_NE(at, std::string::npos) << store << " in " << text;
+    changed.insert(changed.find('\n', at), " nontemporal");
+    KernelGraph graph(*module->graphs()[0], target);
+    try {
+      parse_kernel_graph(graph, changed);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string problem = problem_of("b1[y0] = ");
+  EXPECT_NE(problem.find("buffer 1 is no result with memory of its own"), std::string::npos)
+      << problem << text;
+  EXPECT_EQ(problem_of("b2[y0] = "), "");
+}
+
 TEST(KernelGraphText, AStepThatIsNoneIsSaid) {
   const std::unique_ptr<ir::Module> module = ir::parse_module(kGraph, ops::op_table());
   EXPECT_THROW(after_step(*module->graphs()[0], {}, "fuse"), UserError);
