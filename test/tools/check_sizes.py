@@ -51,17 +51,17 @@ def kind_of(head, enclosing):
     return "scope"
 
 
-def functions(text):
-    """(first line, number of lines) of every function; lambdas in it belong to it."""
-    found, stack, head, line, head_line = [], [], "", 1, 1
+def blocks(text, mark):
+    """(mark, first line, number of lines) of what braces enclose; `mark`: of the text before them
+    and the mark around them."""
+    stack, head, line, head_line = [], "", 1, 1
     for character in bare(text):
         if character == "{":
-            enclosing = stack[-1][0] if stack else "scope"
-            stack.append((kind_of(head, enclosing), head_line if head.strip() else line))
+            around = stack[-1][0] if stack else "scope"
+            stack.append((mark(head, around), head_line if head.strip() else line))
         elif character == "}" and stack:
-            kind, start = stack.pop()
-            if kind == "function":
-                found.append((start, line - start + 1))
+            found, start = stack.pop()
+            yield found, start, line - start + 1
         if character in "{};":
             head = ""
         else:
@@ -69,28 +69,21 @@ def functions(text):
                 head_line = line
             head += character
         line += character == "\n"
-    return found
+
+
+def functions(text):
+    """(first line, number of lines) of every function; lambdas in it belong to it."""
+    return [(start, length) for kind, start, length in blocks(text, kind_of) if kind == "function"]
+
+
+def class_name(head, _):
+    match = CLASS.search(head) if "(" not in head else None
+    return match and match.group(1)
 
 
 def classes(text):
     """(first line, number of lines, name) of every class and struct."""
-    found, stack, head, line, head_line = [], [], "", 1, 1
-    for character in bare(text):
-        if character == "{":
-            match = CLASS.search(head) if "(" not in head else None
-            stack.append((match and match.group(1), head_line))
-        elif character == "}" and stack:
-            name, start = stack.pop()
-            if name:
-                found.append((start, line - start + 1, name))
-        if character in "{};":
-            head = ""
-        else:
-            if not head.strip():
-                head_line = line
-            head += character
-        line += character == "\n"
-    return found
+    return [(start, length, name) for name, start, length in blocks(text, class_name) if name]
 
 
 def line_problems(path, lines):
