@@ -189,6 +189,22 @@ std::vector<int64_t> ArgReader::parse_order(const Value* value) {
   return order;
 }
 
+std::optional<DType> ArgReader::autocast_ahead() const {
+  for (size_t ahead = 0; at("{") && peek(ahead).kind != Kind::end; ++ahead) {
+    if (peek(ahead).text == "}" || peek(ahead).text == "=") break;  // a next line, if not closed
+    if (peek(ahead).text == "autocast") return dtype_from_name(peek(ahead + 1).text);
+  }
+  return std::nullopt;
+}
+
+std::string_view ArgReader::place_ahead(int line) const {
+  size_t ahead = 0;
+  while (peek(ahead).kind != Kind::end && peek(ahead).line == line && peek(ahead).text != "loc")
+    ++ahead;
+  const bool has_place = peek(ahead).text == "loc" && peek(ahead + 2).kind == Kind::string;
+  return has_place ? peek(ahead + 2).text : std::string_view();
+}
+
 void SignatureReader::parse_where_ahead() {
   size_t back = at_;
   while (!at("{") || (peek(1).kind == Kind::name && (at_ == 0 || peek(1).text != "return") &&
@@ -306,22 +322,6 @@ Subject SignatureReader::gradient_subject(const std::string& name) const {
   for (const Value* input : of->inputs())
     if (input->name == name) return {Subject::Kind::input, input->index};
   return {};
-}
-
-std::optional<DType> SignatureReader::autocast_ahead() const {
-  for (size_t ahead = 0; at("{") && peek(ahead).kind != Kind::end; ++ahead) {
-    if (peek(ahead).text == "}" || peek(ahead).text == "=") break;  // a next line, if not closed
-    if (peek(ahead).text == "autocast") return dtype_from_name(peek(ahead + 1).text);
-  }
-  return std::nullopt;
-}
-
-std::string_view SignatureReader::place_ahead(int line) const {
-  size_t ahead = 0;
-  while (peek(ahead).kind != Kind::end && peek(ahead).line == line && peek(ahead).text != "loc")
-    ++ahead;
-  const bool has_place = peek(ahead).text == "loc" && peek(ahead + 2).kind == Kind::string;
-  return has_place ? peek(ahead + 2).text : std::string_view();
 }
 
 }  // namespace tandem::ir

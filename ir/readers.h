@@ -32,7 +32,7 @@ class TypeReader : protected TokenReader {
   std::string_view text_;
 };
 
-/// Arguments of calls, and the values that they name.
+/// Arguments of calls, the values that they name, and what is said behind a call.
 class ArgReader : protected TypeReader {
  protected:
   ArgReader(std::string_view text, const OpTable& ops)
@@ -43,6 +43,10 @@ class ArgReader : protected TypeReader {
   Value* read_value();
   /// `order [0, 2, 3, 1]`: a permutation of the value's dimensions.
   std::vector<int64_t> parse_order(const Value* value);
+  /// The type that `{autocast bf16}` behind the call at hand names.
+  std::optional<DType> autocast_ahead() const;
+  /// What `loc` says at the end of the line.
+  std::string_view place_ahead(int line) const;
 
   std::unique_ptr<Module> module_;
   std::map<std::string, Value*, std::less<>> values_;
@@ -73,10 +77,6 @@ class SignatureReader : protected ArgReader {
   Subject parse_subject();
   /// A gradient is written with the name of its input, of this graph or of the forward one.
   Subject gradient_subject(const std::string& name) const;
-  /// The type that `{autocast bf16}` behind the call at hand names.
-  std::optional<DType> autocast_ahead() const;
-  /// What `loc` says at the end of the line.
-  std::string_view place_ahead(int line) const;
 
   Graph* graph_ = nullptr;
 
