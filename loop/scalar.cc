@@ -386,4 +386,15 @@ std::vector<Val> rewrite(ScalarPool& to, const ScalarPool& from, std::span<const
   return results;
 }
 
+std::vector<Val> substituted(ScalarPool& pool, std::span<const Val> values,
+                             const sym::Substitution& map) {
+  Rewrite how;
+  how.map_index = [&](sym::Expr e) { return sym::substitute(e, map); };
+  return rewrite(pool, pool, values, how);
+}
+
+Val substituted(ScalarPool& pool, Val value, const sym::Substitution& map) {
+  return substituted(pool, std::span<const Val>(&value, 1), map)[0];
+}
+
 }  // namespace tandem::loop

@@ -164,5 +164,9 @@ struct Rewrite {
 };
 std::vector<Val> rewrite(ScalarPool& to, const ScalarPool& from, std::span<const Val> roots,
                          const Rewrite& how);
+/// The same scalars at other places, in their pool.
+std::vector<Val> substituted(ScalarPool& pool, std::span<const Val> values,
+                             const sym::Substitution& map);
+Val substituted(ScalarPool& pool, Val value, const sym::Substitution& map);
 
 }  // namespace tandem::loop

@@ -1,7 +1,7 @@
 // Problem: windows read a sum at many places, and the sum has no place in memory. Approach: a stage
 // in front of theirs computes all that one point of the outer axes reads, at axes of its own.
-// It is written at a place inside of the tensor, then moved to the
-// nearest one: where the mask is false nothing sees which.
+// It is written at a place inside of the tensor, then moved to the nearest one: where the mask is
+// false nothing sees which.
 #include <array>
 
 #include "schedule/inline.h"
@@ -41,15 +41,6 @@ Seen axes_of_footprint(sym::Pool& symbols, const ops::Index& inner, const ir::Si
   return seen;
 }
 
-std::vector<Val> moved(loop::ScalarPool& scalars, const std::vector<Val>& values,
-                       const ops::Index& from, const ops::Index& to) {
-  sym::Substitution map;
-  for (size_t i = 0; i < from.size(); ++i) map.emplace_back(from[i], to[i]);
-  loop::Rewrite how;
-  how.map_index = [&](Expr e) { return sym::substitute(e, map); };
-  return loop::rewrite(scalars, scalars, values, how);
-}
-
 /// The nearest place of the tensor.
 ops::Index inside(const ops::Index& index, const ir::Sizes& sizes) {
   ops::Index at = index;
@@ -79,10 +70,11 @@ Val sum_at_footprint(KernelWriter& writer, const Item& item, const ops::Index& i
   const std::array total{scalars.local(local, values[0]->dtype)};
   values.push_back(writer.finished(def, total, at)[0]);
   const Seen seen = axes_of_footprint(writer.symbols(), inner, inner_sizes, footprint);
-  ops::Index there;
-  for (Expr place : inside(index, item.slots[0].sizes))
-    there.push_back(sym::substitute(place, seen.map));
-  values = moved(scalars, values, at, there);
+  const ops::Index there = inside(index, item.slots[0].sizes);
+  sym::Substitution map;
+  for (size_t i = 0; i < at.size(); ++i)
+    map.emplace_back(at[i], sym::substitute(there[i], seen.map));
+  values = loop::substituted(scalars, values, map);
   const DType dtype = item.slots[0].dtype;
   const int32_t number = writer.add_scratch(dtype, seen.elements);
   footprint.after = {{number, seen.written, scalars.cast(values.back(), dtype), false}};

@@ -15,8 +15,10 @@ struct Room {
   Space space;
   Extent extent = Extent::full;
 };
+/// Or why there is none.
 OrReason<Room> fit(const Group& group, const Item& item, const Tuning::Fusion& limits);
 
+/// Why not, whatever the spaces are.
 inline constexpr const char* kFixed = "nothing joins a library call, a scan or a scatter";
 
 }  // namespace tandem::schedule

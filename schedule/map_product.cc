@@ -254,13 +254,6 @@ class ProductMapper {
     return copies;
   }
 
-  Val rewritten(Val value, const sym::Substitution& map) {
-    loop::Rewrite how;
-    how.map_index = [&](Expr e) { return sym::substitute(e, map); };
-    std::vector<Val> roots{value};
-    return loop::rewrite(pool_, pool_, roots, how)[0];
-  }
-
   int32_t scratch(DType dtype, Expr elements) {
     int32_t number = static_cast<int32_t>(kernel_.buffers.size());
     kernel_.buffers.push_back({dtype, loop::Access::scratch, elements, true, ""});
@@ -275,7 +268,7 @@ class ProductMapper {
     std::optional<int64_t> height = height_.constant();
     bool few_rows = height && *height <= 2 * blocks_.tile_rows;
     if (few_rows && is_plain_load(value) && runs_along(value, columns_.index, columns_.index))
-      return rewritten(value, {{columns_.index, column_at(tiles)}});
+      return loop::substituted(pool_, value, {{columns_.index, column_at(tiles)}});
     Expr panel = length_ * blocks_.lanes;
     int32_t number = scratch(value->dtype, sym::ceil_div(width_, blocks_.lanes) * panel);
     auto place = [&](const Tiles& at, const std::vector<Axis>& axes) {
@@ -292,7 +285,7 @@ class ProductMapper {
     sym::Substitution map{{columns_.index, column_at(tiles)}};
     std::vector<Axis> reduced = fresh(stage_.reduce_axes, map);
     Stage stage;
-    stage.body = {{number, place(tiles, reduced), rewritten(value, map), false}};
+    stage.body = {{number, place(tiles, reduced), loop::substituted(pool_, value, map), false}};
     bool crosses =
         !reduced.empty() && runs_along(value, stage_.reduce_axes.back().index, columns_.index);
     stage.axes = std::move(reduced);
@@ -360,7 +353,8 @@ class ProductMapper {
     std::vector<Axis> rows = fresh({rows_}, map);
     std::vector<Axis> inner = fresh(reduced, map);
     Stage stage;
-    stage.body = {{number, place(rows[0].index, inner), rewritten(value, map), false}};
+    stage.body = {
+        {number, place(rows[0].index, inner), loop::substituted(pool_, value, map), false}};
     stage.axes = std::move(inner);
     stage.axes.insert(along_rows ? stage.axes.end() : stage.axes.begin(), rows[0]);
     stage.axes.back().kind = AxisKind::vector;

@@ -111,7 +111,7 @@ class WindowWriter {
     copy.map.emplace_back(channel_.index, channel.index);
     copy.stage.axes.push_back(as_vector(channel, blocks_.lanes));
     copy.stage.body = {{number, copy.written * blocks_.channels + channel.index,
-                        rewritten(pool_, value, copy.map), false}};
+                        loop::substituted(pool_, value, copy.map), false}};
     stages.push_back(std::move(copy.stage));
     return pool_.load(number, value->dtype, copy.read * blocks_.channels + channel_.index);
   }
@@ -137,7 +137,7 @@ class WindowWriter {
     seen.elements = copy.elements * blocks_.channels;
     const Axis channel = fresh(channel_.extent);
     copy.map.emplace_back(channel_.index, channel.index);
-    for (Val& factor : sum.inputs) factor = rewritten(pool_, factor, copy.map);
+    for (Val& factor : sum.inputs) factor = loop::substituted(pool_, factor, copy.map);
     const Val weight = sum.inputs[1];
     Stage& stage = copy.stage;
     stage.axes.insert(stage.axes.end() - 1, as_vector(channel, blocks_.lanes));
@@ -145,7 +145,7 @@ class WindowWriter {
     stage.reduce_axes = sums_.sum->reduce_axes;
     stage.reductions = {std::move(sum)};
     stage.after = {{number, copy.written * blocks_.channels + channel.index,
-                    rewritten(pool_, value, copy.map), false}};
+                    loop::substituted(pool_, value, copy.map), false}};
     add_in_parts(std::move(stage), weight, stages);
     return pool_.load(number, value->dtype, copy.read * blocks_.channels + channel_.index);
   }
@@ -172,7 +172,7 @@ class WindowWriter {
     for (Val part : loop::reachable(std::array{weight->args[0]})) {
       if (part->dtype != DType::boolean || part->opcode == loop::Opcode::bit_and) continue;
       if (!walks(part, axis)) continue;
-      const Val there = rewritten(pool_, part, {{axis, Expr(place)}});
+      const Val there = loop::substituted(pool_, part, {{axis, Expr(place)}});
       if (there->opcode != loop::Opcode::constant || there->integer == 0) return false;
     }
     return true;

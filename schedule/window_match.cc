@@ -160,8 +160,8 @@ class WindowFinder {
     Expr k = stage().reduce_axes[tap].index;
     return std::ranges::any_of(seen, [&](Val value) { return walks(value, k); }) &&
            std::ranges::all_of(seen, [&](Val value) {
-             return rewritten(pool_, value, {{p, p + 1}}) ==
-                    rewritten(pool_, value, {{k, k + stride}});
+             return loop::substituted(pool_, value, {{p, p + 1}}) ==
+                    loop::substituted(pool_, value, {{k, k + stride}});
            });
   }
 
@@ -249,12 +249,6 @@ bool is_masked(Val weight) {
 }
 
 Val without_mask(Val weight) { return is_masked(weight) ? weight->args[1] : weight; }
-
-Val rewritten(loop::ScalarPool& pool, Val value, const sym::Substitution& map) {
-  loop::Rewrite how;
-  how.map_index = [&](Expr e) { return sym::substitute(e, map); };
-  return loop::rewrite(pool, pool, std::array{value}, how)[0];
-}
 
 int64_t known_extent(const Kernel& kernel, size_t outer) {
   return kernel.outer[outer].extent.constant().value_or(1);

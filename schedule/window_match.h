@@ -56,6 +56,4 @@ int64_t known_extent(const loop::Kernel& kernel, size_t outer);
 bool is_masked(loop::Val weight);
 loop::Val without_mask(loop::Val weight);
 
-loop::Val rewritten(loop::ScalarPool& pool, loop::Val value, const sym::Substitution& map);
-
 }  // namespace tandem::schedule

@@ -137,13 +137,6 @@ class ProductMapper {
     return map;
   }
 
-  Val rewritten(Val value, const sym::Substitution& map) {
-    loop::Rewrite how;
-    how.map_index = [&](Expr e) { return sym::substitute(e, map); };
-    const std::vector<Val> roots{value};
-    return loop::rewrite(pool_, pool_, roots, how)[0];
-  }
-
   /// Neighbouring threads along memory.
   Stage fill(const Factor& factor, Val value) {
     Axis at = {symbols().index("y", factor.side.extent), factor.side.extent};
@@ -151,7 +144,8 @@ class ProductMapper {
     sym::Substitution map = at_term(step_ * tuning_.product_depth + term.index);
     map.emplace_back(factor.side.index, at.index);
     Stage stage;
-    stage.body = {{factor.panel, factor.place(term.index, at.index), rewritten(value, map), false}};
+    stage.body = {{factor.panel, factor.place(term.index, at.index),
+                   loop::substituted(pool_, value, map), false}};
     const int inner =
         static_cast<int>(factor.runs_along_sum ? tuning_.product_depth : factor.width);
     const int outer =
