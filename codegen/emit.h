@@ -70,6 +70,13 @@ class Emitter {
                                     const std::vector<llvm::Value*>& a,
                                     const std::vector<llvm::Value*>& b);
   llvm::Value* log_add_exp(DType dtype, llvm::Value* a, llvm::Value* b);
+  // --- packed integers (emit_packed.cc) ---
+  llvm::Value* pack(const loop::Scalar& val, const std::vector<llvm::Value*>& parts);
+  llvm::Value* packed_product(loop::Combiner combiner, llvm::Value* a, llvm::Value* b,
+                              llvm::Value* sum);
+  llvm::Value* product_by_registers(loop::Combiner combiner, llvm::Value* a, llvm::Value* b,
+                                    llvm::Value* sum);
+  bool has_feature(std::string_view name) const;
   llvm::Value* multiply_add(DType dtype, llvm::Value* a, llvm::Value* b, llvm::Value* c);
   llvm::Value* identity(loop::Combiner combiner, DType dtype, size_t part, bool lanes);
   llvm::Value* prefer(loop::Combiner combiner, DType dtype, llvm::Value* a, llvm::Value* b);
@@ -129,6 +136,7 @@ class Emitter {
   llvm::Value* to_memory(llvm::Value* v, DType dtype);
   llvm::Value* active(llvm::Value* mask);  // mask and the tail's lanes; null when all are
   llvm::Value* element_pointer(int32_t buffer, llvm::Value* index);
+  llvm::Value* element_pointer(const loop::Scalar& load, llvm::Value* index);
 
   llvm::Type* type_of(DType dtype);
   llvm::Type* memory_type(DType dtype);

@@ -200,6 +200,11 @@ Value* Emitter::element_pointer(int32_t buffer, Value* index) {
   return ir_.CreateGEP(type, buffers_[buffer], index);
 }
 
+/// Of a load, whose elements may be four of the buffer's.
+Value* Emitter::element_pointer(const loop::Scalar& load, Value* index) {
+  return ir_.CreateGEP(memory_type(load.dtype), buffers_[load.slot], index);
+}
+
 Value* Emitter::active(Value* mask) {
   if (lanes_ == 1) return mask;
   if (mask == nullptr) return tail_mask_;
@@ -209,11 +214,11 @@ Value* Emitter::active(Value* mask) {
 
 Value* Emitter::load(Val val) {
   llvm::Type* type = memory_type(val->dtype);
-  llvm::Align align(static_cast<uint64_t>(size_of(val->dtype)));
+  llvm::Align align(static_cast<uint64_t>(size_of(kernel_.buffers[val->slot].dtype)));
   Value* mask = val->masked ? value(val->args[0]) : nullptr;
   Address at = address(val->index, true);
   if (at.shape == Address::Shape::uniform && (mask == nullptr || !has_lanes(mask))) {
-    Value* pointer = element_pointer(val->slot, at.index);
+    Value* pointer = element_pointer(*val, at.index);
     if (mask == nullptr)
       return from_memory(ir_.CreateAlignedLoad(type, pointer, align), val->dtype);
     // Where the mask is false the address may be anything: read a zero of our own instead.
@@ -229,7 +234,7 @@ Value* Emitter::load(Val val) {
   Value* enabled = active(mask);
   Value* none = llvm::Constant::getNullValue(lanes);
   if (at.shape == Address::Shape::contiguous) {
-    Value* pointer = element_pointer(val->slot, at.index);
+    Value* pointer = element_pointer(*val, at.index);
     ask_ahead(*val, pointer, 1, enabled != nullptr);
     if (enabled == nullptr)
       return from_memory(ir_.CreateAlignedLoad(lanes, pointer, align), val->dtype);
@@ -237,11 +242,11 @@ Value* Emitter::load(Val val) {
   }
   if (enabled == nullptr) enabled = llvm::Constant::getAllOnesValue(with_lanes(ir_.getInt1Ty()));
   if (at.shape == Address::Shape::strided) {
-    Value* first = element_pointer(val->slot, at.index);
+    Value* first = element_pointer(*val, at.index);
     ask_ahead(*val, first, at.stride, true);
     return from_memory(strided_load(type, first, align, at.stride, enabled), val->dtype);
   }
-  Value* pointers = element_pointer(val->slot, as_lanes(at.index));
+  Value* pointers = element_pointer(*val, as_lanes(at.index));
   return from_memory(ir_.CreateMaskedGather(lanes, pointers, align, enabled, none), val->dtype);
 }
 

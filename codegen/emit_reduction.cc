@@ -92,10 +92,15 @@ void Emitter::combine_reductions() {
     for (loop::Val input : reduction.inputs) inputs.push_back(as_lanes(value(input)));
     for (size_t i = 0; i < parts(reduction); ++i)
       old.push_back(ir_.CreateLoad(inputs[i]->getType(), accumulator.slots[i]));
-    std::vector<Value*> combined =
-        reduction.combiner == Combiner::dot
-            ? std::vector<Value*>{multiply_add(dtype, inputs[0], inputs[1], old[0])}
-            : combine(reduction.combiner, dtype, old, inputs);
+    const bool is_packed =
+        loop::multiplies(reduction.combiner) && reduction.combiner != Combiner::dot;
+    std::vector<Value*> combined;
+    if (is_packed)
+      combined = {packed_product(reduction.combiner, inputs[0], inputs[1], old[0])};
+    else if (reduction.combiner == Combiner::dot)
+      combined = {multiply_add(dtype, inputs[0], inputs[1], old[0])};
+    else
+      combined = combine(reduction.combiner, dtype, old, inputs);
     for (size_t i = 0; i < combined.size(); ++i) {
       if (tail_mask_ != nullptr && accumulator.lanes)
         combined[i] = ir_.CreateSelect(tail_mask_, combined[i], old[i]);
@@ -174,6 +179,8 @@ std::vector<Value*> Emitter::combine(Combiner combiner, DType dtype, const std::
   bool floats = is_float(dtype);
   switch (combiner) {
     case Combiner::sum:
+    case Combiner::dot4:
+    case Combiner::dot2:
     case Combiner::dot: return {floats ? ir_.CreateFAdd(a[0], b[0]) : ir_.CreateAdd(a[0], b[0])};
     case Combiner::prod: return {floats ? ir_.CreateFMul(a[0], b[0]) : ir_.CreateMul(a[0], b[0])};
     case Combiner::min: return {extremum(a[0], b[0], dtype, false)};

@@ -121,6 +121,7 @@ Value* Emitter::compute(Val val) {
     case Opcode::check: return check(val);
     case Opcode::philox: return philox(val);
     case Opcode::fma: return fma(val->dtype, args);
+    case Opcode::pack: return pack(*val, args);
     case Opcode::select: return ir_.CreateSelect(args[0], args[1], args[2]);
     case Opcode::cast: return cast(args[0], val->args[0]->dtype, val->dtype);
     case Opcode::bitcast: {

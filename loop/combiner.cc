@@ -18,6 +18,8 @@ std::string_view name_of(Combiner combiner) {
   switch (combiner) {
     case Combiner::sum: return "sum";
     case Combiner::dot: return "dot";
+    case Combiner::dot4: return "dot4";
+    case Combiner::dot2: return "dot2";
     case Combiner::prod: return "prod";
     case Combiner::min: return "min";
     case Combiner::max: return "max";
@@ -72,7 +74,11 @@ int results(Combiner combiner) {
   return combiner == Combiner::argmin || combiner == Combiner::argmax ? 2 : 1;
 }
 
-int arity(Combiner combiner) { return combiner == Combiner::dot ? 2 : results(combiner); }
+bool multiplies(Combiner combiner) {
+  return combiner == Combiner::dot || combiner == Combiner::dot4 || combiner == Combiner::dot2;
+}
+
+int arity(Combiner combiner) { return multiplies(combiner) ? 2 : results(combiner); }
 
 namespace {
 
@@ -93,7 +99,9 @@ Val extreme(ScalarPool& pool, DType dtype, bool lowest) {
 Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype) {
   switch (combiner) {
     case Combiner::sum:
-    case Combiner::dot: return pool.constant(dtype, 0);
+    case Combiner::dot:
+    case Combiner::dot4:
+    case Combiner::dot2: return pool.constant(dtype, 0);
     case Combiner::prod: return pool.constant(dtype, 1);
     case Combiner::min:
     case Combiner::argmin: return extreme(pool, dtype, false);

@@ -211,7 +211,9 @@ bool replaces(Combiner combiner, DType dtype, const std::vector<Bits>& a,
 Opcode opcode_of(Combiner combiner) {
   switch (combiner) {
     case Combiner::sum:
-    case Combiner::dot: return Opcode::add;  // how partial results combine
+    case Combiner::dot:
+    case Combiner::dot4:
+    case Combiner::dot2: return Opcode::add;  // how partial results combine
     case Combiner::prod: return Opcode::mul;
     case Combiner::min:
     case Combiner::argmin: return Opcode::min;
@@ -296,7 +298,9 @@ Bits bitcast_bits(Bits x, DType to) {
 std::vector<Bits> identity_of(Combiner combiner, DType dtype) {
   switch (combiner) {
     case Combiner::sum:
-    case Combiner::dot: return {0};
+    case Combiner::dot:
+    case Combiner::dot4:
+    case Combiner::dot2: return {0};
     case Combiner::prod: return {cast_bits(1, DType::i64, dtype)};
     case Combiner::min: return {extreme(dtype, true)};
     case Combiner::max:
@@ -318,10 +322,34 @@ Bits multiply_add_bits(DType dtype, Bits a, Bits b, Bits c) {
   return binary_bits(Opcode::add, dtype, binary_bits(Opcode::mul, dtype, a, b), c);
 }
 
+Bits pack_bits(std::span<const Bits> parts) {
+  const size_t width = 32 / parts.size();
+  const uint64_t mask = (uint64_t{1} << width) - 1;
+  uint64_t bits = 0;
+  for (size_t i = parts.size(); i-- > 0;)
+    bits = (bits << width) | (static_cast<uint64_t>(parts[i]) & mask);
+  return static_cast<int32_t>(bits);
+}
+
+namespace {
+
+Bits packed_product(DType left, DType right, Bits a, Bits b) {
+  const int64_t width = size_of(right) * 8;
+  int64_t sum = 0;
+  for (int64_t at = 0; at < 32; at += width) sum += wrap(left, a >> at) * wrap(right, b >> at);
+  return sum;
+}
+
+}  // namespace
+
 void accumulate_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
                      const std::vector<Bits>& inputs) {
   if (combiner == Combiner::dot)
     into[0] = multiply_add_bits(dtype, inputs[0], inputs[1], into[0]);
+  else if (combiner == Combiner::dot4)
+    into[0] = wrap(dtype, into[0] + packed_product(DType::u8, DType::i8, inputs[0], inputs[1]));
+  else if (combiner == Combiner::dot2)
+    into[0] = wrap(dtype, into[0] + packed_product(DType::i16, DType::i16, inputs[0], inputs[1]));
   else
     combine_bits(combiner, dtype, into, inputs);
 }

@@ -20,6 +20,8 @@ Bits binary_bits(Opcode opcode, DType dtype, Bits a, Bits b);
 Bits multiply_add_bits(DType dtype, Bits a, Bits b, Bits c);
 Bits cast_bits(Bits x, DType from, DType to);
 Bits bitcast_bits(Bits x, DType to);
+/// Integers side by side in 32 bits, the first in the lowest.
+Bits pack_bits(std::span<const Bits> parts);
 
 /// What a reduction starts from. Of argmin and argmax the second member is the largest index, so
 /// that any real element wins a tie.

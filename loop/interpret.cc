@@ -349,6 +349,11 @@ Bits Interpreter::compute(Val value) {
       return static_cast<int32_t>(philox(static_cast<uint64_t>(value_of(args[0])),
                                          static_cast<uint64_t>(value_of(args[1])),
                                          static_cast<uint64_t>(value_of(args[2]))));
+    case Opcode::pack: {
+      std::vector<Bits> parts;
+      for (Val part : args) parts.push_back(value_of(part));
+      return pack_bits(parts);
+    }
     case Opcode::check:
       if (value_of(args[0]) == 0) status_ = 1 + value->slot;
       return value_of(args[1]);

@@ -92,7 +92,9 @@ struct Buffer {
 
 enum class Combiner : uint8_t {
   sum,
-  dot,  // (a, b): sum of a * b; floats by fused multiply-add, one rounding a step
+  dot,   // (a, b): sum of a * b; floats by fused multiply-add, one rounding a step
+  dot4,  // (a, b), packed: sum of the four products of an unsigned byte of a and a signed one of b
+  dot2,  // (a, b), packed: sum of the two products of signed 16-bit halves; both wrap
   prod,
   min,
   max,  // NaN wins
@@ -104,8 +106,9 @@ enum class Combiner : uint8_t {
 };
 std::string_view name_of(Combiner combiner);
 std::optional<Combiner> combiner_from_name(std::string_view name);
-int arity(Combiner combiner);    // inputs: 2 of dot and the arg-reductions, else 1
-int results(Combiner combiner);  // locals: 2 of the arg-reductions, else 1
+bool multiplies(Combiner combiner);  // dot, dot4, dot2: a sum of products
+int arity(Combiner combiner);        // inputs: 2 of products and the arg-reductions, else 1
+int results(Combiner combiner);      // locals: 2 of the arg-reductions, else 1
 /// How an accumulating store is written: "+=", "*=", "min=", "max="; empty for other combiners.
 std::string_view assignment_of(Combiner combiner);
 /// What an empty reduction gives (of an arg-reduction: its value part; the index part is the
@@ -114,7 +117,7 @@ Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype);
 
 /// Combines inputs over the reduce axes. A vectorised reduce axis keeps one accumulator a lane, one
 /// of threads one a thread; lanes fold at the end as a tree: i with i + lanes/2, then i + lanes/4,
-/// … (those of dot by addition).
+/// … (those of products by addition).
 struct Reduction {
   Combiner combiner = Combiner::sum;
   std::vector<Val> inputs;  // arity(combiner)

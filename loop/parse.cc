@@ -54,6 +54,7 @@ class Parser {
   Val mask(Cursor& line);
   Val operation(Cursor& line, Opcode opcode, DType dtype);
   Val check(Cursor& line);
+  Val pack(Cursor& line);
   Val local(Cursor& line, DType dtype);
   Val operand(Cursor& line);
   Val constant(Cursor& line);
@@ -419,6 +420,17 @@ Val Parser::check(Cursor& line) {
   return pool_.check(args[0], args[1], static_cast<int32_t>(number));
 }
 
+Val Parser::pack(Cursor& line) {
+  std::vector<Val> parts{operand(line)};
+  while (line.eat(",")) parts.push_back(operand(line));
+  const DType type = parts[0]->dtype;
+  const bool alike = std::ranges::all_of(parts, [&](Val part) { return part->dtype == type; });
+  if (!alike || !is_int(type) || size_of(type) * static_cast<int64_t>(parts.size()) != 4 ||
+      parts.size() == 1)
+    line.fail("a pack is of integers of one type, four of 8 bits or two of 16,");
+  return pool_.pack(std::move(parts));
+}
+
 Val Parser::operation(Cursor& line, Opcode opcode, DType type) {
   if (opcode == Opcode::cast) return pool_.cast(operand(line), type);
   if (opcode == Opcode::bitcast) {
@@ -426,6 +438,7 @@ Val Parser::operation(Cursor& line, Opcode opcode, DType type) {
     if (size_of(value->dtype) != size_of(type)) line.fail("bitcast to another size");
     return pool_.bitcast(value, type);
   }
+  if (opcode == Opcode::pack) return pack(line);
   if (opcode == Opcode::philox) {
     std::vector<Val> args = operands(line, 3);
     return pool_.philox(args[0], args[1], args[2]);

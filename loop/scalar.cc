@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, 47> kNames = {
     "sub",      "mul",    "div",     "floor_div", "fmod",   "pow",  "min",     "max",
     "bit_and",  "bit_or", "bit_xor", "shl",       "shr",    "eq",   "ne",      "lt",
     "le",       "gt",     "ge",      "fma",       "select", "cast", "bitcast"};
-constexpr std::array<std::string_view, 3> kLastNames = {"philox", "check", "element"};
+constexpr std::array<std::string_view, 4> kLastNames = {"philox", "check", "element", "pack"};
 
 bool is_compare(Opcode opcode) { return opcode >= Opcode::eq && opcode <= Opcode::ge; }
 
@@ -282,6 +282,22 @@ Val ScalarPool::check(Val cond, Val value, int32_t error) {
   return intern(std::move(node));
 }
 
+Val ScalarPool::pack(std::vector<Val> parts) {
+  const int64_t bytes = size_of(parts[0]->dtype);
+  TD_CHECK(bytes * static_cast<int64_t>(parts.size()) == 4 && !is_float(parts[0]->dtype))
+      << "packed parts do not fill 32 bits";
+  if (std::ranges::all_of(parts, is_constant)) {
+    const int64_t mask = (int64_t{1} << (8 * bytes)) - 1;
+    int64_t bits = 0;
+    for (size_t i = parts.size(); i-- > 0;)
+      bits = (bits << (8 * bytes)) | (parts[i]->integer & mask);
+    return integer(DType::i32, static_cast<int32_t>(bits));
+  }
+  Scalar node(Opcode::pack, DType::i32);
+  node.args = std::move(parts);
+  return intern(std::move(node));
+}
+
 sym::Expr ScalarPool::as_index(Val value, sym::Expr extent, std::string_view name) {
   TD_CHECK(value->dtype == DType::i64) << "an index must be i64";
   if (is_constant(value)) return value->integer;
@@ -324,6 +340,7 @@ Val ScalarPool::rebuild(const Scalar& node, std::vector<Val> args, sym::Expr ind
     case Opcode::bitcast: return bitcast(args[0], node.dtype);
     case Opcode::philox: return philox(args[0], args[1], args[2]);
     case Opcode::check: return check(args[0], args[1], node.slot);
+    case Opcode::pack: return pack(std::move(args));
     default:
       return args.size() == 1 ? unary(node.opcode, args[0]) : binary(node.opcode, args[0], args[1]);
   }

@@ -20,7 +20,8 @@ namespace tandem::loop {
 enum class Opcode : uint8_t {
   constant,  // `number` (floats) or `integer` (integers, bool)
   index,     // `index` as an i64
-  load,   // buffers[slot][index]; with a mask operand: 0 where the mask is false, memory untouched
+  load,   // buffers[slot][index]; with a mask operand: 0 where the mask is false, memory untouched.
+          // An i32 of a buffer of 8-bit integers: four elements from index * 4 on, packed
   local,  // result of a reduction of this kernel, by number `slot`
   // Unary, on the compute type. NaN propagates.
   neg,
@@ -73,6 +74,7 @@ enum class Opcode : uint8_t {
   check,    // (cond, value): value; where cond is false the kernel fails with error number `slot`
   element,  // of tensor number `slot` at `at`; with a mask operand: 0 where it is false. Stands in
             // what an op computes, before tensors have addresses; in no kernel
+  pack,     // four 8-bit or two 16-bit integers, the first in the lowest bits, as an i32
 };
 std::string_view name_of(Opcode opcode);
 std::optional<Opcode> opcode_from_name(std::string_view name);
@@ -118,6 +120,8 @@ class ScalarPool {
   Val bitcast(Val x, DType dtype);
   Val philox(Val seed, Val stream, Val element);
   Val check(Val cond, Val value, int32_t error);
+  /// Integers of one type that fill 32 bits.
+  Val pack(std::vector<Val> parts);
 
   /// The i64 scalar as part of an index: a fresh symbol in [0, extent) bound to it. The caller
   /// vouches for the bounds (a check that fails first, or a mask on the load).

@@ -98,6 +98,16 @@ std::string check_problem(Val value) {
   return value->args[1]->dtype == value->dtype ? "" : "value and result differ in type";
 }
 
+std::string pack_problem(Val value) {
+  for (Val arg : value->args)
+    if (!is_int(arg->dtype) || arg->dtype != value->args[0]->dtype)
+      return "parts are integers of one type";
+  const bool fills = !value->args.empty() &&
+                     size_of(value->args[0]->dtype) * static_cast<int64_t>(value->args.size()) == 4;
+  if (!fills || size_of(value->args[0]->dtype) > 2) return "parts do not fill 32 bits";
+  return value->dtype == DType::i32 ? "" : "the result is i32";
+}
+
 }  // namespace
 
 std::string type_problem(Val value) {
@@ -108,6 +118,7 @@ std::string type_problem(Val value) {
     case Opcode::load:
       return value->masked && value->args[0]->dtype != DType::boolean ? "the mask is no bool" : "";
     case Opcode::element: return "stands for memory that has no address yet";
+    case Opcode::pack: return pack_problem(value);
     default: break;
   }
   if (value->args.size() != arity_of(value->opcode)) return "wrong number of operands";

@@ -229,14 +229,16 @@ std::string input_problem(const Reduction& reduction) {
   switch (reduction.combiner) {
     case Combiner::any:
     case Combiner::all: return type == DType::boolean ? "" : "is over bool";
-    case Combiner::dot:
-      if (reduction.inputs[1]->dtype != type) return "takes two of one type";
-      [[fallthrough]];
+    case Combiner::dot4:
+    case Combiner::dot2:
+      return type == DType::i32 && reduction.inputs[1]->dtype == type ? "" : "takes two of i32";
     case Combiner::logaddexp:
       if (!is_float(type)) return "is over floats";
       [[fallthrough]];
+    case Combiner::dot:
     case Combiner::sum:
     case Combiner::prod:
+      if (reduction.inputs.back()->dtype != type) return "takes two of one type";
       return type == compute_type(type) && type != DType::boolean ? "" : "accumulates in that type";
     case Combiner::argmin:
     case Combiner::argmax:
@@ -350,8 +352,10 @@ void Verifier::load(Val value) {
   if (!has_buffer(value->slot)) return require(false, name + ": no such buffer");
   index(value->index, "the index of a " + name);
   const Buffer& from = buffer(value->slot);
-  require(from.dtype == value->dtype, name + ": value is " + std::string(name_of(value->dtype)) +
-                                          ", buffer is " + std::string(name_of(from.dtype)));
+  const bool packs = value->dtype == DType::i32 && is_int(from.dtype) && size_of(from.dtype) == 1;
+  require(from.dtype == value->dtype || packs,
+          name + ": value is " + std::string(name_of(value->dtype)) + ", buffer is " +
+              std::string(name_of(from.dtype)));
   bool unwritten = from.access == Access::write || from.access == Access::scratch;
   require(!unwritten || written_.contains(value->slot), name + " before any store to it");
   loads_.push_back(value);

@@ -89,6 +89,7 @@ std::vector<Family> all_families() {
       chain_family(),
       cross_family(),
       grouped_product_family(),
+      packed_family(),
       einsum_family(),
       random_ops_family(),
       dropout_family(),

@@ -88,6 +88,7 @@ Family cross_family();
 Family einsum_family();
 Family histogram_family();
 Family grouped_product_family();
+Family packed_family();
 Family random_ops_family();
 Family dropout_family();
 Family transcendental_family();

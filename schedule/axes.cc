@@ -73,7 +73,8 @@ bool split_once(Kernel& kernel) {
   return false;
 }
 
-/// True when every index walks a (outer) and b (inner, of extent n) as one axis.
+}  // namespace
+
 bool walks_as_one(const std::vector<Expr>& indices, const Axis& a, const Axis& b) {
   for (Expr e : indices) {
     if (!sym::depends_on(e, a.index) && !sym::depends_on(e, b.index)) continue;
@@ -86,6 +87,8 @@ bool walks_as_one(const std::vector<Expr>& indices, const Axis& a, const Axis& b
   }
   return true;
 }
+
+namespace {
 
 /// What one step along the axis adds to the address; nothing when that is no fixed number.
 std::optional<Expr> stride_along(Expr address, Expr axis) {
@@ -110,20 +113,28 @@ std::optional<Expr> leading_address(const Kernel& kernel) {
   return leading;
 }
 
+}  // namespace
+
+void merge_with_next(Kernel& kernel, std::vector<Axis>& axes, size_t number) {
+  const Axis a = axes[number];
+  const Axis b = axes[number + 1];
+  const Expr extent = a.extent * b.extent;
+  const Axis merged{kernel.scalars->symbols().index("x", extent), extent};
+  axes[number] = merged;
+  axes.erase(axes.begin() + static_cast<long>(number) + 1);
+  loop::substitute(kernel, {{a.index, sym::floor_div(merged.index, b.extent)},
+                            {b.index, sym::mod(merged.index, b.extent)}});
+}
+
+namespace {
+
 bool merge_once(Kernel& kernel) {
   std::vector<Expr> indices = loop::index_expressions(kernel);
   for (std::vector<Axis>* list : axis_lists(kernel)) {
     for (size_t i = 0; i + 1 < list->size(); ++i) {
-      Axis a = (*list)[i];
-      Axis b = (*list)[i + 1];
-      if (b.extent == Expr(0) || !walks_as_one(indices, a, b)) continue;
-      Expr extent = a.extent * b.extent;
-      Axis merged{kernel.scalars->symbols().index("x", extent), extent};
-      // a*n + b is one position: a becomes it divided by n, b the remainder, and the sums fold.
-      (*list)[i] = merged;
-      list->erase(list->begin() + i + 1);
-      loop::substitute(kernel, {{a.index, sym::floor_div(merged.index, b.extent)},
-                                {b.index, sym::mod(merged.index, b.extent)}});
+      const Axis& b = (*list)[i + 1];
+      if (b.extent == Expr(0) || !walks_as_one(indices, (*list)[i], b)) continue;
+      merge_with_next(kernel, *list, i);
       return true;
     }
   }

@@ -49,6 +49,12 @@ loop::Axis take_block(loop::Kernel& kernel, size_t number, int64_t block,
 /// Sorts the outer axes as the first store that walks most of them does: widest stride first.
 void order_axes(loop::Kernel& kernel);
 
+/// Whether every index walks a (outer) and b (inner) as one axis.
+bool walks_as_one(const std::vector<sym::Expr>& indices, const loop::Axis& a, const loop::Axis& b);
+/// Axis `number` and the next one become one: a * n + b is one position, of which a is the quotient
+/// by n and b the remainder. `axes` are of the kernel.
+void merge_with_next(loop::Kernel& kernel, std::vector<loop::Axis>& axes, size_t number);
+
 /// Merges neighbouring axes that every access walks as one.
 void merge_axes(loop::Kernel& kernel);
 

@@ -61,7 +61,7 @@ OrReason<Room> fit_reduction(const Group& group, const Space& want, const Item& 
   const Space& have = group.space;
   bool same_rows = numel(have.outer) == numel(want.outer) && numel(have.inner) == numel(want.inner);
   if (!same_rows || have.whole != want.whole) return "it reduces other rows";
-  if (item.computation.combiner == loop::Combiner::dot)
+  if (loop::multiplies(item.computation.combiner))
     return "the register tile of a product has room for one sum";
   if (!have.whole) {
     const Computation& a = group.members[0].item->computation;

@@ -136,7 +136,7 @@ class Fuser {
   }
 
   static bool is_product(const Item& item) {
-    return item.kind == Item::Kind::reduce && item.computation.combiner == loop::Combiner::dot;
+    return item.kind == Item::Kind::reduce && loop::multiplies(item.computation.combiner);
   }
 
   /// An epilogue reads the product. What only reads the same operands would bring its own walk

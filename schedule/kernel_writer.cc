@@ -27,12 +27,33 @@ KernelWriter::KernelWriter(KernelGraph& graph, Group& group)
         return load_value(value, index, mask);
       }) {}
 
+namespace {
+
+/// Four neighbours in memory are one load; null where the parts are anything else.
+Val wide_load(loop::ScalarPool& pool, std::span<const Val> parts) {
+  const Val first = parts[0];
+  if (parts.size() != 4 || first->opcode != loop::Opcode::load) return nullptr;
+  const bool starts_apart = !sym::known_divisible(first->index, 4);
+  if (starts_apart || first->args.size() > static_cast<size_t>(first->masked)) return nullptr;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const bool follows = parts[i]->opcode == loop::Opcode::load && parts[i]->slot == first->slot &&
+                         parts[i]->args == first->args && parts[i]->masked == first->masked &&
+                         parts[i]->index == first->index + static_cast<int64_t>(i);
+    if (!follows) return nullptr;
+  }
+  return pool.load(first->slot, DType::i32, sym::floor_div(first->index, 4),
+                   first->masked ? first->args[0] : nullptr);
+}
+
+}  // namespace
+
 std::vector<Val> KernelWriter::written(std::span<const Val> roots, const sym::Substitution& at,
                                        std::span<const Val> locals) {
   loop::Rewrite how;
   how.map_index = [&](Expr e) { return sym::substitute(e, at); };
   how.replace = [&](const loop::Scalar& node, std::span<const Val> args) -> Val {
     if (node.opcode == loop::Opcode::local) return locals[static_cast<size_t>(node.slot)];
+    if (node.opcode == loop::Opcode::pack) return wide_load(scalars(), args);
     return node.opcode == loop::Opcode::check ? check(args[0], args[1], node.slot) : nullptr;
   };
   how.element = [&](const loop::Scalar& part, std::span<const Val> args) -> Val {

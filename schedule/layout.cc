@@ -66,6 +66,13 @@ bool is_convolution(const Item& item) {
           item.route == ops::RouteKind::convolution_backward_weights);
 }
 
+/// A convolution of packed channels, computed by loops.
+bool packs_channels(const Item& item) {
+  return item.slots[0].sizes.size() > 2 &&
+         std::ranges::any_of(loop::reachable(item.computation.inputs),
+                             [](loop::Val part) { return part->opcode == loop::Opcode::pack; });
+}
+
 /// The points that an item walks: sizes, and the axes of that shape.
 struct Walk {
   ir::Sizes sizes;
@@ -314,6 +321,7 @@ class Layouts {
     for (const Slot& slot : item.slots)
       if (!plain) pin(slot.value, "a scan or scatter writes it");
     if (!plain) return;
+    if (packs_channels(item)) return add_packed(item);
     const Walk walk = walk_of(item);
     size_t walker = walker_of(item, walk);
     walker_[item.id] = walker;
@@ -323,6 +331,23 @@ class Layouts {
     for (loop::Val element : elements_of(graph_.computations, walked_of(item))) {
       const Value* value = graph_.computations.value(element->slot);
       if (vertex(value) != 0) add_read(item, walk, walker, value, element->at);
+    }
+  }
+
+  /// A product that reads several channels at once, at each tap of its window, and whose lanes are
+  /// channels.
+  void add_packed(const Item& item) {
+    ir::Sizes taps = item.computation.reduce_sizes;
+    taps.pop_back();
+    walker_[item.id] = kChannelsLast;
+    const auto prefer = [&](const Value* value, int64_t bytes) {
+      if (vertex(value) != 0) tie(vertex(value), kChannelsLast, bytes);
+    };
+    for (const Slot& slot : item.slots) prefer(slot.value, bytes_of(slot.sizes, slot.dtype));
+    for (loop::Val element : elements_of(graph_.computations, item.computation.inputs)) {
+      const Value* value = graph_.computations.value(element->slot);
+      const int64_t bytes = bytes_of(value->type.sizes, value->type.dtype);
+      prefer(value, std::min(kMaxBytes, tuning_.reorder * bytes * bytes_of(taps, DType::u8)));
     }
   }
 
@@ -432,8 +457,9 @@ class Layouts {
 }  // namespace
 
 void choose_layouts(KernelGraph& graph) {
-  bool any = std::any_of(graph.items.begin(), graph.items.end(),
-                         [](const std::unique_ptr<Item>& item) { return is_convolution(*item); });
+  const bool any = std::ranges::any_of(graph.items, [](const std::unique_ptr<Item>& item) {
+    return is_convolution(*item) || packs_channels(*item);
+  });
   if (any) Layouts(graph).run();
 }
 

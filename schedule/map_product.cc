@@ -61,7 +61,7 @@ std::optional<Product> find_product(const Kernel& kernel) {
   if (kernel.stages.size() != 1) return std::nullopt;
   const Stage& stage = kernel.stages[0];
   bool one_sum = stage.reductions.size() == 1 && stage.axes.empty() && stage.body.empty() &&
-                 stage.reductions[0].combiner == loop::Combiner::dot;
+                 loop::multiplies(stage.reductions[0].combiner);
   if (!one_sum) return std::nullopt;
   for (size_t left : {0, 1}) {
     size_t right = 1 - left;
@@ -81,10 +81,55 @@ Expr length_of(const Stage& stage) {
 
 namespace {
 
-constexpr int64_t kRandomBlock = 64;  // whose random bits are drawn together
-
 /// Cheap enough for the innermost loop: no cast, no mask, no index that is computed from data.
 bool is_plain_load(Val value) { return value->opcode == loop::Opcode::load && value->args.empty(); }
+
+/// Whether the rows' factor is read as it lies: else a task copies its part.
+bool is_read_in_place(Val left, Expr rows) {
+  return is_plain_load(left) && sym::affine_in(left->index, rows);
+}
+
+/// What all but the left factor read and store at.
+std::vector<Expr> indices_beside_left(const Stage& stage, const Product& product) {
+  std::vector<Expr> indices;
+  std::vector<Val> roots{stage.reductions[0].inputs[product.right]};
+  for (const loop::Store& store : stage.after) {
+    indices.push_back(store.index);
+    roots.push_back(store.value);
+  }
+  for (Val part : loop::reachable(roots)) indices.push_back(part->index);
+  return indices;
+}
+
+/// The rows of an image's convolution are its places, in several axes: where all but the left
+/// factor walk them as one, they become one, and the left factor is copied row by row of the
+/// product. A block of rows is then as high as it should be, whatever the image's width. What is
+/// read in place stays so, unless rows are few and the columns would be copied for them.
+void merge_rows(Kernel& kernel, Product& product, const Target& target) {
+  const Val left = kernel.stages[0].reductions[0].inputs[product.left];
+  const Axis& longest = kernel.outer[product.rows];
+  const bool is_short = sym::known_lt(longest.extent, target.tuning.products.smallest_block);
+  if (is_read_in_place(left, longest.index) && !is_short) return;
+  const auto is_row = [&](size_t axis) {
+    const std::vector<Val>& inputs = kernel.stages[0].reductions[0].inputs;
+    return axis != product.columns && walks(inputs[product.left], kernel.outer[axis].index) &&
+           !walks(inputs[product.right], kernel.outer[axis].index);
+  };
+  for (size_t i = 0; i + 1 < kernel.outer.size();) {
+    const std::vector<Expr> others = indices_beside_left(kernel.stages[0], product);
+    const bool merges = is_row(i) && is_row(i + 1) && kernel.outer[i + 1].extent != Expr(0) &&
+                        walks_as_one(others, kernel.outer[i], kernel.outer[i + 1]);
+    if (!merges) {
+      ++i;
+      continue;
+    }
+    merge_with_next(kernel, kernel.outer, i);
+    if (product.columns > i) --product.columns;
+    if (product.rows > i) --product.rows;
+  }
+}
+
+constexpr int64_t kRandomBlock = 64;  // whose random bits are drawn together
 
 /// Sizes of tiles and blocks, in elements.
 struct Blocks {
@@ -139,13 +184,15 @@ int64_t even_rows(int64_t height, int64_t rows, int64_t tile_rows) {
 }
 
 /// Columns are cut first, down to one panel, because each is copied once for all rows of a task.
+/// Rows are where they are copied too, so that this is done once.
 void cut_until_enough(Blocks& blocks, int64_t height, int64_t width, int64_t others,
-                      int64_t fewest_columns, const Tuning::Products& tuning) {
+                      int64_t fewest_columns, bool copies_rows, const Tuning::Products& tuning) {
   auto is_enough = [&] {
     int64_t down = height == INT64_MAX ? tuning.enough_tasks : ceil_div(height, blocks.rows);
     int64_t across = width == INT64_MAX ? 1 : ceil_div(width, blocks.columns);
     return others * down * across >= tuning.enough_tasks;
   };
+  while (copies_rows && blocks.rows > 2 * tuning.smallest_block && !is_enough()) blocks.rows /= 2;
   while (blocks.columns / 2 >= fewest_columns && !is_enough()) blocks.columns /= 2;
   blocks.columns -= blocks.columns % blocks.lanes;
   while (blocks.rows > tuning.smallest_block && !is_enough()) blocks.rows /= 2;
@@ -171,7 +218,9 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target&
           std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(tuning.enough_tasks));
   blocks.rows = tuning.most_rows;
   int64_t fewest_columns = draws_random(stage) ? kRandomBlock : blocks.lanes;
-  cut_until_enough(blocks, height, width, others, fewest_columns, tuning);
+  const Val left = stage.reductions[0].inputs[product.left];
+  const bool copies_rows = !is_read_in_place(left, kernel.outer[product.rows].index);
+  cut_until_enough(blocks, height, width, others, fewest_columns, copies_rows, tuning);
   blocks.rows = even_rows(height, blocks.rows, blocks.tile_rows);
   return blocks;
 }
@@ -343,7 +392,7 @@ class ProductMapper {
 
   Val left(Val value, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
-    if (is_plain_load(value) || reduced.empty()) return value;
+    if (is_read_in_place(value, rows_.index) || reduced.empty()) return value;
     bool along_rows = runs_along(value, rows_.index, reduced.back().index);
     auto place = [&](Expr row, const std::vector<Axis>& axes) {
       return along_rows ? linear(axes) * height_ + row : row * length_ + linear(axes);
@@ -405,6 +454,7 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
   if (rows && *rows < target.tuning.products.fewest_rows) return "it has few rows";
   if (length && *length == 0) return "its sums have no terms";
+  merge_rows(kernel, *product, target);
   Blocks blocks = choose_blocks(kernel, *product, target);
   Stage& stage = kernel.stages[0];
   ProductBlock block;

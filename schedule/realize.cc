@@ -157,13 +157,27 @@ class Realizer {
                                             Item::Kind::scatter};
     Item& item = new_item(kKinds[static_cast<int>(def.kind)], node, "not pointwise");
     for (const Value* result : node.results) add_slot(item, result);
+    if (packs(def)) force_operands(node);
     bool repeats = def.kind == Kind::reduce && def.full_sizes.empty();
     Reach from;
     from.items = {item.id};
     from.repeated = repeats;
-    from.multiplied = repeats && def.combiner == loop::Combiner::dot;
+    from.multiplied = repeats && loop::multiplies(def.combiner);
     from.windows_over = def.windows_over;
     propagate(node, from);
+  }
+
+  static bool packs(const Computation& def) {
+    return std::ranges::any_of(loop::reachable(def.inputs),
+                               [](loop::Val part) { return part->opcode == loop::Opcode::pack; });
+  }
+
+  /// What lies side by side in memory is packed by reading it.
+  void force_operands(const Node& node) {
+    ir::for_each_operand(node.args, [&](const Value* operand) {
+      if (operand->type.is_tensor())
+        force(view_root(graph_, operand), "a product reads several elements at once");
+    });
   }
 
   Reach& reach(const Value* value) { return reach_[value]; }

@@ -1,0 +1,99 @@
+// Sums of products of packed integers. Where the processor multiplies bytes (VNNI), one instruction
+// a register takes four products a lane, exactly: vpdpbusd does not saturate, other than the older
+// vpmaddubsw, which is not used. Halves are multiplied by vpmaddwd, which every AVX2 has, and
+// added. What is wider than a register goes register by register, what is narrower is padded with
+// lanes that nobody reads. Bytes without VNNI are taken apart by shifts: right, and slow.
+#include "base/check.h"
+#include "codegen/emit.h"
+
+namespace tandem::codegen {
+
+using llvm::Value;
+using loop::Combiner;
+
+namespace {
+
+unsigned lanes_of(Value* v) {
+  const llvm::FixedVectorType* type = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
+  return type == nullptr ? 1 : type->getNumElements();
+}
+
+llvm::Intrinsic::ID bytes_instruction(unsigned lanes) {
+  if (lanes == 16) return llvm::Intrinsic::x86_avx512_vpdpbusd_512;
+  return lanes == 8 ? llvm::Intrinsic::x86_avx512_vpdpbusd_256
+                    : llvm::Intrinsic::x86_avx512_vpdpbusd_128;
+}
+
+llvm::Intrinsic::ID halves_instruction(unsigned lanes) {
+  if (lanes == 16) return llvm::Intrinsic::x86_avx512_pmaddw_d_512;
+  return lanes == 8 ? llvm::Intrinsic::x86_avx2_pmadd_wd : llvm::Intrinsic::x86_sse2_pmadd_wd;
+}
+
+/// Sum of the parts' products, in arithmetic that any processor has.
+Value* product_by_shifts(llvm::IRBuilder<>& ir, bool bytes, Value* a, Value* b, Value* sum) {
+  const unsigned width = bytes ? 8 : 16;
+  const auto lowest = [&](Value* v, unsigned at, bool is_signed) {
+    Value* top = ir.CreateShl(v, 32 - width - at);
+    return is_signed ? ir.CreateAShr(top, 32 - width) : ir.CreateLShr(top, 32 - width);
+  };
+  for (unsigned at = 0; at < 32; at += width)
+    sum = ir.CreateAdd(sum, ir.CreateMul(lowest(a, at, !bytes), lowest(b, at, true)));
+  return sum;
+}
+
+}  // namespace
+
+bool Emitter::has_feature(std::string_view name) const {
+  return kernel_.target.find("+" + std::string(name)) != std::string::npos;
+}
+
+/// The parts side by side, the first in the lowest bits.
+Value* Emitter::pack(const loop::Scalar& val, const std::vector<Value*>& parts) {
+  llvm::Type* type = ir_.getInt32Ty();
+  if (has_lanes(parts[0])) type = llvm::FixedVectorType::get(type, lanes_of(parts[0]));
+  const uint64_t width = static_cast<uint64_t>(size_of(val.args[0]->dtype)) * 8;
+  Value* packed = nullptr;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    Value* part = ir_.CreateShl(ir_.CreateZExt(parts[i], type), i * width);
+    packed = packed == nullptr ? part : ir_.CreateOr(packed, part);
+  }
+  return packed;
+}
+
+Value* Emitter::packed_product(Combiner combiner, Value* a, Value* b, Value* sum) {
+  const bool bytes = combiner == Combiner::dot4;
+  if (bytes && !has_feature("avx512vnni") && !has_feature("avxvnni"))
+    return product_by_shifts(ir_, true, a, b, sum);
+  const unsigned lanes = lanes_of(sum);
+  if (!has_lanes(sum)) return product_by_shifts(ir_, bytes, a, b, sum);
+  const unsigned most = has_feature("avx512f") && has_feature("avx512bw") ? 16 : 8;
+  if (lanes <= most) return product_by_registers(combiner, a, b, sum);
+  llvm::SmallVector<Value*, 8> parts;
+  for (unsigned at = 0; at < lanes; at += most) {
+    const llvm::SmallVector<int, 16> own = llvm::createSequentialMask(at, most, 0);
+    parts.push_back(product_by_registers(combiner, ir_.CreateShuffleVector(a, own),
+                                         ir_.CreateShuffleVector(b, own),
+                                         ir_.CreateShuffleVector(sum, own)));
+  }
+  return llvm::concatenateVectors(ir_, parts);
+}
+
+/// Of at most one register.
+Value* Emitter::product_by_registers(Combiner combiner, Value* a, Value* b, Value* sum) {
+  const unsigned lanes = lanes_of(sum);
+  if (lanes < 4) {
+    llvm::SmallVector<int, 4> wide = llvm::createSequentialMask(0, lanes, 4 - lanes);
+    Value* padded =
+        product_by_registers(combiner, ir_.CreateShuffleVector(a, wide),
+                             ir_.CreateShuffleVector(b, wide), ir_.CreateShuffleVector(sum, wide));
+    return ir_.CreateShuffleVector(padded, llvm::createSequentialMask(0, lanes, 0));
+  }
+  if (combiner == Combiner::dot4)
+    return ir_.CreateIntrinsic(bytes_instruction(lanes), {}, {sum, a, b});
+  llvm::Type* halves = llvm::FixedVectorType::get(ir_.getInt16Ty(), lanes * 2);
+  Value* product = ir_.CreateIntrinsic(
+      halves_instruction(lanes), {}, {ir_.CreateBitCast(a, halves), ir_.CreateBitCast(b, halves)});
+  return ir_.CreateAdd(sum, product);
+}
+
+}  // namespace tandem::codegen
