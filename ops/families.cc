@@ -93,6 +93,9 @@ std::vector<Family> all_families() {
       einsum_family(),
       random_ops_family(),
       dropout_family(),
+      per_tensor_family(),
+      per_channel_family(),
+      int_mm_family(),
   };
 }
 // clang-format on

@@ -101,5 +101,8 @@ Family foreach_family();
 Family shrink_family();
 Family gate_family();
 Family gradient_family();
+Family per_tensor_family();
+Family per_channel_family();
+Family int_mm_family();
 
 }  // namespace tandem::ops

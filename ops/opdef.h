@@ -129,7 +129,7 @@ struct Route {
 
 /// Test inputs as argument lists: `$[3, 4], $[4], alpha=2`. `$` runs over `sample_dtypes`. A tensor
 /// is `f32[3, 4]{1, 3}:fill`, fill one of normal (default), positive, unit, special (nan, inf, -0),
-/// index(n) (integers in [0, n)), bool.
+/// index(n) (integers in [0, n)), constant(x), halves (of integers), bytes, bool.
 using Samples = std::vector<std::string_view>;
 enum class DTypes : uint8_t { floats, numbers, integers, all, f32_only, booleans };
 

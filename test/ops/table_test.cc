@@ -61,7 +61,7 @@ TEST(OpTable, SchemasArePyTorchs) {
   int compared = 0;
   for (const ir::Op& op : op_table().ops()) {
     std::string name = op.schema.full_name();
-    if (!name.starts_with("aten::")) continue;
+    if (!name.starts_with("aten::") && !name.starts_with("quantized_decomposed::")) continue;
     std::map<std::string, std::string>::const_iterator torch = torch_schemas().find(name);
     if (torch == torch_schemas().end()) {
       ADD_FAILURE() << "PyTorch has no " << name << ", or torch_schemas.py must run again";

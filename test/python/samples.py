@@ -8,6 +8,7 @@ import re
 
 import torch
 import torch._inductor.inductor_prims  # noqa: F401  (registers prims::fma)
+import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers quantized_decomposed)
 
 DTYPES = {
     "f32": torch.float32,
@@ -91,6 +92,14 @@ def fill_values(fill, dtype, count, generator):
     index = re.fullmatch(r"index\((\d+)\)", fill)
     if index:
         return torch.randint(0, int(index[1]), (count,), generator=generator).to(torch_dtype)
+    constant = re.fullmatch(r"constant\((.*)\)", fill)
+    if constant:
+        return torch.full((count,), float(constant[1])).to(torch_dtype)
+    if fill == "halves":  # what rounding decides: halves, in order from about -count / 4
+        return (torch.arange(count) - count // 2).div(2).to(torch_dtype)
+    if fill == "bytes":
+        low = 0 if dtype == "u8" else -128
+        return torch.randint(low, low + 256, (count,), generator=generator).to(torch_dtype)
     if dtype == "bool" or fill == "bool":
         return torch.randint(0, 2, (count,), generator=generator).to(torch_dtype)
     if dtype in INTEGERS:

@@ -12,8 +12,16 @@ import torch
 
 from samples import NAMES
 
-# What eager raises for a call that it does not take; NotImplementedError is a RuntimeError.
-EAGER_REFUSES = (RuntimeError, IndexError, ValueError, TypeError)
+# What eager raises for a call that it does not take; NotImplementedError is a RuntimeError, and
+# operators that are written in Python assert, or divide by a number that is 0.
+EAGER_REFUSES = (
+    RuntimeError,
+    IndexError,
+    ValueError,
+    TypeError,
+    AssertionError,
+    ZeroDivisionError,
+)
 
 TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 2.0**-9, "bf16": 2.0**-6}
 DRAWS = 16  # of directions to move operands in
