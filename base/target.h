@@ -40,6 +40,11 @@ struct Target {
   Tuning tuning;
 
   bool is_gpu() const { return gpu.warp != 0; }
+  /// Whether one instruction sums products of bytes: (AVX512_)VNNI, dp4a.
+  bool multiplies_bytes() const {
+    return is_gpu() || features.find("+avx512vnni") != std::string::npos ||
+           features.find("+avxvnni,") != std::string::npos;
+  }
   /// Lanes of a loop whose widest common element is f32.
   int lanes() const { return vector_bytes / 4; }
   bool operator==(const Target&) const = default;

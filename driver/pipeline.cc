@@ -7,6 +7,7 @@
 #include "driver/compiler.h"
 #include "passes/known.h"
 #include "passes/passes.h"
+#include "quant/quant.h"
 
 namespace tandem::driver {
 namespace {
@@ -46,6 +47,11 @@ constexpr GraphPass kConstantFold{"constant_fold", passes::constant_fold, kFunct
 constexpr GraphPass kFreeze{"freeze", passes::freeze, kFunctional, 0, 0};
 // The last place where a batch norm is one node.
 constexpr GraphPass kFoldBatchNorm{"fold_batch_norm", passes::fold_batch_norm, kFunctional, 0, 0};
+// Where a bias, an activation and the next quantization are nodes of their own still, and after
+// norms have gone into weights, whose integers are constants. Without quantized factors it changes
+// nothing.
+constexpr GraphPass kIntegerProducts{"integer_products", quant::integer_products, kFunctional, 0,
+                                     0};
 // Looks at core ops, where constant and other work of one composite are apart, and after cse, so
 // that nothing is kept twice.
 constexpr GraphPass kSetup{"setup", passes::setup, kFunctional | kPure | kCore, 0, 0};
@@ -58,23 +64,12 @@ constexpr GraphPass kChoose{"choose", passes::choose, kJoint | kCore, kChosen, 0
 constexpr GraphPass kRemat{"remat", passes::remat, kChosen, kSeparate, 0};
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
-constexpr std::array kAllPasses = {kFunctionalize,
-                                   kFreeze,
-                                   kDecomposeComposite,
-                                   kRng,
-                                   kCse,
-                                   kDce,
-                                   kInnerGradients,
-                                   kJointPass,
-                                   kUpdates,
-                                   kFoldBatchNorm,
-                                   kDecomposeCore,
-                                   kConstantFold,
-                                   kSetup,
-                                   kOwnOutputs,
-                                   kChoose,
-                                   kRemat,
-                                   kSplit};
+constexpr std::array kAllPasses = {
+    kFunctionalize, kFreeze,        kDecomposeComposite, kRng,
+    kCse,           kDce,           kInnerGradients,     kJointPass,
+    kUpdates,       kFoldBatchNorm, kIntegerProducts,    kDecomposeCore,
+    kConstantFold,  kSetup,         kOwnOutputs,         kChoose,
+    kRemat,         kSplit};
 
 }  // namespace
 
@@ -124,6 +119,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.gradients = options.gradients;
   ctx.partition = options.partition;
   ctx.tuning = target_of(options).tuning;
+  ctx.multiplies_bytes = target_of(options).multiplies_bytes();
   ctx.updates = options.updates;
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
   run_pass(graph, kFunctionalize, ctx);
@@ -137,6 +133,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (differentiates && options.updates) run_pass(graph, kUpdates, ctx);
   const bool has_constants = passes::has_constants(graph);
   if (has_constants && !differentiates) run_pass(graph, kFoldBatchNorm, ctx);
+  if (!differentiates) run_pass(graph, kIntegerProducts, ctx);
   run_pass(graph, kDecomposeCore, ctx);
   run_pass(graph, kConstantFold, ctx);
   run_pass(graph, kCse, ctx);

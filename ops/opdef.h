@@ -100,6 +100,22 @@ using ScatterRule = Tensor (*)(ir::Builder&, const ir::Call& view, Tensor base, 
 using ScatterPartRule = Tensor (*)(ir::Builder&, const ir::Call& view, size_t result, Tensor base,
                                    Tensor value);
 
+/// Of an op that gives (q - zero point) * scale: for how much of `input` one of each stands. Of a
+/// tensor they are `scale` and `zero_point`, else `scales` and `zero_points`, of channels along
+/// `axis`.
+enum class Scales : uint8_t { none, tensor, channel, token };
+
+/// Of an op that sums products, perhaps with a bias: where its factors have the terms.
+enum class ProductKind : uint8_t {
+  none,
+  matrix,       // [.., m, k] and [.., k, n]
+  linear,       // `input` [.., k] and `weight` [n, k], `bias`
+  convolution,  // `input` [b, c, places..] and `weight` [o, c / groups, kernel..], `bias`
+};
+struct ProductFactors {
+  std::string_view left, right, added;  // added: to the product; empty where the op adds nothing
+};
+
 /// What a call costs, as size expressions.
 struct Cost {
   sym::Expr flops = 0;
@@ -162,6 +178,8 @@ struct OpDef {
   bool out = false;      // `name.out` exists; derived
   std::string_view inplace_as{};  // the overload of the in-place form, where it is another
   std::string_view out_as{};      // the overload of the out= form, where it is not `out`
+  Scales dequantizes = Scales::none;
+  ProductKind multiplies = ProductKind::none;
   bool random = false;
   bool can_fail = false;  // has checks on data
   /// Runs in the caller's framework: types are given, there are no loops, only a route.
@@ -170,6 +188,9 @@ struct OpDef {
 
 inline const OpDef& def_of(const ir::Op& op) { return *op.def; }
 inline const OpDef& def_of(const ir::Node& node) { return *node.op->def; }
+
+/// The parameters of a product.
+ProductFactors factors_of(const ir::Op& op);
 
 /// A family: the ops of one file.
 using Family = std::span<const OpDef* const>;

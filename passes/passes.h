@@ -41,6 +41,7 @@ struct GraphCtx : PassCtx {
   Partition partition = Partition::standard;  // of choose
   UpdateRule updates;                         // of updates
   Tuning tuning;                              // of the machine that is compiled for
+  bool multiplies_bytes = true;               // the same
 };
 using GraphPass = Pass<ir::Graph, GraphCtx>;
 

@@ -356,7 +356,8 @@ const OpDef kConvolution{
                 "$[2, 3, 5], $[3, 4, 3], $[4], [1], [1], [3], true, [2], 1",
                 "$[2, 3, 5], $[3, 4, 3], $[4], [2], [0], [1], true, [2], 1",
                 "$[2, 3, 5], $[4, 3, 3], $[3], [2], [0], [1], true, [0], 1",
-                "$[0, 3, 5], $[3, 4, 3], $[4], [2], [0], [1], true, [0], 1"}};
+                "$[0, 3, 5], $[3, 4, 3], $[4], [2], [0], [1], true, [0], 1"},
+    .multiplies = ProductKind::convolution};
 
 /// The gradients are linear in both operands, so theirs are convolutions again.
 /// What is read lies in grad_output, and in a weight whose groups divide it.

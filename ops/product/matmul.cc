@@ -6,36 +6,39 @@
 #include "ops/families.h"
 
 namespace tandem::ops {
+
+ProductFactors factors_of(const ir::Op& op) {
+  const ir::Schema& schema = op.schema;
+  if (schema.find("mat1") >= 0) return {"mat1", "mat2", "self"};
+  if (schema.find("batch1") >= 0) return {"batch1", "batch2", "self"};
+  if (schema.find("weight") >= 0) return {"input", "weight", "bias"};
+  return {"self", "mat2", ""};
+}
+
 namespace {
 
-struct Operands {
-  std::string_view a, b;
-};
+using Operands = ProductFactors;
 /// Names of the two factors: they differ between mm, bmm, addmm and baddbmm.
-Operands factors(const Call& c) {
-  const ir::Schema& schema = c.op().schema;
-  if (schema.find("mat1") >= 0) return {"mat1", "mat2"};
-  if (schema.find("batch1") >= 0) return {"batch1", "batch2"};
-  return {"self", "mat2"};
-}
+Operands factors(const Call& c) { return factors_of(c.op()); }
 
 Sizes product_sizes(const Call& c, int64_t rank) {
   Operands names = factors(c);
-  const ir::Type& a = c.type(names.a);
-  const ir::Type& b = c.type(names.b);
+  const ir::Type& a = c.type(names.left);
+  const ir::Type& b = c.type(names.right);
   if (a.rank() != rank || b.rank() != rank)
-    c.fail(fmt::format("{} and {} must have {} dimensions", c.describe(names.a),
-                       c.describe(names.b), rank));
+    c.fail(fmt::format("{} and {} must have {} dimensions", c.describe(names.left),
+                       c.describe(names.right), rank));
   if (a.dtype != b.dtype)
-    c.fail(fmt::format("{} and {} must have the same dtype", c.describe(names.a),
-                       c.describe(names.b)));
+    c.fail(fmt::format("{} and {} must have the same dtype", c.describe(names.left),
+                       c.describe(names.right)));
   Expr k = a.sizes[rank - 1];
   Expr l = b.sizes[rank - 2];
   if (k != l && !sym::known_eq(k, l))
-    c.fail(fmt::format("{} and {}: inner sizes {} and {} differ", c.describe(names.a),
-                       c.describe(names.b), sym::to_string(k), sym::to_string(l)));
+    c.fail(fmt::format("{} and {}: inner sizes {} and {} differ", c.describe(names.left),
+                       c.describe(names.right), sym::to_string(k), sym::to_string(l)));
   if (rank == 3 && a.sizes[0] != b.sizes[0] && !sym::known_eq(a.sizes[0], b.sizes[0]))
-    c.fail(fmt::format("{} and {}: batch sizes differ", c.describe(names.a), c.describe(names.b)));
+    c.fail(fmt::format("{} and {}: batch sizes differ", c.describe(names.left),
+                       c.describe(names.right)));
   Sizes sizes = a.sizes;
   sizes[rank - 1] = b.sizes[rank - 1];
   return sizes;
@@ -43,7 +46,7 @@ Sizes product_sizes(const Call& c, int64_t rank) {
 
 template <int rank>
 Types product_types(const Call& c) {
-  DType dtype = c.type(factors(c).a).dtype;
+  DType dtype = c.type(factors(c).left).dtype;
   if (dtype == DType::boolean) c.fail("a product of bool tensors is not defined");
   return {ir::Type::tensor(dtype, product_sizes(c, rank))};
 }
@@ -66,7 +69,7 @@ Definition product(Lowering& lowering, const Call& c) {
   definition.kind = Definition::Kind::reduce;
   definition.combiner = loop::Combiner::dot;
   Operands names = factors(c);
-  const ir::Type& a = c.type(names.a);
+  const ir::Type& a = c.type(names.left);
   definition.reduce_sizes = {a.sizes.back()};
   definition.input = [&lowering, c, names, dtype = compute_type(a.dtype)](const Index& out,
                                                                           const Index& r) {
@@ -75,8 +78,8 @@ Definition product(Lowering& lowering, const Call& c) {
     Index right = out;
     left.back() = r[0];
     right[right.size() - 2] = r[0];
-    loop::Val x = pool.cast(lowering.load(c.value(names.a), left), dtype);
-    loop::Val y = pool.cast(lowering.load(c.value(names.b), right), dtype);
+    loop::Val x = pool.cast(lowering.load(c.value(names.left), left), dtype);
+    loop::Val y = pool.cast(lowering.load(c.value(names.right), right), dtype);
     return std::vector<loop::Val>{x, y};
   };
   return definition;
@@ -115,7 +118,7 @@ Definition add_product(Lowering& lowering, const Call& c) {
 }
 
 std::string library_declines(const Call& c, const Target&) {
-  DType dtype = c.type(factors(c).a).dtype;
+  DType dtype = c.type(factors(c).left).dtype;
   if (dtype != DType::f32 && dtype != DType::bf16)
     return fmt::format("the library has no {} product", name_of(dtype));
   bool scales = c.op().schema.find("alpha") >= 0 &&
@@ -126,11 +129,11 @@ std::string library_declines(const Call& c, const Target&) {
 // dA = G B^T, dB = A^T G (last two dimensions)
 Gradients product_vjp(Builder& b, const Call& c, Grads g) {
   Operands names = factors(c);
-  Tensor x{b, c.value(names.a)};
-  Tensor y{b, c.value(names.b)};
+  Tensor x{b, c.value(names.left)};
+  Tensor y{b, c.value(names.right)};
   std::string_view op = x.rank() == 2 ? "aten.mm" : "aten.bmm";
-  return {{names.a, call(b, op, {g[0], transpose(y, -2, -1)})},
-          {names.b, call(b, op, {transpose(x, -2, -1), g[0]})}};
+  return {{names.left, call(b, op, {g[0], transpose(y, -2, -1)})},
+          {names.right, call(b, op, {transpose(x, -2, -1), g[0]})}};
 }
 Gradients add_product_vjp(Builder& b, const Call& c, Grads g) {
   auto scale = [&](Tensor x, std::string_view by) {
@@ -150,15 +153,18 @@ const OpDef kMm{.schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
                 .samples = {"$[3, 4], $[4, 5]", "$[0, 4], $[4, 5]", "$[3, 0], $[0, 5]",
                             "$[4, 3]{1, 4}, $[3, 2]", "$[65, 130], $[130, 33]",
                             "$[70, 65]{1, 70}, $[65, 130]{1, 65}"},
-                .out = true};
+                .out = true,
+                .multiplies = ProductKind::matrix};
 const OpDef kBmm{.schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
                  .types = product_types<3>,
                  .lower = product,
                  .vjp = product_vjp,
                  .fast = {{RouteKind::matmul, library_declines}},
+
                  .samples = {"$[2, 3, 4], $[2, 4, 5]", "$[0, 3, 4], $[0, 4, 5]",
                              "$[2, 3, 0], $[2, 0, 5]", "$[7, 17, 33], $[7, 33, 9]"},
-                 .out = true};
+                 .out = true,
+                 .multiplies = ProductKind::matrix};
 const OpDef kAddmm{
     .schema =
         "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> "
@@ -170,7 +176,8 @@ const OpDef kAddmm{
     .samples = {"$[5], $[3, 4], $[4, 5]", "$[3, 5], $[3, 4], $[4, 5], beta=0.5, alpha=2",
                 "$[3, 1], $[3, 4], $[4, 5]", "$[5], $[3, 0], $[0, 5]"},
     .inplace = true,
-    .out = true};
+    .out = true,
+    .multiplies = ProductKind::matrix};
 const OpDef kBaddbmm{.schema =
                          "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar "
                          "beta=1, Scalar alpha=1) -> "
@@ -179,10 +186,12 @@ const OpDef kBaddbmm{.schema =
                      .lower = add_product,
                      .vjp = add_product_vjp,
                      .fast = {{RouteKind::matmul, library_declines}},
+
                      .samples = {"$[2, 3, 5], $[2, 3, 4], $[2, 4, 5]",
                                  "$[5], $[2, 3, 4], $[2, 4, 5], beta=0.5, alpha=2"},
                      .inplace = true,
-                     .out = true};
+                     .out = true,
+                     .multiplies = ProductKind::matrix};
 
 // --- matmul and linear: products of any rank
 // -------------------------------------------------------
@@ -284,7 +293,8 @@ const OpDef kLinear{
     .vjp = linear_vjp,
     .samples = {"$[3, 4], $[5, 4], $[5]", "$[2, 3, 4], $[5, 4]", "$[4], $[5, 4], $[5]",
                 "$[0, 4], $[5, 4], $[5]"},
-    .out = true};
+    .out = true,
+    .multiplies = ProductKind::linear};
 
 const OpDef* const kOps[] = {&kMm, &kBmm, &kAddmm, &kBaddbmm, &kMatmul, &kLinear};
 

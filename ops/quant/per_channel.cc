@@ -134,7 +134,8 @@ const OpDef kDequantizeChannels{
                 "$[0, 3], f32[3]:unit, i64[3], 1, 0, 127, $",
                 "i8[3, 4], f32[3], none, 0, 0, 127, u8", "i8[3, 4], f32[3], none, 0, -200, 127, i8",
                 "$[], f32[1]:unit, none, 0, 0, 127, $"},
-    .sample_dtypes = DTypes::integers};
+    .sample_dtypes = DTypes::integers,
+    .dequantizes = Scales::channel};
 
 // --- groups of neighbours in the rows of a matrix
 // ------------------------------------------------
@@ -293,7 +294,8 @@ const OpDef kDequantizeTokens{
                 "$[5], f32[1]:unit, i32[1], -8, 7, i8, f16",
                 "$[0, 3], f32[0, 1]:unit, i64[0, 1], -8, 7, i8, f32",
                 "$[4, 3]{1, 4}, f64[4, 1]:unit, i64[4, 1], -8, 7, i8, f64"},
-    .sample_dtypes = DTypes::integers};
+    .sample_dtypes = DTypes::integers,
+    .dequantizes = Scales::token};
 
 const OpDef* const kOps[] = {&kQuantizeChannels, &kDequantizeChannels, &kQuantizeGroups,
                              &kDequantizeGroups, &kQuantizeTokens,     &kDequantizeTokens};

@@ -151,7 +151,8 @@ const OpDef kDequantize{
                 "$[70]:index(200), 0.1, 77, 0, 127, $, out_dtype=f64", "i8[3], 0.1, 0, 0, 1, u8",
                 "f32[3], 0.1, 0, 0, 1, f32"},
     .sample_dtypes = DTypes::integers,
-    .pointwise = true};
+    .pointwise = true,
+    .dequantizes = Scales::tensor};
 const OpDef kDequantizeTensor{
     .schema =
         "quantized_decomposed::dequantize_per_tensor.tensor(Tensor input, Tensor scale, "
@@ -167,7 +168,8 @@ const OpDef kDequantizeTensor{
                 "$[70], f32[]:unit, f32[], 0, 127, $, out_dtype=f64",
                 "$[3], f32[2]:unit, i64[], 0, 127, $"},
     .sample_dtypes = DTypes::integers,
-    .pointwise = true};
+    .pointwise = true,
+    .dequantizes = Scales::tensor};
 const OpDef kDequantizeTensor2{
     .schema =
         "quantized_decomposed::dequantize_per_tensor.tensor2(Tensor input, Tensor scale, "
@@ -179,7 +181,8 @@ const OpDef kDequantizeTensor2{
     .samples = {"$[3, 70], f32[]:unit, i64[], i64[], i64[], $",
                 "$[70], f64[1]:unit, i64[1], i64[1], i64[1], $, out_dtype=f16"},
     .sample_dtypes = DTypes::integers,
-    .pointwise = true};
+    .pointwise = true,
+    .dequantizes = Scales::tensor};
 
 const OpDef* const kOps[] = {&kQuantize,   &kQuantizeTensor,   &kQuantizeTensor2,
                              &kDequantize, &kDequantizeTensor, &kDequantizeTensor2};

@@ -15,7 +15,7 @@ MAY_INCLUDE = {
     "frontend": "base sym abi ir ops",
     "nn": "base sym ir ops frontend",
     "passes": "base sym abi ir ops",
-    "quant": "base sym ir ops",
+    "quant": "base sym abi ir ops passes",
     "schedule": "base sym abi ir ops loop",
     "codegen": "base sym abi loop",
     "runtime": "base abi",

@@ -1,0 +1,384 @@
+// A product of dequantized factors is a sum of products of integers, scaled once:
+//   sum over k of (a - za) sa (b - zb) sb
+//     = sa sb (sum a b - za sum b - zb sum a + K za zb)
+// as long as scales and zero points do not depend on k: a scale for each row of a and for each
+// column of b is allowed. The sum is exact in 32 bits up to K = 65793, where the float sum rounds
+// at every step; then one rounding gives a float, one the scale, one the bias. What follows, an
+// activation, a residual, the next quantization, is left to fusion.
+//
+// Views and casts between a factor and its dequantization commute with it where one scale stands
+// for the whole tensor; the integers are viewed instead. The left factor is made unsigned and the
+// right one signed (adding 128 to values and zero point), since that is what processors multiply.
+// An image's border counts as real 0, which is the zero point; of convolutions of fewer than three
+// channels, which would fill a pack to half, the sum is one of plain 32-bit products.
+#include "quant/quant.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/text.h"
+#include "ops/opdef.h"
+#include "ops/tensor.h"
+
+namespace tandem::quant {
+namespace {
+
+using ir::Node;
+using ir::Value;
+using ops::ProductKind;
+using ops::Scales;
+using ops::Tensor;
+
+constexpr int64_t kMostTerms = 65793;   // 255 * 128 each fit an i32
+constexpr int64_t kFewestChannels = 3;  // of a pack
+constexpr int64_t kSign = 128;
+
+/// An operand of a product as integers; `scale` and `zero` are numbers or tensors.
+struct Factor {
+  Tensor q;
+  ops::Operand scale{1.0};
+  ops::Operand zero{0};
+  Scales scales = Scales::tensor;
+  int64_t axis = 0;  // of channels
+};
+
+/// How a factor came to be dequantized; a reason instead where it is not, or not so that integers
+/// can be multiplied.
+struct Source {
+  const Node* dequantize = nullptr;
+  std::vector<const Node*> views;  // from the factor down to the dequantization
+  std::string reason;
+};
+
+bool is_cast(const Node& node) {
+  return node.op->schema.name == "aten::_to_copy" ||
+         node.op->schema.name == "prims::convert_element_type";
+}
+
+bool is_tensor(const ir::Arg& arg) { return std::holds_alternative<Value*>(arg); }
+
+Source source_of(const Value* factor) {
+  Source source;
+  const Value* at = factor;
+  while (at->node != nullptr && ops::def_of(*at->node).dequantizes == Scales::none) {
+    const bool casts = is_cast(*at->node) && is_float(at->type.dtype);
+    if (!casts && !at->node->op->is_view()) break;
+    if (!casts) source.views.push_back(at->node);
+    at = std::get<Value*>(at->node->args[0]);
+  }
+  if (at->node == nullptr || ops::def_of(*at->node).dequantizes == Scales::none) {
+    source.reason = "is not dequantized";
+    return source;
+  }
+  source.dequantize = at->node;
+  return source;
+}
+
+/// Why these integers cannot be multiplied.
+std::string why_not(const Source& source) {
+  if (source.dequantize == nullptr) return source.reason;
+  const ir::Call call = source.dequantize->call();
+  const DType dtype = call.type("input").dtype;
+  if (dtype != DType::u8 && dtype != DType::i8) return fmt::format("is {}", name_of(dtype));
+  const Scales scales = ops::def_of(*source.dequantize).dequantizes;
+  if (scales != Scales::tensor && !source.views.empty()) return "is viewed after dequantization";
+  const std::string_view zero = scales == Scales::tensor ? "zero_point" : "zero_points";
+  if (call.has(zero) && is_tensor(call.arg(zero)) && is_float(call.type(zero).dtype))
+    return "has a zero point that is no integer";
+  return "";
+}
+
+class Rewriter {
+ public:
+  Rewriter(ir::Graph& graph, Node& product, const passes::GraphCtx& ctx)
+      : graph_(graph),
+        product_(product),
+        builder_(graph, &product),
+        kind_(ops::def_of(product).multiplies),
+        names_(ops::factors_of(*product.op)),
+        parts_(ctx.multiplies_bytes ? 4 : 2) {
+    builder_.stamp() = ir::Builder::stamp_of(product);
+  }
+
+  /// Empty where neither factor is dequantized, or where it was done.
+  std::string run() {
+    const ir::Call call = product_.call();
+    const Source left = source_of(call.value(names_.left));
+    const Source right = source_of(call.value(names_.right));
+    if (left.dequantize == nullptr && right.dequantize == nullptr) return "";
+    if (std::string reason = why_not(left); !reason.empty()) return "its left factor " + reason;
+    if (std::string reason = why_not(right); !reason.empty()) return "its right factor " + reason;
+    if (std::string reason = why_not_together(left, right); !reason.empty()) return reason;
+    rewrite(factor(left), factor(right));
+    return "";
+  }
+
+ private:
+  bool is_convolution() const { return kind_ == ProductKind::convolution; }
+
+  std::string why_not_together(const Source& left, const Source& right) const {
+    const ir::Call call = product_.call();
+    const ir::Type& type = call.type(names_.right);
+    const Scales of_left = ops::def_of(*left.dequantize).dequantizes;
+    if (of_left == Scales::channel) return "its left factor has a scale for each channel";
+    if (of_left == Scales::token && is_convolution()) return "an image has no tokens";
+    const Scales of_right = ops::def_of(*right.dequantize).dequantizes;
+    if (of_right == Scales::token) return "its right factor has a scale for each token";
+    if (of_right == Scales::channel) {
+      const int64_t results = kind_ == ProductKind::matrix ? type.rank() - 1 : 0;
+      if (right.dequantize->call().dim("axis", type.rank()) != results)
+        return "the scales of its right factor run along its terms";
+    }
+    if (!is_float(product_.results[0]->type.dtype)) return "its result is no float";
+    const std::optional<int64_t> terms = this->terms().constant();
+    if (!terms) return "the number of its terms is not known";
+    if (*terms > kMostTerms) return "its sums may not fit 32 bits";
+    if (!adds_plainly()) return "beta and alpha are not 1";
+    return is_convolution() ? why_not_convolution(left) : "";
+  }
+
+  std::string why_not_convolution(const Source& left) const {
+    const ir::Call call = product_.call();
+    if (call.boolean("transposed")) return "it is transposed";
+    const bool has_border = std::ranges::any_of(call.constants("padding"),
+                                                [](int64_t padding) { return padding != 0; });
+    if (has_border && is_tensor(left.dequantize->call().arg("zero_point")))
+      return "its border is a zero point that only a call tells";
+    return "";
+  }
+
+  /// Of addmm and baddbmm.
+  bool adds_plainly() const {
+    const ir::Call call = product_.call();
+    if (product_.op->schema.find("beta") < 0) return true;
+    return call.arg("beta") == ir::Arg(sym::Expr(1)) && call.arg("alpha") == ir::Arg(sym::Expr(1));
+  }
+
+  /// Of one sum.
+  sym::Expr terms() const {
+    const ir::Sizes& sizes = product_.call().type(names_.right).sizes;
+    if (kind_ == ProductKind::matrix) return sizes[sizes.size() - 2];
+    return sym::product(ir::Sizes(sizes.begin() + 1, sizes.end()));
+  }
+
+  Factor factor(const Source& source) {
+    const ir::Call call = source.dequantize->call();
+    Factor factor;
+    factor.q = {builder_, call.value("input")};
+    for (auto view = source.views.rbegin(); view != source.views.rend(); ++view) {
+      std::vector<ir::Arg> args = (*view)->args;
+      args[0] = factor.q.value();
+      const Node* again = builder_.call(*(*view)->op, std::move(args));
+      factor.q = {builder_, again->results[0]};
+    }
+    factor.scales = ops::def_of(*source.dequantize).dequantizes;
+    const bool whole = factor.scales == Scales::tensor;
+    factor.scale = call.arg(whole ? "scale" : "scales");
+    const std::string_view zero = whole ? "zero_point" : "zero_points";
+    factor.zero = call.has(zero) ? ops::Operand(call.arg(zero)) : ops::Operand(0);
+    if (factor.scales == Scales::channel) factor.axis = call.dim("axis", factor.q.rank());
+    return factor;
+  }
+
+  Tensor tensor(const ops::Operand& operand) { return {builder_, std::get<Value*>(operand.arg)}; }
+
+  static bool is_zero(const ops::Operand& zero) { return zero.arg == ir::Arg(sym::Expr(0)); }
+
+  // --- signs
+
+  /// The same numbers with 128 more or less, in the other type of 8 bits.
+  Factor shifted(Factor factor, DType dtype, int64_t by) {
+    Tensor wide = ops::to(factor.q, DType::i16);
+    factor.q = ops::to(ops::call(builder_, "aten.add.Scalar", {wide, by}), dtype);
+    if (const sym::Expr* zero = std::get_if<sym::Expr>(&factor.zero.arg))
+      factor.zero = *zero + by;
+    else
+      factor.zero = ops::call(builder_, "aten.add.Scalar", {tensor(factor.zero), by});
+    return factor;
+  }
+
+  // --- the product
+
+  void rewrite(Factor left, Factor right) {
+    if (packs()) {
+      if (parts_ == 4 && left.q.dtype() == DType::i8) left = shifted(left, DType::u8, kSign);
+      if (parts_ == 4 && right.q.dtype() == DType::u8) right = shifted(right, DType::i8, -kSign);
+    }
+    Tensor sums = is_convolution() ? convolution(left, right) : matrix(left, right);
+    Tensor y = ops::to(sums, DType::f32);
+    y = times(times(y, scale_of_rows(left)), scale_of_columns(right));
+    const ir::Call call = product_.call();
+    if (!names_.added.empty() && call.has(names_.added)) y = y + bias(y.rank());
+    const ir::Type& type = product_.results[0]->type;
+    if (type.dtype != DType::f32) y = ops::to(y, type.dtype);
+    if (y.sizes() != type.sizes) y = ops::reshape(y, type.sizes);
+    graph_.replace_all_uses(product_.results[0], y.value());
+    graph_.erase(&product_);
+  }
+
+  Tensor times(Tensor y, const ops::Operand& scale) {
+    if (is_tensor(scale.arg)) return y * ops::to(tensor(scale), DType::f32);
+    return ops::call(builder_, "aten.mul.Scalar", {y, scale});
+  }
+
+  Tensor bias(int64_t rank) {
+    Tensor added = ops::to({builder_, product_.call().value(names_.added)}, DType::f32);
+    return is_convolution() ? by_channel(added, rank) : added;
+  }
+
+  /// [o] as [o, 1, 1 …], over an image.
+  static Tensor by_channel(Tensor each, int64_t rank) {
+    ir::Sizes sizes(static_cast<size_t>(rank) - 1, sym::Expr(1));
+    sizes[0] = each.sizes()[0];
+    return ops::reshape(each, sizes);
+  }
+
+  /// In the shape of the sums, which have two dimensions where the product is linear.
+  ops::Operand scale_of_rows(const Factor& left) { return by_row(left, left.scale); }
+  ops::Operand by_row(const Factor& left, const ops::Operand& each) {
+    if (left.scales != Scales::token || kind_ != ProductKind::linear || !is_tensor(each.arg))
+      return each;
+    return ops::reshape(tensor(each), {rows(left.q), 1});
+  }
+  ops::Operand scale_of_columns(const Factor& right) { return by_column(right, right.scale); }
+  ops::Operand by_column(const Factor& right, const ops::Operand& each) {
+    if (right.scales != Scales::channel || !is_convolution() || !is_tensor(each.arg)) return each;
+    return by_channel(tensor(each), right.q.rank());
+  }
+
+  static sym::Expr rows(const Tensor& x) {
+    return sym::product(ir::Sizes(x.sizes().begin(), x.sizes().end() - 1));
+  }
+
+  Tensor matrix(const Factor& left, const Factor& right) {
+    const bool linear = kind_ == ProductKind::linear;
+    Tensor a = linear ? ops::reshape(left.q, {rows(left.q), left.q.size(-1)}) : left.q;
+    Tensor b = linear ? ops::t(right.q) : right.q;
+    Tensor packed = ops::call(builder_, "tandem.pack", {b, -2, parts_});
+    Tensor sums = ops::call(builder_, "tandem.packed_mm", {a, packed, parts_});
+    return corrected(sums, left, right,
+                     [&](bool of_left) { return of_left ? summed(a, {-1}) : summed(b, {-2}); });
+  }
+
+  bool packs() const {
+    if (!is_convolution()) return true;
+    const std::optional<int64_t> channels = product_.call().type("weight").sizes[1].constant();
+    return channels && *channels >= kFewestChannels;
+  }
+
+  Tensor convolution(const Factor& left, const Factor& right) {
+    const ir::Call call = product_.call();
+    if (!packs()) return plain_convolution(left, right);
+    const int64_t rank = right.q.rank();
+    std::vector<int64_t> order;  // kernel, channels, results
+    for (int64_t dim = 2; dim < rank; ++dim) order.push_back(dim);
+    order.insert(order.end(), {1, 0});
+    Tensor packed = ops::call(builder_, "tandem.pack", {ops::permute(right.q, order), -2, parts_});
+    const sym::Expr* zero = std::get_if<sym::Expr>(&left.zero.arg);
+    Tensor sums =
+        ops::call(builder_, "tandem.packed_convolution",
+                  {left.q, packed, call.arg("stride"), call.arg("padding"), call.arg("dilation"),
+                   call.arg("groups"), parts_, zero == nullptr ? sym::Expr(0) : *zero});
+    return corrected(sums, left, right, [&](bool of_left) {
+      return of_left ? summed_windows(left) : summed_kernels(right);
+    });
+  }
+
+  /// Zero points are taken off before, and the border is 0.
+  Tensor plain_convolution(const Factor& left, const Factor& right) {
+    const auto centred = [&](const Factor& factor) {
+      Tensor wide = ops::to(factor.q, DType::i32);
+      if (is_zero(factor.zero)) return wide;
+      if (!is_tensor(factor.zero.arg))
+        return ops::call(builder_, "aten.sub.Scalar", {wide, factor.zero});
+      Tensor zero = ops::to(tensor(factor.zero), DType::i32);
+      if (factor.scales == Scales::channel) {
+        ir::Sizes sizes(static_cast<size_t>(factor.q.rank()), sym::Expr(1));
+        sizes[0] = zero.sizes()[0];
+        zero = ops::reshape(zero, sizes);
+      }
+      return wide - zero;
+    };
+    std::vector<ir::Arg> args = product_.args;
+    args[0] = centred(left).value();
+    args[1] = centred(right).value();
+    args[2] = ir::None{};
+    return {builder_, builder_.call(*product_.op, std::move(args))->results[0]};
+  }
+
+  // --- zero points
+
+  Tensor summed(Tensor q, const std::vector<int64_t>& dims) {
+    return ops::call(builder_, "aten.sum.dim_IntList", {q, dims, true, DType::i32});
+  }
+
+  /// Of each result channel, [1, o, 1 …].
+  Tensor summed_kernels(const Factor& right) {
+    std::vector<int64_t> dims;
+    for (int64_t dim = 1; dim < right.q.rank(); ++dim) dims.push_back(dim);
+    Tensor sums = ops::call(builder_, "aten.sum.dim_IntList", {right.q, dims, false, DType::i32});
+    return by_channel(sums, right.q.rank());
+  }
+
+  /// What each window holds, its border included: a convolution with ones.
+  Tensor summed_windows(const Factor& left) {
+    const ir::Call call = product_.call();
+    const Tensor weight{builder_, call.value("weight")};
+    ir::Sizes sizes = weight.sizes();
+    Tensor ones = ops::full(builder_, sizes, 1, DType::i32);
+    std::vector<ir::Arg> args = product_.args;
+    args[0] = ops::to(left.q, DType::i32).value();
+    args[1] = ones.value();
+    args[2] = ir::None{};
+    return {builder_, builder_.call(*product_.op, std::move(args))->results[0]};
+  }
+
+  /// zero * sums, without a multiplication by 1; absent where the zero point is 0.
+  Tensor correction(const ops::Operand& zero, Tensor sums) {
+    if (!is_tensor(zero.arg)) return ops::call(builder_, "aten.mul.Scalar", {sums, zero});
+    return sums * ops::to(tensor(zero), DType::i32);
+  }
+
+  template <class Sums>
+  Tensor corrected(Tensor y, const Factor& left, const Factor& right, const Sums& sums) {
+    const ops::Operand left_zero = by_row(left, left.zero);
+    const ops::Operand right_zero = by_column(right, right.zero);
+    if (!is_zero(left_zero)) y = y - correction(left_zero, sums(false));
+    if (is_zero(right_zero)) return y;
+    Tensor rows = sums(true);
+    if (!is_zero(left_zero)) {
+      const auto terms = ops::Operand(this->terms());
+      rows = is_tensor(left_zero.arg)
+                 ? rows - ops::call(builder_, "aten.mul.Scalar",
+                                    {ops::to(tensor(left_zero), DType::i32), terms})
+                 : ops::call(builder_, "aten.sub.Scalar",
+                             {rows, std::get<sym::Expr>(left_zero.arg) * this->terms()});
+    }
+    return y - correction(right_zero, rows);
+  }
+
+  ir::Graph& graph_;
+  Node& product_;
+  ir::Builder builder_;
+  ProductKind kind_;
+  ops::ProductFactors names_;
+  int64_t parts_;
+};
+
+}  // namespace
+
+void integer_products(ir::Graph& graph, passes::GraphCtx& ctx) {
+  for (Node* node = graph.first(); node != nullptr;) {
+    Node* next = node->next;
+    if (ops::def_of(*node).multiplies != ProductKind::none) {
+      const std::string name = ir::to_string(*node);
+      const std::string reason = Rewriter(graph, *node, ctx).run();
+      if (!reason.empty())
+        ctx.notes.push_back(fmt::format("integer_products: {} stays in floats: {}", name, reason));
+    }
+    node = next;
+  }
+}
+
+}  // namespace tandem::quant

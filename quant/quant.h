@@ -1,0 +1,12 @@
+// Rewrites that change arithmetic. Each pass is one file of its name.
+#pragma once
+
+#include "passes/passes.h"
+
+namespace tandem::quant {
+
+/// Products of two dequantized factors become sums of products of integers, scaled once. Where a
+/// factor is dequantized and the product stays in floats, a note says why.
+void integer_products(ir::Graph& graph, passes::GraphCtx& ctx);
+
+}  // namespace tandem::quant
