@@ -185,6 +185,7 @@ struct Constant {
   std::vector<std::byte> bytes;  // contiguous
   int32_t setup_output = -1;     // output number of Program::setup
   std::vector<int64_t> strides;  // what the instructions assume; empty: contiguous
+  bool zeros = false;            // they assume that all its elements are 0; asked when it is given
 };
 
 struct KernelRef {

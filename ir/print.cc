@@ -50,11 +50,12 @@ class Printer {
   std::string input(const Value& value) const {
     std::string text = fmt::format("%{}: {}", value.name, to_string(value.type));
     bool plain = value.role == Role::input || value.role == Role::none;
-    if (plain && !value.requires_grad && !value.constant) return text;
+    if (plain && !value.requires_grad && !value.constant && !value.zeros) return text;
     text += fmt::format(" {{{}{}", name_of(value.role), subject(value.subject));
     if (!value.target.empty()) text += fmt::format(" \"{}\"", value.target);
     if (value.requires_grad) text += " grad";
     if (value.constant) text += " constant";
+    if (value.zeros) text += " zeros";
     return text + "}";
   }
 

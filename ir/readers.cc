@@ -283,6 +283,7 @@ void SignatureReader::parse_input() {
   std::string target;
   bool requires_grad = false;
   bool constant = false;
+  bool zeros = false;
   Subject subject;
   if (accept("{")) {
     role = parse_role();
@@ -290,11 +291,13 @@ void SignatureReader::parse_input() {
     if (peek().kind == Kind::string) target = std::string(next().text);
     requires_grad = accept("grad");
     constant = accept("constant");
+    zeros = accept("zeros");
     expect("}");
   }
   Value* input = graph_->add_input(name, std::move(type), role, target);
   input->requires_grad = requires_grad;
   input->constant = constant;
+  input->zeros = zeros;
   input->subject = subject;
   define(name, input);
 }

@@ -107,6 +107,7 @@ class Setup {
     ++moved_nodes_;
   }
 
+  /// What is known to be 0 stays, for what is given to be asked.
   void drop_unused() {
     for (Node* node = graph_.last(); node != nullptr;) {
       Node* previous = node->prev;
@@ -115,7 +116,7 @@ class Setup {
     }
     const ir::Values inputs = graph_.inputs();
     for (Value* input : inputs)
-      if (input->constant && input->uses.empty()) graph_.erase_input(input);
+      if (input->constant && input->uses.empty() && !input->zeros) graph_.erase_input(input);
   }
 
   ir::Graph& graph_;

@@ -58,6 +58,11 @@ bool is_cast(const Node& node) {
 
 bool is_tensor(const ir::Arg& arg) { return std::holds_alternative<Value*>(arg); }
 
+bool is_known_zero(const ir::Arg& zero) {
+  const Value* const* value = std::get_if<Value*>(&zero);
+  return value != nullptr && (*value)->constant && (*value)->zeros;
+}
+
 Source source_of(const Value* factor) {
   Source source;
   const Value* at = factor;
@@ -176,7 +181,7 @@ class Rewriter {
     const bool whole = factor.scales == Scales::tensor;
     factor.scale = call.arg(whole ? "scale" : "scales");
     const std::string_view zero = whole ? "zero_point" : "zero_points";
-    factor.zero = call.has(zero) ? ops::Operand(call.arg(zero)) : ops::Operand(0);
+    if (call.has(zero) && !is_known_zero(call.arg(zero))) factor.zero = call.arg(zero);
     if (factor.scales == Scales::channel) factor.axis = call.dim("axis", factor.q.rank());
     return factor;
   }
@@ -207,7 +212,7 @@ class Rewriter {
     }
     Tensor sums = is_convolution() ? convolution(left, right) : matrix(left, right);
     Tensor y = ops::to(sums, DType::f32);
-    y = times(times(y, scale_of_rows(left)), scale_of_columns(right));
+    y = scaled(y, by_row(left, left.scale), by_column(right, right.scale));
     const ir::Call call = product_.call();
     if (!names_.added.empty() && call.has(names_.added)) y = y + bias(y.rank());
     const ir::Type& type = product_.results[0]->type;
@@ -220,6 +225,14 @@ class Rewriter {
   Tensor times(Tensor y, const ops::Operand& scale) {
     if (is_tensor(scale.arg)) return y * ops::to(tensor(scale), DType::f32);
     return ops::call(builder_, "aten.mul.Scalar", {y, scale});
+  }
+
+  /// Of columns first: they are constants, and so is what a number makes of them.
+  Tensor scaled(Tensor y, const ops::Operand& rows, const ops::Operand& columns) {
+    if (!is_tensor(columns.arg)) return times(times(y, columns), rows);
+    Tensor each = ops::to(tensor(columns), DType::f32);
+    if (is_tensor(rows.arg)) return y * each * ops::to(tensor(rows), DType::f32);
+    return y * ops::call(builder_, "aten.mul.Scalar", {each, rows});
   }
 
   Tensor bias(int64_t rank) {
@@ -235,13 +248,11 @@ class Rewriter {
   }
 
   /// In the shape of the sums, which have two dimensions where the product is linear.
-  ops::Operand scale_of_rows(const Factor& left) { return by_row(left, left.scale); }
   ops::Operand by_row(const Factor& left, const ops::Operand& each) {
     if (left.scales != Scales::token || kind_ != ProductKind::linear || !is_tensor(each.arg))
       return each;
     return ops::reshape(tensor(each), {rows(left.q), 1});
   }
-  ops::Operand scale_of_columns(const Factor& right) { return by_column(right, right.scale); }
   ops::Operand by_column(const Factor& right, const ops::Operand& each) {
     if (right.scales != Scales::channel || !is_convolution() || !is_tensor(each.arg)) return each;
     return by_channel(tensor(each), right.q.rank());

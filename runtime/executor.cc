@@ -340,6 +340,18 @@ void LoadedProgram::find_given_names() {
   for (const abi::Input& input : program_.setup->inputs) add(input.name);
 }
 
+namespace {
+
+/// Of any strides. No bit but that of a float's sign.
+bool is_zero(const Array& array) {
+  const Array plain = array.contiguous();
+  const std::span bytes(static_cast<const unsigned char*>(plain.raw()),
+                        static_cast<size_t>(plain.nbytes()));
+  return std::ranges::all_of(bytes, [](unsigned char byte) { return byte == 0; });
+}
+
+}  // namespace
+
 void LoadedProgram::check_constants(const ConstantValues& values) const {
   std::string missing;
   for (const std::string& name : given_names_)
@@ -351,6 +363,9 @@ void LoadedProgram::check_constants(const ConstantValues& values) const {
     const ConstantValues::const_iterator given = values.find(constant.name);
     if (constant.setup_output >= 0 || given == values.end()) continue;
     const Array& array = given->second;
+    if (constant.zeros && !is_zero(array))
+      throw Unsupported("constant '" + constant.name +
+                        "': the program was compiled for zeros, and was given other numbers");
     if (array.dtype() == constant.dtype && std::equal(array.sizes().begin(), array.sizes().end(),
                                                       constant.sizes.begin(), constant.sizes.end()))
       continue;

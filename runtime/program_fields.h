@@ -92,8 +92,8 @@ void fields(A& archive, WriteBack& write) {
 
 template <class A>
 void fields(A& archive, Constant& constant) {
-  auto& [name, dtype, sizes, bytes, setup_output, strides] = constant;
-  archive(name, dtype, sizes, bytes, setup_output, strides);
+  auto& [name, dtype, sizes, bytes, setup_output, strides, zeros] = constant;
+  archive(name, dtype, sizes, bytes, setup_output, strides, zeros);
 }
 
 template <class A>

@@ -183,6 +183,7 @@ class Emitter {
     abi::Constant constant;
     constant.name = value->name;
     constant.dtype = value->type.dtype;
+    constant.zeros = value->zeros;
     for (Expr size : value->type.sizes) constant.sizes.push_back(*size.constant());
     for (Expr stride : graph_.strides_of(value)) constant.strides.push_back(*stride.constant());
     input_number_[value] = static_cast<uint32_t>(program().constants.size());

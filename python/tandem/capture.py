@@ -50,7 +50,7 @@ class Captured:
         self.no_grad = not torch.is_grad_enabled()
         self.autocast = ambient_autocast()
         self.users = None
-        self.weights = self.unwatched = frozenset()
+        self.weights = self.unwatched = self.zeros = frozenset()
         self.graph_module = graph_module
         self.fakes = fakes
         self.requires_grad = requires_grad
@@ -159,6 +159,14 @@ def _check_kind(number, value):
     for kind, is_it in kinds.items():
         if is_it:
             raise Unsupported(f"input {number} is {kind}: Tandem takes elements in memory")
+
+
+def _is_zero(value):
+    """Zero points of symmetric quantization, which cost a product a pass over its left factor."""
+    most = 1 << 16  # elements: more are no zero points, and asking takes time
+    if value.is_floating_point() or value.is_complex() or isinstance(value, FakeTensor):
+        return False
+    return 0 < value.numel() <= most and not value.any().item()
 
 
 def _fake_of(mode, context, value):
@@ -290,6 +298,7 @@ def capture(module, examples):
             held = list(attributes.values())
             captured = Captured(traced, fakes, requires_grad, held, dialect, bodies)
             captured.weights, captured.unwatched = weights - unwatched, unwatched
+            captured.zeros = {i for i in captured.weights if _is_zero(examples[i])}
             if bodies.behind_autograd:
                 restore_modes(traced, captured)
             return captured

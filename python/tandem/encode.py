@@ -62,6 +62,7 @@ class Encoder:
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
         self._weights = captured.weights if freeze else ()
+        self._zeros = captured.zeros
         self._no_grad = captured.no_grad
         self._divided = {} if captured.bodies.backward else divided_symbols(self._fakes)
         self._sizes = Sizes({old: part * n for part, (old, n) in self._divided.items()})
@@ -152,7 +153,8 @@ class Encoder:
             self._names[node] = name
             grad = " {input grad}" if self._requires_grad[number] else ""
             if number in self._weights:
-                grad = f' {{param "{name}"}}'
+                zeros = " zeros" if number in self._zeros else ""
+                grad = f' {{param "{name}"{zeros}}}'
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
             self._memory.add_input(value)
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:

@@ -105,7 +105,11 @@ class Compiled:
             weights = self._frozen.take(everything)
             if self._written and self._overlap.found(values + weights):
                 return None
-            return self._run_native(values, self._frozen.find(weights))
+            try:
+                constants = self._frozen.find(weights)
+            except Unsupported:  # zero points that were 0 when this was compiled, and are no more
+                return None
+            return self._run_native(values, constants)
         if self._function is not None and self._turns_grad_on:
             with torch.enable_grad():
                 return None if self._is_odd(values) else self._function.apply(*values)
