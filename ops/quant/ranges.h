@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/families.h"
+#include "ops/types.h"
 
 namespace tandem::ops {
 
