@@ -316,9 +316,76 @@ const OpDef kFakeChannelsMaskBackward{
     .decompose = kFakeTensorMaskBackward.decompose,
     .samples = kFakeTensorMaskBackward.samples};
 
+// --- of channels, of torch.ao
+// --------------------------------------------------------------------
+
+size_t checked_axis(const Call& c, int64_t rank) {
+  int64_t axis = c.constant("axis");
+  if (axis < 0 || axis >= rank)
+    c.fail(fmt::format("axis {} is not a dimension of {}", axis, c.describe("input")));
+  return static_cast<size_t>(axis);
+}
+
+/// Parameter `name` in f32, broadcast along the other dimensions.
+Tensor along_axis(Builder& b, const Call& c, std::string_view name, DType dtype) {
+  const Sizes& sizes = c.type("input").sizes;
+  Sizes shape(sizes.size(), Expr(1));
+  shape[checked_axis(c, static_cast<int64_t>(sizes.size()))] = c.type(name).sizes[0];
+  return to(reshape(to(Tensor{b, c.value(name)}, dtype), shape), DType::f32);
+}
+
+struct Faked {
+  Tensor q, scale, zero_point;
+};
+Faked faked_of(Builder& b, const Call& c) {
+  Tensor scale = along_axis(b, c, "scales", DType::f32);
+  Tensor zero = along_axis(b, c, "zero_points", DType::i32);
+  Tensor scaled = Tensor{b, c.value("input")} * reciprocal(scale);
+  return {call(b, "aten.round", {scaled}) + zero, scale, zero};
+}
+
+const OpDef kFakeChannelsOfAo{
+    .schema =
+        "quantized_decomposed::fake_quant_per_channel(Tensor input, Tensor scales, Tensor "
+        "zero_points, int axis, int quant_min, int quant_max) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      const ir::Type& input = c.type("input");
+      if (input.dtype != DType::f32) c.fail(c.describe("input") + " must have dtype f32");
+      Expr channels = input.sizes[checked_axis(c, input.rank())];
+      for (std::string_view param : {"scales", "zero_points"}) {
+        need_rank(c, param, 1, 1);
+        need_number(c, param);
+        Expr count = c.type(param).sizes[0];
+        if (count != channels && count != Expr(1) && !sym::known_eq(count, channels))
+          c.fail(fmt::format("{} must have an element for each of the {} channels",
+                             c.describe(param), sym::to_string(channels)));
+      }
+      return {input};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      Faked f = faked_of(b, c);
+      Tensor clamped = clamp(f.q, bound(c, "quant_min"), bound(c, "quant_max"));
+      return {(clamped - f.zero_point) * f.scale};
+    },
+    // dx = dy where quant_min <= q <= quant_max, else 0
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor q = faked_of(b, c).q;
+      Tensor mask = both(q >= bound(c, "quant_min"), q <= bound(c, "quant_max"));
+      return {{"input", g[0] * mask}};
+    },
+    .samples = {"$[3, 70], f32[3]:unit, i32[3], 0, -128, 127",
+                "$[2, 3, 4, 5], f64[5]:unit, i64[5], 3, -8, 7",
+                "$[2, 75]:halves, f32[2]:constant(1), i32[2]:constant(3), 0, -20, 25",
+                "$[4, 3]{1, 4}, bf16[3]:unit, f32[3], 1, -128, 127",
+                "$[0, 3], f32[3]:unit, i32[3], 1, -8, 7",
+                "$[64]:special, f32[64]:unit, i32[64], 0, -8, 7",
+                "$[3, 4], f32[3]:unit, i32[3], 2, -8, 7",
+                "$[3, 4], f32[2]:unit, i32[2], 0, -8, 7"}};
+
 const OpDef* const kOps[] = {
-    &kFakeTensor,       &kFakeTensorMask, &kFakeTensorMaskBackward, &kFakeElements,
-    &kFakeElementsMask, &kFakeChannels,   &kFakeChannelsMask,       &kFakeChannelsMaskBackward};
+    &kFakeTensor,       &kFakeTensorMask,           &kFakeTensorMaskBackward,
+    &kFakeElements,     &kFakeElementsMask,         &kFakeChannels,
+    &kFakeChannelsMask, &kFakeChannelsMaskBackward, &kFakeChannelsOfAo};
 
 }  // namespace
 
