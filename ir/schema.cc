@@ -145,11 +145,23 @@ class SchemaParser {
     return std::strtoll(word.c_str(), nullptr, 10);
   }
 
+  /// PyTorch writes a dtype as a word, or as its number.
+  Arg dtype_default(const std::string& word) const {
+    static const std::pair<const char*, DType> kDTypes[] = {
+        {"long", DType::i64}, {"0", DType::u8},    {"1", DType::i8},       {"2", DType::i16},
+        {"3", DType::i32},    {"4", DType::i64},   {"5", DType::f16},      {"6", DType::f32},
+        {"7", DType::f64},    {"15", DType::bf16}, {"11", DType::boolean},
+    };
+    for (const std::pair<const char*, DType>& entry : kDTypes)
+      if (word == entry.first) return entry.second;
+    fail("`" + word + "` is not a dtype");
+  }
+
   Arg parse_default(const Param& param) {
     if (accept("[")) return parse_list_default(param);
     std::string word = default_word();
     if (word == "None" || word == "contiguous_format") return None{};
-    if (param.type == ParamType::dtype && (word == "4" || word == "long")) return DType::i64;
+    if (param.type == ParamType::dtype) return dtype_default(word);
     if (word == "True") return true;
     if (word == "False") return false;
     if (word == "Mean") return sym::Expr(1);  // at::Reduction

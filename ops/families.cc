@@ -96,6 +96,10 @@ std::vector<Family> all_families() {
       per_tensor_family(),
       per_channel_family(),
       int_mm_family(),
+      blocks_family(),
+      weight_only_family(),
+      choose_qparams_family(),
+      fake_quantize_family(),
   };
 }
 // clang-format on

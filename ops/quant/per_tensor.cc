@@ -184,8 +184,29 @@ const OpDef kDequantizeTensor2{
     .pointwise = true,
     .dequantizes = Scales::tensor};
 
-const OpDef* const kOps[] = {&kQuantize,   &kQuantizeTensor,   &kQuantizeTensor2,
-                             &kDequantize, &kDequantizeTensor, &kDequantizeTensor2};
+// What must stay rounded to a narrower dtype: a cast of its own.
+const OpDef kConvert{
+    .schema =
+        "quantized_decomposed::convert_element_type.no_fuse(Tensor input, ScalarType dtype) "
+        "-> Tensor",
+    .types = [](const Call& c) -> Types {
+      ir::Type type = c.type("input");
+      type.dtype = c.dtype("dtype", type.dtype);
+      return {type};
+    },
+    .lower = [](Lowering& lowering, const Call& c) -> Definition {
+      return map_definition(c, [&lowering, c](size_t, const Index& index) {
+        return step_of(lowering, c, "input", index).to(c.result()->type.dtype).x.value();
+      });
+    },
+    .no_grad = "PyTorch does not differentiate it",
+    .samples = {"$[3, 4], f16", "$[3, 4], f32", "$[], bf16", "$[0], f16", "$[4, 3]{1, 4}, f64",
+                "$[33]:special, f16", "$[33]:index(99), u8"},
+    .pointwise = true};
+
+const OpDef* const kOps[] = {&kConvert,          &kQuantize,   &kQuantizeTensor,
+                             &kQuantizeTensor2,  &kDequantize, &kDequantizeTensor,
+                             &kDequantizeTensor2};
 
 }  // namespace
 

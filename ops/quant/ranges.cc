@@ -13,10 +13,10 @@ Range range_of(DType dtype) {
   return {-half, half - 1};
 }
 
-DType quantized_dtype(const Call& c) {
-  DType dtype = c.dtype("dtype", DType::i8);
+DType quantized_dtype(const Call& c, std::string_view param) {
+  DType dtype = c.dtype(param, DType::i8);
   if (!is_int(dtype) || dtype == DType::i64)
-    c.fail(fmt::format("dtype {} is not one of the quantized types i8, u8, i16 and i32",
+    c.fail(fmt::format("{} {} is not one of the quantized types i8, u8, i16 and i32", param,
                        name_of(dtype)));
   return dtype;
 }

@@ -3,11 +3,12 @@
 #pragma once
 
 #include "ops/families.h"
+#include "ops/types.h"
 
 namespace tandem::ops {
 
-/// `dtype` of the call must be an integer type of at most 32 bits.
-DType quantized_dtype(const Call& c);
+/// A dtype argument, which must be an integer type of at most 32 bits.
+DType quantized_dtype(const Call& c, std::string_view param = "dtype");
 /// quant_min and quant_max must be within the range of `dtype`.
 void check_range(const Call& c, DType dtype);
 /// The least and the greatest number of an integer type.

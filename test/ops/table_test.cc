@@ -61,7 +61,9 @@ TEST(OpTable, SchemasArePyTorchs) {
   int compared = 0;
   for (const ir::Op& op : op_table().ops()) {
     std::string name = op.schema.full_name();
-    if (!name.starts_with("aten::") && !name.starts_with("quantized_decomposed::")) continue;
+    bool is_torch = name.starts_with("aten::") || name.starts_with("quantized_decomposed::") ||
+                    name.starts_with("torchao::");
+    if (!is_torch) continue;
     std::map<std::string, std::string>::const_iterator torch = torch_schemas().find(name);
     if (torch == torch_schemas().end()) {
       ADD_FAILURE() << "PyTorch has no " << name << ", or torch_schemas.py must run again";
@@ -97,10 +99,10 @@ TEST(Schema, EveryPart) {
       "ns::op_x.over_load(Tensor(a!) self, Tensor? t, Tensor?[] many, SymInt[2] s=1, float[] f=[1, "
       "0.5], "
       "int[1]? dim=None, *, Scalar alpha=1, bool flag=True, str mode=\"mean\", float eps=1e-05, "
-      "ScalarType? dtype=None) -> (Tensor(a!) first, Tensor[] rest)");
+      "ScalarType? dtype=None, ScalarType out=6) -> (Tensor(a!) first, Tensor[] rest)");
   EXPECT_EQ(schema.full_name(), "ns::op_x.over_load");
   EXPECT_EQ(schema.dotted_name(), "ns.op_x.over_load");
-  ASSERT_EQ(schema.params.size(), 11U);
+  ASSERT_EQ(schema.params.size(), 12U);
   EXPECT_TRUE(schema.params[0].mutates);
   EXPECT_EQ(schema.params[0].alias, "a");
   EXPECT_TRUE(schema.params[1].optional);
@@ -116,6 +118,7 @@ TEST(Schema, EveryPart) {
   EXPECT_EQ(*schema.params[7].default_value, ir::Arg(true));
   EXPECT_EQ(*schema.params[8].default_value, ir::Arg(std::string("mean")));
   EXPECT_EQ(*schema.params[9].default_value, ir::Arg(1e-05));
+  EXPECT_EQ(*schema.params[11].default_value, ir::Arg(DType::f32));
   ASSERT_EQ(schema.results.size(), 2U);
   EXPECT_EQ(schema.results[0].name, "first");
   EXPECT_EQ(schema.results[1].type, ir::ParamType::tensor_list);

@@ -8,6 +8,7 @@ import re
 
 import torch
 import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers quantized_decomposed)
+import torchao.quantization.quant_primitives  # noqa: F401  (registers torchao)
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 SOURCES = FOLDER.parent.parent / "ops"
@@ -68,8 +69,9 @@ def main():
         wanted = not private or name in known or name.removesuffix("_") in known
         overload = schema.overload_name  # of the many `x_out` those that the table names
         unnamed = overload.endswith("_out") and overload not in known
-        ours = namespace == "quantized_decomposed" or (namespace == "aten" and wanted)
-        if ours and not unnamed and "Tensor" in str(schema):
+        wanted = wanted if namespace == "aten" else name in known
+        ours = namespace in ("aten", "quantized_decomposed", "torchao")
+        if ours and wanted and not unnamed and "Tensor" in str(schema):
             lines.add(str(schema))
     text = f"# PyTorch {torch.__version__}, by test/ops/torch_schemas.py\n"
     text += "".join(line + "\n" for line in sorted(lines))
