@@ -18,14 +18,14 @@ std::vector<Value*> Emitter::load_tile(Val val, const loop::Axis& axis) {
   int n = axis.lanes;
   llvm::Type* type = memory_type(val->dtype);
   llvm::Type* row_type = llvm::FixedVectorType::get(type, static_cast<unsigned>(n));
-  llvm::Align align(static_cast<uint64_t>(size_of(val->dtype)));
+  llvm::Align align(static_cast<uint64_t>(size_of(kernel_.buffers[val->slot].dtype)));
   Value* start = uniform_index(val->index);
   Value* step = uniform_index(sym::affine_in(val->index, vector_axis_)->coefficient);
   std::vector<Value*> rows;
   for (int i = 0; i < n; ++i) {
     Value* index =
         ir_.CreateAdd(start, ir_.CreateMul(step, ir_.getInt64(static_cast<uint64_t>(i))));
-    rows.push_back(ir_.CreateAlignedLoad(row_type, element_pointer(val->slot, index), align));
+    rows.push_back(ir_.CreateAlignedLoad(row_type, element_pointer(*val, index), align));
   }
   // Swapping blocks of half: after the round for size h, rows i and i + h hold each other's
   // off-diagonal h x h blocks.
