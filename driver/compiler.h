@@ -21,6 +21,7 @@ using passes::Gradients;
 using passes::GraphCtx;
 using passes::GraphPass;
 using passes::Partition;
+using passes::QuantizedProduct;
 
 struct Options {
   /// What is compiled for; nothing: this machine, or what TANDEM_ISA makes of it at the time.

@@ -169,12 +169,14 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
     }
   }
   image.shape = shape_;
+  image.products = std::move(ctx.products);
   return image;
 }
 
 void GraphFunction::load(FunctionImage image, const std::vector<Times>& times,
                          const FunctionOptions& options) {
   shape_ = std::move(image.shape);
+  products_ = std::move(image.products);
   for (size_t i = 0; i < image.programs.size(); ++i) {
     Built built;
     built.image = std::move(image.programs[i]);

@@ -114,6 +114,8 @@ class GraphFunction {
 
   Executable& forward_executable() { return *forward_; }
   Executable* backward_executable() { return backward_.get(); }
+  /// Those with dequantized factors.
+  const std::vector<QuantizedProduct>& products() const { return products_; }
   int threads() const { return threads_; }
   /// Of the passes, in milliseconds.
   double pass_time() const { return pass_time_; }
@@ -131,6 +133,7 @@ class GraphFunction {
   void find_saved(const abi::Program& forward);
 
   FunctionShape shape_;
+  std::vector<QuantizedProduct> products_;
   std::unique_ptr<Executable> forward_;
   std::unique_ptr<Executable> backward_;
   bool is_from_cache_ = false;

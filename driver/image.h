@@ -25,6 +25,16 @@ void fields(A& archive, Note& note) {
 
 }  // namespace tandem::schedule
 
+namespace tandem::passes {
+
+template <class A>
+void fields(A& archive, QuantizedProduct& product) {
+  auto& [name, reason] = product;
+  archive(name, reason);
+}
+
+}  // namespace tandem::passes
+
 namespace tandem::driver {
 
 template <class A>
@@ -57,12 +67,13 @@ void fields(A& archive, FunctionShape& shape) {
 struct FunctionImage {
   FunctionShape shape;
   std::vector<Image> programs;
+  std::vector<QuantizedProduct> products;
 };
 
 template <class A>
 void fields(A& archive, FunctionImage& image) {
-  auto& [shape, programs] = image;
-  archive(shape, programs);
+  auto& [shape, programs, products] = image;
+  archive(shape, programs, products);
 }
 
 }  // namespace tandem::driver

@@ -35,6 +35,13 @@ struct NewValue {
 using UpdateRule = std::function<std::vector<NewValue>(
     ir::Builder& builder, const std::vector<ParameterGradient>& gradients)>;
 
+/// A product with a dequantized factor; `reason`: why it stays one of floats, empty where it became
+/// one of integers.
+struct QuantizedProduct {
+  std::string product;
+  std::string reason;
+};
+
 /// What passes over tensor graphs are told.
 struct GraphCtx : PassCtx {
   Gradients gradients = Gradients::tangents;  // of joint
@@ -42,6 +49,7 @@ struct GraphCtx : PassCtx {
   UpdateRule updates;                         // of updates
   Tuning tuning;                              // of the machine that is compiled for
   bool multiplies_bytes = true;               // the same
+  std::vector<QuantizedProduct> products;     // what integer_products did
 };
 using GraphPass = Pass<ir::Graph, GraphCtx>;
 

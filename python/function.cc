@@ -115,6 +115,14 @@ nb::list mutations(const GraphFunction& function) {
 
 std::vector<bool> flags(const std::vector<char>& values) { return {values.begin(), values.end()}; }
 
+/// As pairs: the product, and why it stays in floats.
+nb::list quantized_products(const GraphFunction& function) {
+  nb::list pairs;
+  for (const driver::QuantizedProduct& each : function.products())
+    pairs.append(nb::make_tuple(each.product, each.reason));
+  return pairs;
+}
+
 nb::dict times(GraphFunction& function) {
   nb::dict times;
   double schedule = 0;
@@ -222,6 +230,7 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("mutations", &mutations)
       .def_prop_ro("borrowed_places", &borrowed_places)
       .def_prop_ro("constants", &GraphFunction::constants)
+      .def_prop_ro("quantized_products", &quantized_products)
       .def_prop_ro("times", &times)
       .def_prop_ro("is_from_cache", &GraphFunction::is_from_cache)
       .def_prop_ro("forward_counts",

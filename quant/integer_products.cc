@@ -88,9 +88,6 @@ std::string why_not(const Source& source) {
   if (dtype != DType::u8 && dtype != DType::i8) return fmt::format("is {}", name_of(dtype));
   const Scales scales = ops::def_of(*source.dequantize).dequantizes;
   if (scales != Scales::tensor && !source.views.empty()) return "is viewed after dequantization";
-  const std::string_view zero = scales == Scales::tensor ? "zero_point" : "zero_points";
-  if (call.has(zero) && is_tensor(call.arg(zero)) && is_float(call.type(zero).dtype))
-    return "has a zero point that is no integer";
   return "";
 }
 
@@ -106,12 +103,12 @@ class Rewriter {
     builder_.stamp() = ir::Builder::stamp_of(product);
   }
 
-  /// Empty where neither factor is dequantized, or where it was done.
-  std::string run() {
+  /// Nothing where neither factor is dequantized; empty where it was done.
+  std::optional<std::string> run() {
     const ir::Call call = product_.call();
     const Source left = source_of(call.value(names_.left));
     const Source right = source_of(call.value(names_.right));
-    if (left.dequantize == nullptr && right.dequantize == nullptr) return "";
+    if (left.dequantize == nullptr && right.dequantize == nullptr) return std::nullopt;
     if (std::string reason = why_not(left); !reason.empty()) return "its left factor " + reason;
     if (std::string reason = why_not(right); !reason.empty()) return "its right factor " + reason;
     if (std::string reason = why_not_together(left, right); !reason.empty()) return reason;
@@ -267,9 +264,13 @@ class Rewriter {
     Tensor a = linear ? ops::reshape(left.q, {rows(left.q), left.q.size(-1)}) : left.q;
     Tensor b = linear ? ops::t(right.q) : right.q;
     Tensor packed = ops::call(builder_, "tandem.pack", {b, -2, parts_});
-    Tensor sums = ops::call(builder_, "tandem.packed_mm", {a, packed, parts_});
-    return corrected(sums, left, right,
-                     [&](bool of_left) { return of_left ? summed(a, {-1}) : summed(b, {-2}); });
+    Tensor y = ops::call(builder_, "tandem.packed_mm", {a, packed, parts_});
+    const ops::Operand zero = by_row(left, left.zero);
+    if (!is_zero(zero)) y = y - times_zero(zero, summed(b, {-2}));
+    if (is_zero(right.zero)) return y;
+    Tensor centred = summed(a, {-1});
+    if (!is_zero(zero)) centred = less(centred, zero, terms());
+    return y - times_zero(right.zero, centred);
   }
 
   bool packs() const {
@@ -287,35 +288,39 @@ class Rewriter {
     order.insert(order.end(), {1, 0});
     Tensor packed = ops::call(builder_, "tandem.pack", {ops::permute(right.q, order), -2, parts_});
     const sym::Expr* zero = std::get_if<sym::Expr>(&left.zero.arg);
-    Tensor sums =
+    Tensor y =
         ops::call(builder_, "tandem.packed_convolution",
                   {left.q, packed, call.arg("stride"), call.arg("padding"), call.arg("dilation"),
                    call.arg("groups"), parts_, zero == nullptr ? sym::Expr(0) : *zero});
-    return corrected(sums, left, right, [&](bool of_left) {
-      return of_left ? summed_windows(left) : summed_kernels(right);
-    });
+    if (!is_zero(left.zero)) y = y - times_zero(left.zero, summed_kernels(right));
+    if (is_zero(right.zero)) return y;
+    Tensor ones = ops::full(builder_, right.q.sizes(), 1, DType::i32);
+    return y - times_zero(by_column(right, right.zero), convolved(centred(left), ones));
   }
 
   /// Zero points are taken off before, and the border is 0.
   Tensor plain_convolution(const Factor& left, const Factor& right) {
-    const auto centred = [&](const Factor& factor) {
-      Tensor wide = ops::to(factor.q, DType::i32);
-      if (is_zero(factor.zero)) return wide;
-      if (!is_tensor(factor.zero.arg))
-        return ops::call(builder_, "aten.sub.Scalar", {wide, factor.zero});
-      Tensor zero = ops::to(tensor(factor.zero), DType::i32);
-      if (factor.scales == Scales::channel) {
-        ir::Sizes sizes(static_cast<size_t>(factor.q.rank()), sym::Expr(1));
-        sizes[0] = zero.sizes()[0];
-        zero = ops::reshape(zero, sizes);
-      }
-      return wide - zero;
-    };
+    return convolved(centred(left), centred(right));
+  }
+
+  Tensor convolved(Tensor left, Tensor right) {
     std::vector<ir::Arg> args = product_.args;
-    args[0] = centred(left).value();
-    args[1] = centred(right).value();
+    args[0] = left.value();
+    args[1] = right.value();
     args[2] = ir::None{};
     return {builder_, builder_.call(*product_.op, std::move(args))->results[0]};
+  }
+
+  Tensor centred(const Factor& factor) {
+    Tensor wide = ops::to(factor.q, DType::i32);
+    if (is_zero(factor.zero)) return wide;
+    if (!is_tensor(factor.zero.arg))
+      return ops::call(builder_, "aten.sub.Scalar", {wide, factor.zero});
+    Tensor zero = ops::to(tensor(factor.zero), DType::i32);
+    if (factor.scales != Scales::channel) return wide - zero;
+    ir::Sizes sizes(static_cast<size_t>(factor.q.rank()), sym::Expr(1));
+    sizes[0] = zero.sizes()[0];
+    return wide - ops::reshape(zero, sizes);
   }
 
   // --- zero points
@@ -332,41 +337,22 @@ class Rewriter {
     return by_channel(sums, right.q.rank());
   }
 
-  /// What each window holds, its border included: a convolution with ones.
-  Tensor summed_windows(const Factor& left) {
-    const ir::Call call = product_.call();
-    const Tensor weight{builder_, call.value("weight")};
-    ir::Sizes sizes = weight.sizes();
-    Tensor ones = ops::full(builder_, sizes, 1, DType::i32);
-    std::vector<ir::Arg> args = product_.args;
-    args[0] = ops::to(left.q, DType::i32).value();
-    args[1] = ones.value();
-    args[2] = ir::None{};
-    return {builder_, builder_.call(*product_.op, std::move(args))->results[0]};
+  /// In integers; in f32 where the zero point is a float, as that of tokens may be.
+  Tensor zero_of(const ops::Operand& zero) {
+    const Tensor each = tensor(zero);
+    return ops::to(each, is_float(each.dtype()) ? DType::f32 : DType::i32);
   }
 
-  /// zero * sums, without a multiplication by 1; absent where the zero point is 0.
-  Tensor correction(const ops::Operand& zero, Tensor sums) {
+  Tensor times_zero(const ops::Operand& zero, Tensor sums) {
     if (!is_tensor(zero.arg)) return ops::call(builder_, "aten.mul.Scalar", {sums, zero});
-    return sums * ops::to(tensor(zero), DType::i32);
+    return sums * zero_of(zero);
   }
 
-  template <class Sums>
-  Tensor corrected(Tensor y, const Factor& left, const Factor& right, const Sums& sums) {
-    const ops::Operand left_zero = by_row(left, left.zero);
-    const ops::Operand right_zero = by_column(right, right.zero);
-    if (!is_zero(left_zero)) y = y - correction(left_zero, sums(false));
-    if (is_zero(right_zero)) return y;
-    Tensor rows = sums(true);
-    if (!is_zero(left_zero)) {
-      const auto terms = ops::Operand(this->terms());
-      rows = is_tensor(left_zero.arg)
-                 ? rows - ops::call(builder_, "aten.mul.Scalar",
-                                    {ops::to(tensor(left_zero), DType::i32), terms})
-                 : ops::call(builder_, "aten.sub.Scalar",
-                             {rows, std::get<sym::Expr>(left_zero.arg) * this->terms()});
-    }
-    return y - correction(right_zero, rows);
+  /// sums - count * zero
+  Tensor less(Tensor sums, const ops::Operand& zero, sym::Expr count) {
+    if (const sym::Expr* number = std::get_if<sym::Expr>(&zero.arg))
+      return ops::call(builder_, "aten.sub.Scalar", {sums, *number * count});
+    return sums - ops::call(builder_, "aten.mul.Scalar", {zero_of(zero), count});
   }
 
   ir::Graph& graph_;
@@ -384,9 +370,10 @@ void integer_products(ir::Graph& graph, passes::GraphCtx& ctx) {
     Node* next = node->next;
     if (ops::def_of(*node).multiplies != ProductKind::none) {
       const std::string name = ir::to_string(*node);
-      const std::string reason = Rewriter(graph, *node, ctx).run();
-      if (!reason.empty())
-        ctx.notes.push_back(fmt::format("integer_products: {} stays in floats: {}", name, reason));
+      const std::optional<std::string> reason = Rewriter(graph, *node, ctx).run();
+      if (reason) ctx.products.push_back({name, *reason});
+      if (reason && !reason->empty())
+        ctx.notes.push_back(fmt::format("integer_products: {} stays in floats: {}", name, *reason));
     }
     node = next;
   }

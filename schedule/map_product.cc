@@ -253,6 +253,9 @@ class ProductMapper {
     std::vector<Val>& inputs = stage_.reductions[0].inputs;
     const Val right_value = inputs[1 - block_.left];
     inputs = {left(inputs[block_.left], stages), right(inputs[1 - block_.left], tiles, stages)};
+    // Of bytes, one factor is unsigned and the other signed.
+    const bool is_ordered = stage_.reductions[0].combiner == loop::Combiner::dot4;
+    if (is_ordered && block_.left == 1) std::swap(inputs[0], inputs[1]);
     loop::substitute(kernel_, stage_, {{columns_.index, column_at(tiles)}});
     rows_.kind = AxisKind::unroll;
     rows_.lanes = blocks_.tile_rows;

@@ -242,6 +242,7 @@ class Realizer {
     if (to.broadcast && dear) return "it is read at many places";
     bool costly = weight.transcendental || weight.full_operands > 1;
     if (to.multiplied && weight.operands > 1) return "a product reads it many times";
+    if (to.repeated && quantizes(node)) return "it is smaller than what it is made from";
     if (to.repeated && !node.op->is_view())
       return costly ? "a window or product reads it many times" : "";
     if (to.items.size() > 1 && costly) return "several kernels or stages read it";
@@ -273,6 +274,17 @@ class Realizer {
     return wide != nullptr && size_of(node.results[0]->type.dtype) < size_of(wide->type.dtype) &&
            !routes_.of(*wide->node) && graph_.computations.of(wide->node).kind == Kind::map &&
            has_transcendental(*wide->node);
+  }
+
+  /// 8-bit integers of floats, which are several times as wide.
+  static bool quantizes(const Node& node) {
+    const DType result = node.results[0]->type.dtype;
+    bool of_floats = false;
+    ir::for_each_operand(node.args, [&](const Value* operand) {
+      of_floats |= operand->type.numel() == node.results[0]->type.numel() &&
+                   operand->type.is_tensor() && is_float(operand->type.dtype);
+    });
+    return of_floats && is_int(result) && size_of(result) == 1;
   }
 
   Weight weigh(const Node& node) {

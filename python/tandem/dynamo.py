@@ -194,7 +194,14 @@ def _compile_program(captured, options, times, floats_known, sizes):
         threads=options.threads or 0,
         host_functions=[f for host in encoded.host for f in (host.forward, host.backward)],
     )
+    _check_products(native, options)
     return encoded, native
+
+
+def _check_products(native, options):
+    floats = [f"{product}: {reason}" for product, reason in native.quantized_products if reason]
+    if floats and options.int8 == "require":
+        raise Unsupported("quantized products that stay in floats:\n  " + "\n  ".join(floats))
 
 
 def _compile_body(options, body, requires_grad):

@@ -25,6 +25,8 @@ class Options:
     tune: kernels of known sizes are mapped in the few ways that are likely to be fast and timed on
         this machine, at the first compile; the choice is kept in TANDEM_CACHE_DIR and used from
         then on. Another choice may take sums in another order, so results are equal to rounding.
+    int8: "require" makes a product with a dequantized factor that would be computed in floats an
+        error, which says why; None leaves it at a line of the report.
     verify: before its first call runs each compiled graph beside eager, forward and backward, and
         raises `tandem.VerificationError` where they differ."""
 
@@ -34,6 +36,7 @@ class Options:
     report: bool = False
     threads: int | None = None
     tune: bool = False
+    int8: str | None = None
     verify: bool = False
 
     @classmethod
@@ -51,6 +54,7 @@ _CHOICES = {
     "on_unsupported": ("eager", "error", "strict"),
     "memory_budget": ("default", "min_cut"),
     "freeze": (True, False, "checked"),
+    "int8": (None, "require"),
 }
 
 

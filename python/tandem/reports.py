@@ -41,6 +41,7 @@ class GraphReport:
             "control flow": dict(_count(control.kind for control in controls)),
             "milliseconds": {name: round(value, 3) for name, value in times.items()},
             "from cache": native.is_from_cache,
+            "quantized products": native.quantized_products,
             "text": encoded.text,
             "kernels": native.forward_report + native.backward_report,
         }
@@ -154,6 +155,7 @@ class Report(dict):
                 lines.append(f"  control flow: {name} ({count} times)")
             for name, count in _without(graph["fallbacks"], between).items():
                 lines.append(f"  runs in torch: {name} ({count} times)")
+            lines += _product_lines(graph.get("quantized products", []))
             if graph.get("frozen"):
                 counts = graph["frozen"]
                 lines.append(
@@ -180,6 +182,13 @@ class Report(dict):
         lines.append(f"memory: {live:.1f} MiB in use, {cached:.1f} kept, {peak:.1f} at most in use")
         return "\n".join(lines)
 
+
+
+def _product_lines(products):
+    """How products with dequantized factors are computed."""
+    integers = sum(not reason for _, reason in products)
+    lines = [f"  quantized: {integers} products of integers"] if integers else []
+    return lines + [f"  in floats: {product}: {reason}" for product, reason in products if reason]
 
 def _without(counts, others):
     return dict(_count(counts) - _count(others))
