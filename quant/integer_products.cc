@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "ir/text.h"
 #include "ops/opdef.h"
@@ -47,7 +48,7 @@ struct Factor {
 /// can be multiplied.
 struct Source {
   const Node* dequantize = nullptr;
-  std::vector<const Node*> views;  // from the factor down to the dequantization
+  std::vector<const Value*> views;  // from the factor down to the dequantization
   std::string reason;
 };
 
@@ -69,7 +70,7 @@ Source source_of(const Value* factor) {
   while (at->node != nullptr && ops::def_of(*at->node).dequantizes == Scales::none) {
     const bool casts = is_cast(*at->node) && is_float(at->type.dtype);
     if (!casts && !at->node->op->is_view()) break;
-    if (!casts) source.views.push_back(at->node);
+    if (!casts) source.views.push_back(at);
     at = std::get<Value*>(at->node->args[0]);
   }
   if (at->node == nullptr || ops::def_of(*at->node).dequantizes == Scales::none) {
@@ -88,6 +89,12 @@ std::string why_not(const Source& source) {
   if (dtype != DType::u8 && dtype != DType::i8) return fmt::format("is {}", name_of(dtype));
   const Scales scales = ops::def_of(*source.dequantize).dequantizes;
   if (scales != Scales::tensor && !source.views.empty()) return "is viewed after dequantization";
+  // Sums and borders are of 8-bit zero points.
+  const bool is_whole = scales == Scales::tensor && !is_tensor(call.arg("zero_point"));
+  const int64_t zero = is_whole ? call.constant("zero_point") : 0;
+  const bool is_signed = dtype == DType::i8;
+  if (zero < (is_signed ? -128 : 0) || zero > (is_signed ? 127 : 255))
+    return fmt::format("has a zero point {} that no {} is", zero, name_of(dtype));
   return "";
 }
 
@@ -168,11 +175,11 @@ class Rewriter {
     const ir::Call call = source.dequantize->call();
     Factor factor;
     factor.q = {builder_, call.value("input")};
-    for (auto view = source.views.rbegin(); view != source.views.rend(); ++view) {
-      std::vector<ir::Arg> args = (*view)->args;
+    for (const Value* view : std::views::reverse(source.views)) {
+      std::vector<ir::Arg> args = view->node->args;
       args[0] = factor.q.value();
-      const Node* again = builder_.call(*(*view)->op, std::move(args));
-      factor.q = {builder_, again->results[0]};
+      const Node* again = builder_.call(*view->node->op, std::move(args));
+      factor.q = {builder_, again->results[view->index]};
     }
     factor.scales = ops::def_of(*source.dequantize).dequantizes;
     const bool whole = factor.scales == Scales::tensor;
