@@ -133,8 +133,9 @@ def test_bounds_that_tensors_give_are_checked():
 
 
 def test_dtypes_of_tokens():
+    call = "quantized_decomposed.choose_qparams_per_token(%x, u8)"
     with pytest.raises(tandem.UserError, match="dtype u8 is not i8"):
-        build("%x: f32[3]", "%r, %z = quantized_decomposed.choose_qparams_per_token(%x, u8)", "%r")
+        build("%x: f32[3]", f"%r, %z = {call}")
 
 
 NODES = [
@@ -157,7 +158,7 @@ NODES = [
 
 @pytest.mark.parametrize("call", NODES)
 def test_is_a_node_where_patterns_are_sought(call, tmp_path):
-    """After decompose_composite, which takes apart what has no gradient rule and gives no reason."""
+    """After decompose_composite, which takes apart what has no gradient rule and no reason why."""
     results = "%r, %r1" if "choose" in call else "%r"
     text = tmp_path / "one.tir"
     inputs = "%x: f32[3, 64], %s: f32[3], %z: i64[3], %t: f32[3, 1], %q: i8[3, 64], %p: i8[64, 3]"
