@@ -65,7 +65,7 @@ struct Value {
   std::string target;          // of a parameter or buffer: its qualified name, "fc.weight"
   bool requires_grad = false;  // inputs only: the joint graph computes its gradient
   bool constant = false;       // inputs only: given once for a program, not at each call
-  bool zeros = false;          // inputs only: all its elements are 0; a program asks what it is given
+  bool zeros = false;  // inputs only: all its elements are 0; a program asks what it is given
   std::vector<Use> uses;
 };
 

@@ -168,3 +168,42 @@ def test_is_a_node_where_patterns_are_sought(call, tmp_path):
     command = [str(TANDEM), "opt", *passes, str(text)]
     graph = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert call.split("(")[0] + "(" in graph
+
+
+def test_sizes_that_vary():
+    torch.manual_seed(0)
+
+    def model(x, w, s, z):
+        scale, zero = q.choose_qparams_per_token_asymmetric(x, torch.int8)
+        a = q.quantize_per_token(x, scale, zero, -128, 127, torch.int8)
+        b = q.quantize_per_channel(w, s, z, -1, -128, 127, torch.int8)
+        return q.dequantize_per_token(a, scale, zero, -128, 127, torch.int8, torch.float32), b
+
+    compiled = compile_with(model, dynamic=True)
+    for rows in (2, 5, 33):
+        x, w = torch.randn(rows, 3, 16), torch.randn(rows, 8)
+        s, z = torch.rand(8) + 0.1, torch.randint(-3, 4, (8,))
+        for actual, expected in zip(compiled(x, w, s, z), model(x, w, s, z), strict=True):
+            same(actual, expected)
+
+
+BLOCKS = [
+    "torchao.quantize_affine(%x, [1, 32], %s, %z, i8)",
+    'torchao.choose_qparams_affine(%x, "ASYMMETRIC", [1, 32], i8, keepdim=true)',
+    "quantized_decomposed.quantize_per_channel_group(%x, %s, %z, -8, 7, i8, 32)",
+]
+
+
+@pytest.mark.parametrize("call", BLOCKS)
+def test_blocks_of_sizes_that_vary(call):
+    inputs = "%x: f32[s0, 64], %s: f32[s0, 2], %z: i64[s0, 2]"
+    results = "%r, %r1" if "choose" in call else "%r"
+    where = "s0 in [2, 4096]"
+    executable = build(inputs, f"{results} = {call}", results, where)
+    for rows in (2, 7):
+        x, s, z = torch.randn(rows, 64), torch.rand(rows, 2) + 0.1, torch.ones(rows, 2).long()
+        known = {"x": x, "s": s, "z": z}
+        actual = executable.run([known[name] for name in executable.inputs])
+        fixed = inputs.replace("s0", str(rows))
+        expected = build(fixed, f"{results} = {call}", results).run([x, s, z])
+        assert all(torch.equal(a, e) for a, e in zip(actual, expected, strict=True))
