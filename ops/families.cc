@@ -15,7 +15,18 @@ namespace tandem::ops {
 namespace {
 
 // clang-format off: one line each, so that families added side by side merge
-std::vector<Family> all_families() {
+std::vector<Family> quantization_families() {
+  return {
+      blocks_family(),
+      choose_qparams_family(),
+      fake_quantize_family(),
+      int_mm_family(),
+      per_channel_family(),
+      per_tensor_family(),
+      weight_only_family(),
+  };
+}
+std::vector<Family> other_families() {
   return {
       pointwise_family(),
       view_family(),
@@ -93,16 +104,15 @@ std::vector<Family> all_families() {
       einsum_family(),
       random_ops_family(),
       dropout_family(),
-      per_tensor_family(),
-      per_channel_family(),
-      int_mm_family(),
-      blocks_family(),
-      weight_only_family(),
-      choose_qparams_family(),
-      fake_quantize_family(),
   };
 }
 // clang-format on
+
+std::vector<Family> all_families() {
+  std::vector<Family> families = other_families();
+  for (Family family : quantization_families()) families.push_back(family);
+  return families;
+}
 
 /// What eager calls can_cast: a float result does not go into integers, nor a number into bool.
 void check_cast(const ir::Call& call, const ir::Type& result, const ir::Type& target) {

@@ -50,12 +50,7 @@ Blocks blocks_of(const Call& c) {
 }
 
 void need_blocks(const Call& c, std::string_view param, const Blocks& blocks) {
-  need_number(c, param);
-  Expr count = sym::product(c.type(param).sizes);
-  Expr wanted = sym::product(blocks.counts);
-  if (count != wanted && !sym::known_eq(count, wanted))
-    c.fail(fmt::format("{} must have an element for each of the {} blocks", c.describe(param),
-                       sym::to_string(wanted)));
+  need_for_each(c, param, sym::product(blocks.counts), "blocks");
 }
 
 Step of_block(Lowering& lowering, const Call& c, std::string_view param, const Blocks& blocks,

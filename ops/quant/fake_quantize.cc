@@ -248,13 +248,9 @@ void check_channels(const Call& c) {
   DType zero = c.type("zero_point").dtype;
   if (zero != DType::i32 && zero != DType::f32 && zero != DType::f16)
     c.fail(c.describe("zero_point") + " must have dtype i32, f32 or f16");
-  Expr channels = sizes[axis_of(c)];
   for (std::string_view param : {"scale", "zero_point"}) {
     need_rank(c, param, 1, 1);
-    Expr count = c.type(param).sizes[0];
-    if (count != channels && !sym::known_eq(count, channels))
-      c.fail(fmt::format("{} must have an element for each of the {} channels", c.describe(param),
-                         sym::to_string(channels)));
+    need_for_each(c, param, sizes[axis_of(c)], "channels");
   }
 }
 
@@ -354,11 +350,7 @@ const OpDef kFakeChannelsOfAo{
       Expr channels = input.sizes[checked_axis(c, input.rank())];
       for (std::string_view param : {"scales", "zero_points"}) {
         need_rank(c, param, 1, 1);
-        need_number(c, param);
-        Expr count = c.type(param).sizes[0];
-        if (count != channels && count != Expr(1) && !sym::known_eq(count, channels))
-          c.fail(fmt::format("{} must have an element for each of the {} channels",
-                             c.describe(param), sym::to_string(channels)));
+        need_for_each(c, param, channels, "channels", Counts::each_or_one);
       }
       return {input};
     },

@@ -53,11 +53,7 @@ Index channel_place(const Call& c, std::string_view param, const Index& index) {
 void need_channels(const Call& c, std::string_view param, Expr channels) {
   if (!c.has(param)) return;
   need_rank(c, param, 1, 1);
-  need_number(c, param);
-  Expr size = c.type(param).sizes[0];
-  if (size != channels && size != Expr(1) && !sym::known_eq(size, channels))
-    c.fail(fmt::format("{} must have an element for each of the {} channels", c.describe(param),
-                       sym::to_string(channels)));
+  need_for_each(c, param, channels, "channels", Counts::each_or_one);
 }
 
 void check_channels(const Call& c, const Sizes& sizes) {
@@ -161,14 +157,8 @@ void check_groups(const Call& c) {
     c.fail(fmt::format("{}: the rows must be a multiple of group_size {}", c.describe(input),
                        sym::to_string(size)));
   Expr groups = sizes[0] * sym::floor_div(sizes[1], size);
-  for (std::string_view param : {"scales", "zero_points"}) {
-    if (!c.has(param)) continue;
-    need_number(c, param);
-    Expr count = sym::product(c.type(param).sizes);
-    if (count != Expr(1) && count != groups && !sym::known_eq(count, groups))
-      c.fail(fmt::format("{} must have an element for each of the {} groups", c.describe(param),
-                         sym::to_string(groups)));
-  }
+  for (std::string_view param : {"scales", "zero_points"})
+    if (c.has(param)) need_for_each(c, param, groups, "groups", Counts::each_or_one);
 }
 
 Index group_place(const Call& c, std::string_view param, const Index& index) {
@@ -189,15 +179,12 @@ Index token_place(const Call& c, std::string_view param, const Index& index) {
 }
 
 Sizes token_sizes(const Call& c) {
-  for (std::string_view param : {"scales", "zero_points"}) need_number(c, param);
   Sizes sizes = c.type("input").sizes;
   Expr tokens = sizes.empty() ? Expr(1) : sym::product(Sizes(sizes.begin(), sizes.end() - 1));
   for (std::string_view param : {"scales", "zero_points"}) {
-    Expr count = sym::product(c.type(param).sizes);
-    bool fits = count == tokens || sym::known_eq(count, tokens);
-    if (!fits || broadcast(c, sizes, c.type(param).sizes) != sizes)
-      c.fail(fmt::format("{} must have one element for each of the {} rows", c.describe(param),
-                         sym::to_string(tokens)));
+    need_for_each(c, param, tokens, "rows");
+    if (broadcast(c, sizes, c.type(param).sizes) != sizes)
+      c.fail(c.describe(param) + " must broadcast to " + c.describe("input"));
   }
   return sizes;
 }

@@ -57,6 +57,16 @@ DType dequantized_dtype(const Call& c, std::string_view param) {
   return dtype;
 }
 
+void need_for_each(const Call& c, std::string_view param, Expr count, std::string_view parts,
+                   Counts counts) {
+  need_number(c, param);
+  Expr given = sym::product(c.type(param).sizes);
+  bool is_one = counts == Counts::each_or_one && given == Expr(1);
+  if (!is_one && given != count && !sym::known_eq(given, count))
+    c.fail(fmt::format("{} must have an element for each of the {} {}", c.describe(param),
+                       sym::to_string(count), parts));
+}
+
 void need_one_element(const Call& c, std::string_view param) {
   for (const Expr& size : c.type(param).sizes)
     if (size != Expr(1) && !sym::known_eq(size, Expr(1)))

@@ -24,6 +24,12 @@ const ir::Type& quantized_input(const Call& c);
 /// out_dtype or output_dtype, f32 where it is none; must be a float.
 DType dequantized_dtype(const Call& c, std::string_view param);
 
+/// A parameter of parts of a tensor has a number for each: "the 3 channels"; or one for all of
+/// them.
+enum class Counts : uint8_t { each, each_or_one };
+void need_for_each(const Call& c, std::string_view param, Expr count, std::string_view parts,
+                   Counts counts = Counts::each);
+
 /// A parameter of the whole tensor has one element, whatever its dimensions.
 void need_one_element(const Call& c, std::string_view param);
 Index first_place(const Call& c, std::string_view param);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/elements.h"
+#include "ops/families.h"
 
 namespace tandem::ops {
 

@@ -271,7 +271,7 @@ def eager_op(name):
     if name.startswith(WITHOUT_EAGER):
         return None
     parts = name.split(".")
-    if parts[0] == "torchao":  # takes seconds to import: it is there when an op of its own is asked for
+    if parts[0] == "torchao":  # takes seconds to import
         importlib.import_module("torchao.quantization.quant_primitives")
     packet = getattr(getattr(torch.ops, parts[0]), parts[1])
     return getattr(packet, parts[2] if len(parts) > 2 else "default")
