@@ -15,12 +15,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <ranges>
 
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "ops/tensor.h"
+#include "quant/product_match.h"
 
 namespace tandem::quant {
 namespace {
@@ -31,7 +31,6 @@ using ops::ProductKind;
 using ops::Scales;
 using ops::Tensor;
 
-constexpr int64_t kMostTerms = 65793;   // 255 * 128 each fit an i32
 constexpr int64_t kFewestChannels = 3;  // of a pack
 constexpr int64_t kSign = 128;
 
@@ -44,132 +43,30 @@ struct Factor {
   int64_t axis = 0;  // of channels
 };
 
-/// How a factor came to be dequantized; a reason instead where it is not, or not so that integers
-/// can be multiplied.
-struct Source {
-  const Node* dequantize = nullptr;
-  std::vector<const Value*> views;  // from the factor down to the dequantization
-  std::string reason;
-};
-
-bool is_cast(const Node& node) {
-  return node.op->schema.name == "aten::_to_copy" ||
-         node.op->schema.name == "prims::convert_element_type";
-}
-
-bool is_tensor(const ir::Arg& arg) { return std::holds_alternative<Value*>(arg); }
-
 bool is_known_zero(const ir::Arg& zero) {
   const Value* const* value = std::get_if<Value*>(&zero);
   return value != nullptr && (*value)->constant && (*value)->zeros;
 }
 
-Source source_of(const Value* factor) {
-  Source source;
-  const Value* at = factor;
-  while (at->node != nullptr && ops::def_of(*at->node).dequantizes == Scales::none) {
-    const bool casts = is_cast(*at->node) && is_float(at->type.dtype);
-    if (!casts && !at->node->op->is_view()) break;
-    if (!casts) source.views.push_back(at);
-    at = std::get<Value*>(at->node->args[0]);
-  }
-  if (at->node == nullptr || ops::def_of(*at->node).dequantizes == Scales::none) {
-    source.reason = "is not dequantized";
-    return source;
-  }
-  source.dequantize = at->node;
-  return source;
-}
-
-/// Why these integers cannot be multiplied.
-std::string why_not(const Source& source) {
-  if (source.dequantize == nullptr) return source.reason;
-  const ir::Call call = source.dequantize->call();
-  const DType dtype = call.type("input").dtype;
-  if (dtype != DType::u8 && dtype != DType::i8) return fmt::format("is {}", name_of(dtype));
-  const Scales scales = ops::def_of(*source.dequantize).dequantizes;
-  if (scales != Scales::tensor && !source.views.empty()) return "is viewed after dequantization";
-  // Sums and borders are of 8-bit zero points.
-  const bool is_whole = scales == Scales::tensor && !is_tensor(call.arg("zero_point"));
-  const int64_t zero = is_whole ? call.constant("zero_point") : 0;
-  const bool is_signed = dtype == DType::i8;
-  if (zero < (is_signed ? -128 : 0) || zero > (is_signed ? 127 : 255))
-    return fmt::format("has a zero point {} that no {} is", zero, name_of(dtype));
-  return "";
-}
+bool is_zero(const ops::Operand& zero) { return zero.arg == ir::Arg(sym::Expr(0)); }
 
 class Rewriter {
  public:
-  Rewriter(ir::Graph& graph, Node& product, const passes::GraphCtx& ctx)
+  Rewriter(ir::Graph& graph, Node& product, const ProductMatch& match, int64_t parts)
       : graph_(graph),
         product_(product),
         builder_(graph, &product),
-        kind_(ops::def_of(product).multiplies),
-        names_(ops::factors_of(*product.op)),
-        parts_(ctx.multiplies_bytes ? 4 : 2) {
+        match_(match),
+        kind_(match.kind),
+        names_(match.names),
+        parts_(parts) {
     builder_.stamp() = ir::Builder::stamp_of(product);
   }
 
-  /// Nothing where neither factor is dequantized; empty where it was done.
-  std::optional<std::string> run() {
-    const ir::Call call = product_.call();
-    const Source left = source_of(call.value(names_.left));
-    const Source right = source_of(call.value(names_.right));
-    if (left.dequantize == nullptr && right.dequantize == nullptr) return std::nullopt;
-    if (std::string reason = why_not(left); !reason.empty()) return "its left factor " + reason;
-    if (std::string reason = why_not(right); !reason.empty()) return "its right factor " + reason;
-    if (std::string reason = why_not_together(left, right); !reason.empty()) return reason;
-    rewrite(factor(left), factor(right));
-    return "";
-  }
+  void run() { rewrite(factor(match_.left), factor(match_.right)); }
 
  private:
   bool is_convolution() const { return kind_ == ProductKind::convolution; }
-
-  std::string why_not_together(const Source& left, const Source& right) const {
-    const ir::Call call = product_.call();
-    const ir::Type& type = call.type(names_.right);
-    const Scales of_left = ops::def_of(*left.dequantize).dequantizes;
-    if (of_left == Scales::channel) return "its left factor has a scale for each channel";
-    if (of_left == Scales::token && is_convolution()) return "an image has no tokens";
-    const Scales of_right = ops::def_of(*right.dequantize).dequantizes;
-    if (of_right == Scales::token) return "its right factor has a scale for each token";
-    if (of_right == Scales::channel) {
-      const int64_t results = kind_ == ProductKind::matrix ? type.rank() - 1 : 0;
-      if (right.dequantize->call().dim("axis", type.rank()) != results)
-        return "the scales of its right factor run along its terms";
-    }
-    if (!is_float(product_.results[0]->type.dtype)) return "its result is no float";
-    const std::optional<int64_t> terms = this->terms().constant();
-    if (!terms) return "the number of its terms is not known";
-    if (*terms > kMostTerms) return "its sums may not fit 32 bits";
-    if (!adds_plainly()) return "beta and alpha are not 1";
-    return is_convolution() ? why_not_convolution(left) : "";
-  }
-
-  std::string why_not_convolution(const Source& left) const {
-    const ir::Call call = product_.call();
-    if (call.boolean("transposed")) return "it is transposed";
-    const bool has_border = std::ranges::any_of(call.constants("padding"),
-                                                [](int64_t padding) { return padding != 0; });
-    if (has_border && is_tensor(left.dequantize->call().arg("zero_point")))
-      return "its border is a zero point that only a call tells";
-    return "";
-  }
-
-  /// Of addmm and baddbmm.
-  bool adds_plainly() const {
-    const ir::Call call = product_.call();
-    if (product_.op->schema.find("beta") < 0) return true;
-    return call.arg("beta") == ir::Arg(sym::Expr(1)) && call.arg("alpha") == ir::Arg(sym::Expr(1));
-  }
-
-  /// Of one sum.
-  sym::Expr terms() const {
-    const ir::Sizes& sizes = product_.call().type(names_.right).sizes;
-    if (kind_ == ProductKind::matrix) return sizes[sizes.size() - 2];
-    return sym::product(ir::Sizes(sizes.begin() + 1, sizes.end()));
-  }
 
   Factor factor(const Source& source) {
     const ir::Call call = source.dequantize->call();
@@ -181,7 +78,7 @@ class Rewriter {
       const Node* again = builder_.call(*view->node->op, std::move(args));
       factor.q = {builder_, again->results[view->index]};
     }
-    factor.scales = ops::def_of(*source.dequantize).dequantizes;
+    factor.scales = source.scales();
     const bool whole = factor.scales == Scales::tensor;
     factor.scale = call.arg(whole ? "scale" : "scales");
     const std::string_view zero = whole ? "zero_point" : "zero_points";
@@ -191,8 +88,6 @@ class Rewriter {
   }
 
   Tensor tensor(const ops::Operand& operand) { return {builder_, std::get<Value*>(operand.arg)}; }
-
-  static bool is_zero(const ops::Operand& zero) { return zero.arg == ir::Arg(sym::Expr(0)); }
 
   // --- signs
 
@@ -276,7 +171,7 @@ class Rewriter {
     if (!is_zero(zero)) y = y - times_zero(zero, summed(b, {-2}));
     if (is_zero(right.zero)) return y;
     Tensor centred = summed(a, {-1});
-    if (!is_zero(zero)) centred = less(centred, zero, terms());
+    if (!is_zero(zero)) centred = less(centred, zero, terms_of(product_));
     return y - times_zero(right.zero, centred);
   }
 
@@ -365,6 +260,7 @@ class Rewriter {
   ir::Graph& graph_;
   Node& product_;
   ir::Builder builder_;
+  const ProductMatch& match_;
   ProductKind kind_;
   ops::ProductFactors names_;
   int64_t parts_;
@@ -375,12 +271,13 @@ class Rewriter {
 void integer_products(ir::Graph& graph, passes::GraphCtx& ctx) {
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
-    if (ops::def_of(*node).multiplies != ProductKind::none) {
-      const std::string name = ir::to_string(*node);
-      const std::optional<std::string> reason = Rewriter(graph, *node, ctx).run();
-      if (reason) ctx.products.push_back({name, *reason});
-      if (reason && !reason->empty())
-        ctx.notes.push_back(fmt::format("integer_products: {} stays in floats: {}", name, *reason));
+    if (const std::optional<ProductMatch> match = match_product(*node)) {
+      ctx.products.push_back({ir::to_string(*node), match->reason});
+      if (match->reason.empty())
+        Rewriter(graph, *node, *match, ctx.multiplies_bytes ? 4 : 2).run();
+      else
+        ctx.notes.push_back(fmt::format("integer_products: {} stays in floats: {}",
+                                        ir::to_string(*node), match->reason));
     }
     node = next;
   }

@@ -165,6 +165,28 @@ std::unique_ptr<Item> copied(KernelGraph& graph, const Flattened& view) {
   return copy;
 }
 
+/// What a convolution of packed channels would have channels-last, and its bytes: it reads several
+/// channels at once, at each tap of its window, and its lanes are channels.
+std::vector<std::pair<const Value*, int64_t>> packed_reads(const KernelGraph& graph,
+                                                           const Item& item,
+                                                           const Tuning::Layouts& tuning) {
+  const auto bytes_of = [&](const ir::Sizes& sizes, DType dtype) {
+    return rough_bytes(sizes, dtype, tuning.typical_size);
+  };
+  ir::Sizes taps = item.computation.reduce_sizes;
+  taps.pop_back();
+  std::vector<std::pair<const Value*, int64_t>> reads;
+  for (const Slot& slot : item.slots)
+    reads.emplace_back(slot.value, bytes_of(slot.sizes, slot.dtype));
+  for (loop::Val element : elements_of(graph.computations, item.computation.inputs)) {
+    const Value* value = graph.computations.value(element->slot);
+    const int64_t bytes = bytes_of(value->type.sizes, value->type.dtype);
+    reads.emplace_back(value,
+                       std::min(kMaxBytes, tuning.reorder * bytes * bytes_of(taps, DType::u8)));
+  }
+  return reads;
+}
+
 /// Vertices to be decided, and what it costs to decide two of them differently.
 struct Question {
   struct Edge {
@@ -334,21 +356,10 @@ class Layouts {
     }
   }
 
-  /// A product that reads several channels at once, at each tap of its window, and whose lanes are
-  /// channels.
   void add_packed(const Item& item) {
-    ir::Sizes taps = item.computation.reduce_sizes;
-    taps.pop_back();
     walker_[item.id] = kChannelsLast;
-    const auto prefer = [&](const Value* value, int64_t bytes) {
+    for (const auto& [value, bytes] : packed_reads(graph_, item, tuning_))
       if (vertex(value) != 0) tie(vertex(value), kChannelsLast, bytes);
-    };
-    for (const Slot& slot : item.slots) prefer(slot.value, bytes_of(slot.sizes, slot.dtype));
-    for (loop::Val element : elements_of(graph_.computations, item.computation.inputs)) {
-      const Value* value = graph_.computations.value(element->slot);
-      const int64_t bytes = bytes_of(value->type.sizes, value->type.dtype);
-      prefer(value, std::min(kMaxBytes, tuning_.reorder * bytes * bytes_of(taps, DType::u8)));
-    }
   }
 
   /// The order of the walk: that of the result, where it is all that is walked.
@@ -395,15 +406,11 @@ class Layouts {
     channels_last_ = answer_to(question_);
     for (const std::unique_ptr<Item>& item : graph_.items) {
       for (Slot& slot : item->slots)
-        if (channels_last_[vertex_or_contiguous(slot.value)])
+        if (vertex(slot.value) != 0 && channels_last_[vertex(slot.value)])
           slot.strides = channels_last_strides(slot.sizes);
       std::map<uint32_t, size_t>::const_iterator walker = walker_.find(item->id);
       item->channels_last = walker != walker_.end() && channels_last_[walker->second];
     }
-  }
-
-  size_t vertex_or_contiguous(const Value* value) const {
-    return vertex(value) == 0 ? kContiguous : vertex(value);
   }
 
   // --- reasons

@@ -51,6 +51,22 @@ bool is_written_back(const Value* value) {
   });
 }
 
+bool packs(const Computation& def) {
+  return std::ranges::any_of(loop::reachable(def.inputs),
+                             [](loop::Val part) { return part->opcode == loop::Opcode::pack; });
+}
+
+/// 8-bit integers of floats, which are several times as wide.
+bool quantizes(const Node& node) {
+  const DType result = node.results[0]->type.dtype;
+  bool of_floats = false;
+  ir::for_each_operand(node.args, [&](const Value* operand) {
+    of_floats |= operand->type.numel() == node.results[0]->type.numel() &&
+                 operand->type.is_tensor() && is_float(operand->type.dtype);
+  });
+  return of_floats && is_int(result) && size_of(result) == 1;
+}
+
 class Realizer {
  public:
   explicit Realizer(KernelGraph& graph)
@@ -150,7 +166,6 @@ class Realizer {
   }
 
   // --- loops
-  // --------------------------------------------------------------------------------------
 
   void add_loops(const Node& node, const Computation& def) {
     static constexpr Item::Kind kKinds[] = {Item::Kind::map, Item::Kind::reduce, Item::Kind::scan,
@@ -165,11 +180,6 @@ class Realizer {
     from.multiplied = repeats && loop::multiplies(def.combiner);
     from.windows_over = def.windows_over;
     propagate(node, from);
-  }
-
-  static bool packs(const Computation& def) {
-    return std::ranges::any_of(loop::reachable(def.inputs),
-                               [](loop::Val part) { return part->opcode == loop::Opcode::pack; });
   }
 
   /// What lies side by side in memory is packed by reading it.
@@ -276,17 +286,6 @@ class Realizer {
            has_transcendental(*wide->node);
   }
 
-  /// 8-bit integers of floats, which are several times as wide.
-  static bool quantizes(const Node& node) {
-    const DType result = node.results[0]->type.dtype;
-    bool of_floats = false;
-    ir::for_each_operand(node.args, [&](const Value* operand) {
-      of_floats |= operand->type.numel() == node.results[0]->type.numel() &&
-                   operand->type.is_tensor() && is_float(operand->type.dtype);
-    });
-    return of_floats && is_int(result) && size_of(result) == 1;
-  }
-
   Weight weigh(const Node& node) {
     Weight weight;
     Expr elements = node.results[0]->type.numel();
@@ -308,9 +307,7 @@ class Realizer {
   }
 
   bool has_transcendental(const Node& node) {
-    std::vector<loop::Val> parts = own_scalars(node);
-    return std::any_of(parts.begin(), parts.end(),
-                       [](loop::Val part) { return loop::is_transcendental(part->opcode); });
+    return std::ranges::any_of(own_scalars(node), loop::is_transcendental, &loop::Scalar::opcode);
   }
 
   KernelGraph& graph_;

@@ -25,6 +25,10 @@ def integers(dtype, *sizes):
     return torch.randint(low, high + 1, sizes, dtype=dtype)
 
 
+def zero_points(count, has_any=False):
+    return torch.randint(-9, 9, (count,)) if has_any else torch.zeros(count, dtype=torch.int64)
+
+
 class Weight(nn.Module):
     """Quantized for each of its first dimension, or as a whole where `scale` is a number."""
 
@@ -98,15 +102,14 @@ ZERO = {"no zero points": False, "zero points": True}
 @pytest.mark.parametrize("dtype", RANGES)
 def test_linear(isa, rows, terms, results, dtype, has_zeros):
     torch.manual_seed(rows * terms)
-    zeros = torch.randint(-9, 9, (results,)) if has_zeros else torch.zeros(results, dtype=torch.int64)
-    weight = Weight(integers(torch.int8, results, terms), zeros)
+    weight = Weight(integers(torch.int8, results, terms), zero_points(results, has_zeros))
     layer = Layer(F.linear, weight, torch.randn(results), 0.02, 7 if has_zeros else 0, dtype)
     check(layer, integers(dtype, rows, terms))
 
 
 def test_saturating_factors_do_not_saturate(isa):
     """u8 times s8 by pairs of 16 bits would: 255 * 127 * 2 > 32767."""
-    weight = Weight(torch.full((16, 256), 127, dtype=torch.int8), torch.zeros(16, dtype=torch.int64))
+    weight = Weight(torch.full((16, 256), 127, dtype=torch.int8), zero_points(16))
     layer = Layer(F.linear, weight, None, 0.02, 0, torch.uint8)
     check(layer, torch.full((8, 256), 255, dtype=torch.uint8))
     layer.weight.q.fill_(-128)
@@ -114,7 +117,7 @@ def test_saturating_factors_do_not_saturate(isa):
 
 
 def test_linear_of_more_dimensions_and_a_symbolic_batch(isa):
-    weight = Weight(integers(torch.int8, 24, 40), torch.zeros(24, dtype=torch.int64))
+    weight = Weight(integers(torch.int8, 24, 40), zero_points(24))
     layer = Layer(F.linear, weight, torch.randn(24), 0.05, 128, torch.uint8)
     inputs = [integers(torch.uint8, batch, 6, 40) for batch in (2, 5, 9)]
     check(layer, *inputs)
@@ -145,8 +148,7 @@ def test_convolution(isa, case, dtype, has_zeros):
     image, sizes = case.pop("image"), case.pop("weight")
     function = [F.conv1d, F.conv2d, F.conv3d][len(image) - 3]
     results = sizes[0]
-    zeros = torch.randint(-9, 9, (results,)) if has_zeros else torch.zeros(results, dtype=torch.int64)
-    weight = Weight(integers(torch.int8, *sizes), zeros)
+    weight = Weight(integers(torch.int8, *sizes), zero_points(results, has_zeros))
     zero = 0 if not has_zeros else 131 if dtype == torch.uint8 else -5
 
     def operator(x, w, b):
@@ -183,10 +185,10 @@ class Network(nn.Module):
 
     def __init__(self):
         super().__init__()
-        nothing = torch.zeros(16, dtype=torch.int64)
+        nothing = zero_points(16)
         self.first = Weight(integers(torch.int8, 16, 8, 3, 3), nothing)
         self.second = Weight(integers(torch.int8, 16, 16, 3, 3), nothing)
-        self.last = Weight(integers(torch.int8, 10, 16), torch.zeros(10, dtype=torch.int64))
+        self.last = Weight(integers(torch.int8, 10, 16), zero_points(10))
         self.bias = nn.Parameter(torch.randn(16))
 
     def forward(self, x):
@@ -215,7 +217,7 @@ def test_a_network_is_one_kernel_a_product(isa):
 
 def test_dynamic_quantization(isa):
     """Scale and zero point are computed at each call; one for all, or one for each token."""
-    weight = Weight(integers(torch.int8, 24, 64), torch.zeros(24, dtype=torch.int64))
+    weight = Weight(integers(torch.int8, 24, 64), zero_points(24))
     bias = torch.randn(24)
 
     def whole(x):
@@ -239,7 +241,7 @@ def test_dynamic_quantization(isa):
 
 
 def test_weights_that_are_no_longer_symmetric():
-    weight = Weight(integers(torch.int8, 8, 16), torch.zeros(8, dtype=torch.int64))
+    weight = Weight(integers(torch.int8, 8, 16), zero_points(8))
     layer = Layer(F.linear, weight, None, 0.02, 5, torch.uint8).eval()
     q = integers(torch.uint8, 4, 16)
     with torch.no_grad():

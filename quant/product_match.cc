@@ -1,0 +1,121 @@
+// Which products can be sums of integers, and why the others cannot: the factors' types, along
+// which dimension their scales run, how many terms there are, what is added.
+#include "quant/product_match.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tandem::quant {
+
+using ir::Node;
+using ir::Value;
+using ops::ProductKind;
+using ops::Scales;
+
+bool is_tensor(const ir::Arg& arg) { return std::holds_alternative<Value*>(arg); }
+
+sym::Expr terms_of(const Node& product) {
+  const ir::Sizes& sizes = product.call().type(ops::factors_of(*product.op).right).sizes;
+  if (ops::def_of(product).multiplies == ProductKind::matrix) return sizes[sizes.size() - 2];
+  return sym::product(ir::Sizes(sizes.begin() + 1, sizes.end()));
+}
+
+namespace {
+
+constexpr int64_t kMostTerms = 65793;  // 255 * 128 each fit an i32
+
+bool is_cast(const Node& node) {
+  return node.op->schema.name == "aten::_to_copy" ||
+         node.op->schema.name == "prims::convert_element_type";
+}
+
+Source source_of(const Value* factor) {
+  Source source;
+  const Value* at = factor;
+  while (at->node != nullptr && ops::def_of(*at->node).dequantizes == Scales::none) {
+    const bool casts = is_cast(*at->node) && is_float(at->type.dtype);
+    if (!casts && !at->node->op->is_view()) break;
+    if (!casts) source.views.push_back(at);
+    at = std::get<Value*>(at->node->args[0]);
+  }
+  if (at->node != nullptr && ops::def_of(*at->node).dequantizes != Scales::none)
+    source.dequantize = at->node;
+  return source;
+}
+
+/// Why these integers cannot be multiplied.
+std::string why_not(const Source& source) {
+  if (source.dequantize == nullptr) return "is not dequantized";
+  const ir::Call call = source.dequantize->call();
+  const DType dtype = call.type("input").dtype;
+  if (dtype != DType::u8 && dtype != DType::i8) return fmt::format("is {}", name_of(dtype));
+  const Scales scales = source.scales();
+  if (scales != Scales::tensor && !source.views.empty()) return "is viewed after dequantization";
+  // Sums and borders are of 8-bit zero points.
+  const bool is_whole = scales == Scales::tensor && !is_tensor(call.arg("zero_point"));
+  const int64_t zero = is_whole ? call.constant("zero_point") : 0;
+  const bool is_signed = dtype == DType::i8;
+  if (zero < (is_signed ? -128 : 0) || zero > (is_signed ? 127 : 255))
+    return fmt::format("has a zero point {} that no {} is", zero, name_of(dtype));
+  return "";
+}
+
+std::string why_not_convolution(const Node& product, const Source& left) {
+  const ir::Call call = product.call();
+  if (call.boolean("transposed")) return "it is transposed";
+  const bool has_border =
+      std::ranges::any_of(call.constants("padding"), [](int64_t padding) { return padding != 0; });
+  if (has_border && is_tensor(left.dequantize->call().arg("zero_point")))
+    return "its border is a zero point that only a call tells";
+  return "";
+}
+
+/// Of addmm and baddbmm.
+bool adds_plainly(const Node& product) {
+  const ir::Call call = product.call();
+  if (product.op->schema.find("beta") < 0) return true;
+  return call.arg("beta") == ir::Arg(sym::Expr(1)) && call.arg("alpha") == ir::Arg(sym::Expr(1));
+}
+
+std::string why_not_scales(const Node& product, const ProductMatch& match) {
+  if (match.left.scales() == Scales::channel) return "its left factor has a scale for each channel";
+  const bool is_image = match.kind == ProductKind::convolution;
+  if (match.left.scales() == Scales::token && is_image) return "an image has no tokens";
+  if (match.right.scales() == Scales::token) return "its right factor has a scale for each token";
+  if (match.right.scales() != Scales::channel) return "";
+  const int64_t rank = product.call().type(match.names.right).rank();
+  const int64_t results = match.kind == ProductKind::matrix ? rank - 1 : 0;
+  return match.right.dequantize->call().dim("axis", rank) == results
+             ? ""
+             : "the scales of its right factor run along its terms";
+}
+
+std::string why_not(const Node& product, const ProductMatch& match) {
+  if (std::string reason = why_not(match.left); !reason.empty()) return "its left factor " + reason;
+  if (std::string reason = why_not(match.right); !reason.empty())
+    return "its right factor " + reason;
+  if (std::string reason = why_not_scales(product, match); !reason.empty()) return reason;
+  const DType dtype = product.results[0]->type.dtype;
+  if (!is_float(dtype) || dtype == DType::f64)
+    return fmt::format("its result is {}", name_of(dtype));
+  const std::optional<int64_t> terms = terms_of(product).constant();
+  if (!terms) return "the number of its terms is not known";
+  if (*terms > kMostTerms) return "its sums may not fit 32 bits";
+  if (!adds_plainly(product)) return "beta and alpha are not 1";
+  return match.kind == ProductKind::convolution ? why_not_convolution(product, match.left) : "";
+}
+
+}  // namespace
+
+std::optional<ProductMatch> match_product(const Node& node) {
+  ProductMatch match{ops::def_of(node).multiplies, ops::factors_of(*node.op), {}, {}, ""};
+  if (match.kind == ProductKind::none) return std::nullopt;
+  match.left = source_of(node.call().value(match.names.left));
+  match.right = source_of(node.call().value(match.names.right));
+  if (match.left.dequantize == nullptr && match.right.dequantize == nullptr) return std::nullopt;
+  match.reason = why_not(node, match);
+  return match;
+}
+
+}  // namespace tandem::quant

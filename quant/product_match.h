@@ -1,0 +1,34 @@
+// Products of dequantized factors, as integer_products finds them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/opdef.h"
+
+namespace tandem::quant {
+
+/// How a factor came to be dequantized.
+struct Source {
+  const ir::Node* dequantize = nullptr;  // null: it is not
+  std::vector<const ir::Value*> views;   // from the factor down to the dequantization
+  ops::Scales scales() const { return ops::def_of(*dequantize).dequantizes; }
+};
+
+struct ProductMatch {
+  ops::ProductKind kind = ops::ProductKind::none;
+  ops::ProductFactors names;
+  Source left, right;
+  std::string reason;  // why it stays in floats; empty where integers can be multiplied
+};
+
+/// Nothing where neither factor is dequantized, or the node is no product.
+std::optional<ProductMatch> match_product(const ir::Node& node);
+
+/// Terms of one sum.
+sym::Expr terms_of(const ir::Node& product);
+
+bool is_tensor(const ir::Arg& arg);
+
+}  // namespace tandem::quant
