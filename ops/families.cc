@@ -21,6 +21,7 @@ std::vector<Family> quantization_families() {
       choose_qparams_family(),
       fake_quantize_family(),
       int_mm_family(),
+      moving_average_family(),
       per_channel_family(),
       per_tensor_family(),
       weight_only_family(),

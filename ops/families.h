@@ -104,6 +104,7 @@ Family gradient_family();
 Family per_tensor_family();
 Family per_channel_family();
 Family int_mm_family();
+Family moving_average_family();
 Family blocks_family();
 Family weight_only_family();
 Family choose_qparams_family();

@@ -7,6 +7,7 @@
 // Dtypes are promoted operation by operation (steps.h).
 #include <fmt/format.h>
 
+#include <cmath>
 #include <limits>
 
 #include "ops/families.h"

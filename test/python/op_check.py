@@ -33,7 +33,7 @@ OTHER_GRADIENTS = {
     "aten._foreach_addcdiv.ScalarList": "eager's own raises",
 }
 # Ops whose results are eager's to the bit: a step of a quantization is no small error.
-EXACT = re.compile(r"quantized_decomposed\..*|torchao\..*|aten\._?fake_quantize_.*")
+EXACT = re.compile(r"(quantized_decomposed|torchao)\..*|aten\._?(fake_quantize|fused_moving)_.*")
 # Ops whose results have no specified contents.
 UNSPECIFIED = re.compile(r"aten\.(new_)?empty(_like|_strided|_permuted)?(\.memory_format)?")
 # Gradients that eager gives with fewer digits: factor of the tolerance, and why.

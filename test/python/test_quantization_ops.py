@@ -96,6 +96,36 @@ def test_training_with_fake_quantization(form):
     assert (actual == 0).sum() == (expected == 0).sum() > 0  # outside of the range
 
 
+@pytest.mark.parametrize("by_row", [False, True])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_parameters_follow_a_moving_average(by_row, symmetric):
+    """As training uses it: steps that observe and quantize, then one with fixed parameters."""
+    torch.manual_seed(0)
+    count = 4 if by_row else 1
+
+    def state():
+        ends = torch.full((count,), torch.inf), torch.full((count,), -torch.inf)
+        return [*ends, torch.ones(count), torch.zeros(count, dtype=torch.int32)]
+
+    def step(x, observe, fake, low, high, scale, zero):
+        y = torch.fused_moving_avg_obs_fake_quant(
+            x, observe, fake, low, high, scale, zero, 0.1, -128, 127, 0, by_row, symmetric
+        )
+        return y.square()
+
+    compiled = compile_with(step)
+    ours, theirs = state(), state()
+    for observe, fake, size in [(1, 1, 1), (1, 1, 3), (1, 0, 5), (0, 1, 9), (1, 1, 1e-7)]:
+        x = torch.randn(4, 33).mul(size).requires_grad_()
+        flags = torch.tensor([observe]), torch.tensor([fake])
+        expected, actual = step(x, *flags, *theirs), compiled(x, *flags, *ours)
+        same(actual, expected)
+        for a, e in zip(ours, theirs, strict=True):
+            same(a, e)
+        gradient = [torch.autograd.grad(y.sum(), x)[0] for y in (actual, expected)]
+        same(*gradient)
+
+
 def test_products_with_packed_weights():
     torch.manual_seed(0)
     x = torch.randn(5, 128)
