@@ -26,6 +26,8 @@ using Kind = Computation::Kind;
 
 /// Items one value reaches without passing memory; only "none, one, several" matters.
 struct Reach {
+  int64_t count() const { return static_cast<int64_t>(places.size()); }
+
   std::set<uint32_t> items;
   bool repeated = false;                // a window or product reads elements many times
   bool multiplied = false;              // a product does: each task computes what it reads
@@ -191,7 +193,6 @@ class Realizer {
   }
 
   Reach& reach(const Value* value) { return reach_[value]; }
-  static int64_t count(const Reach& of) { return static_cast<int64_t>(of.places.size()); }
 
   void propagate(const Node& node, const Reach& from) {
     Expr elements = node.results[0]->type.numel();
@@ -216,7 +217,7 @@ class Realizer {
     const bool moves = !from.places.empty() && !ops::def_of(node).pointwise;
     if (from.places.empty()) to.places.insert(0);  // the item itself reads it
     for (uint64_t place : from.places) {
-      if (count(to) > tuning_.inlining.places) return;
+      if (to.count() > tuning_.inlining.places) return;
       to.places.insert(moves ? place * kOdd + node.id + 1 : place);
     }
   }
@@ -246,7 +247,7 @@ class Realizer {
       return "";
     Weight weight = weigh(node);
     if (weight.operands > tuning_.inlining.operands) return "it joins many values";
-    if (weight.operands > 0 && count(to) > tuning_.inlining.places)
+    if (weight.operands > 0 && to.count() > tuning_.inlining.places)
       return "it would be computed for many places";
     bool dear = weight.transcendental || (weight.divides && result->type.numel() != Expr(1));
     if (to.broadcast && dear) return "it is read at many places";
