@@ -181,7 +181,7 @@ int run(const Settings& settings) {
                                   static_cast<size_t>(settings.profile))
                    .c_str(),
                stdout);
-  if (!settings.save.empty()) state.save(settings.save);
+  if (!settings.save.empty()) state.weights_of(model).save(settings.save);
   double rate =
       static_cast<double>(settings.steps * settings.batch * config.context) / training_seconds;
   std::printf("result: loss=%.4f seconds=%.1f tokens_per_s=%.0f compile_s=%.2f peak_MiB=%.0f\n",

@@ -133,7 +133,7 @@ int run(const Settings& settings) {
       static_cast<double>(settings.epochs * steps_of(digits, settings) * settings.batch) /
       seconds_since(training);
   const double final_accuracy = accuracy(logits, digits, settings.batch);
-  if (!settings.save.empty()) state.save(settings.save);
+  if (!settings.save.empty()) state.weights_of(net).save(settings.save);
   fmt::print(
       "result: accuracy={:.2f} seconds={:.1f} images_per_s={:.0f} compile_s={:.2f} "
       "peak_MiB={:.0f}\n",

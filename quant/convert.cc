@@ -184,7 +184,7 @@ class Converter {
     for (size_t part = 0; part < range.low.size(); ++part)
       scales.push_back(
           static_cast<float>(qparams_of(group.spec, range.low[part], range.high[part]).scale));
-    Value* input = graph_->add_input(graph_->free_input_name(group.name + ":scale"),
+    Value* input = graph_->add_input(graph_->free_input_name(group.name + ".scale"),
                                      ir::Type::tensor(DType::f32, sizes), ir::Role::buffer);
     input->constant = true;
     converted_.scales[input->name] = std::move(scales);
