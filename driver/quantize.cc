@@ -1,17 +1,15 @@
-// The model function is traced anew for each thing that is made of it, so no graph is shared and none
-// needs copying. Layers are found in the graph as it stands after batch norms went into
+// The model function is traced anew for each thing that is made of it, so no graph is shared and
+// none needs copying. Layers are found in the graph as it stands after batch norms went into
 // convolutions, with the operators whole that the recipe names; what is converted then takes the
 // road of every graph.
 //
-// Each group has one observer, which sees batches in order, and groups are observed side by side: so
-// the number of threads changes nothing.
+// Each group has one observer, which sees batches in order, and groups are observed side by side:
+// so the number of threads changes nothing.
 #include "driver/quantize.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -40,17 +38,42 @@ void run_named(ir::Graph& graph, std::string_view name, GraphCtx& ctx) {
   run_pass(graph, *driver::find_pass(name), ctx);
 }
 
-/// Graph text and the bytes of every weight.
+/// What a node says beside its sizes: integers of views, and of nodes that are made from nothing,
+/// are left out, so that a model is the same one for batches of another size.
+std::string structure_of(const ir::Node& node) {
+  bool reads = false;
+  std::string text = "\n" + node.op->name();
+  ir::for_each_operand(node.args, [&](const ir::Value* operand) {
+    reads = true;
+    text += fmt::format(" %{}", operand->id);
+  });
+  for (const ir::Arg& arg : node.args) {
+    const bool is_integer =
+        std::holds_alternative<sym::Expr>(arg) || std::holds_alternative<ir::Ints>(arg);
+    const bool is_operand =
+        std::holds_alternative<ir::Value*>(arg) || std::holds_alternative<ir::Values>(arg);
+    if (is_operand || (is_integer && (node.op->is_view() || !reads))) continue;
+    text += " " + ir::to_string(arg);
+  }
+  return text;
+}
+
+/// Nodes, and the types and bytes of every weight.
 uint64_t hash_of(const ir::Graph& graph, const State& state) {
-  std::string sums = ir::to_string(graph);
+  std::string text;
   for (const ir::Value* input : graph.inputs()) {
+    text += fmt::format("\n{} %{}", input->name, input->id);
     if (!input->constant) continue;
     const Array array = state.at(input->name).contiguous();
     const std::string_view bytes(static_cast<const char*>(array.raw()),
                                  static_cast<size_t>(array.nbytes()));
-    sums += fmt::format("\n{:016x}", hash_bytes(bytes));
+    text += fmt::format(" {} {:016x}", array.describe(), hash_bytes(bytes));
   }
-  return hash_bytes(sums);
+  for (const ir::Node* node = graph.first(); node != nullptr; node = node->next)
+    text += structure_of(*node);
+  for (const ir::Output& output : graph.outputs())
+    if (output.value != nullptr) text += fmt::format("\nreturn %{}", output.value->id);
+  return hash_bytes(text);
 }
 
 /// Of everything that the recipe says, however it is written.
@@ -82,8 +105,8 @@ class Instrumented {
       if (!is_observed(group) || group.spec.constant != constants) continue;
       Observed observed{&group, make_observer(group.spec, parts_of(group)), {}};
       for (ir::Value* value : group.values) {
-        observed.results.push_back(static_cast<size_t>(
-            std::ranges::find(values, value) - values.begin()));
+        observed.results.push_back(
+            static_cast<size_t>(std::ranges::find(values, value) - values.begin()));
         if (observed.results.back() == values.size()) values.push_back(value);
       }
       observed_.push_back(std::move(observed));
@@ -127,8 +150,8 @@ class Instrumented {
     for (const size_t number : observed.results) {
       const Array& value = values[number];
       try {
-        observed.observer->observe(
-            {value.data<float>(), static_cast<size_t>(value.numel())}, inner_of(*observed.group));
+        observed.observer->observe({value.data<float>(), static_cast<size_t>(value.numel())},
+                                   inner_of(*observed.group));
       } catch (const UserError& error) {
         throw UserError(
             fmt::format("[calibrate] group '{}': {}", observed.group->name, error.what()));
@@ -140,6 +163,14 @@ class Instrumented {
   std::vector<Observed> observed_;
   std::optional<BoundProgram> program_;
 };
+
+/// Inputs that a program of constants takes and does not read.
+std::vector<Array> nothing_for(const Model& model) {
+  std::vector<Array> arrays;
+  for (const InputSpec& input : model.inputs)
+    arrays.push_back(Array::zeros(input.dtype, input.sizes));
+  return arrays;
+}
 
 void check_same(const Statistics& statistics, const Annotated& annotated, const Recipe& recipe) {
   Diagnostics problems;
@@ -197,8 +228,8 @@ Annotated annotate(const Model& model, const Recipe& recipe) {
   for (const std::string_view name : {"cse", "dce", "fold_batch_norm", "dce"})
     run_named(*annotated.graph, name, ctx);
   const passes::KnownValues known(*annotated.graph);
-  annotated.annotation = annotate(*annotated.graph, recipe,
-                                  [&](const ir::Value* value) { return known.has(value); });
+  annotated.annotation =
+      annotate(*annotated.graph, recipe, [&](const ir::Value* value) { return known.has(value); });
   annotated.model_hash = hash_of(*annotated.graph, *model.state);
   check_layers(annotated.annotation, recipe);
   return annotated;
@@ -218,16 +249,14 @@ Statistics calibrate(const Model& model, const Recipe& recipe, const BatchSource
   statistics.recipe_hash = hash_of(recipe);
   statistics.model_hash = annotate(model, recipe).model_hash;
   Instrumented weights(model, recipe, true);
+  if (!weights.is_empty()) weights.observe(nothing_for(model));
   Instrumented activations(model, recipe, false);
-  bool weights_wait = !weights.is_empty();
   int64_t batches = 0;
-  while (weights_wait || !activations.is_empty()) {
+  while (!activations.is_empty()) {
     poll_interrupt();
     const std::optional<std::vector<Array>> batch = source();
     if (!batch) break;
-    if (weights_wait) weights.observe(*batch);
-    weights_wait = false;
-    if (!activations.is_empty()) activations.observe(*batch);
+    activations.observe(*batch);
     if (options.progress) options.progress(++batches);
   }
   weights.add_to(statistics);

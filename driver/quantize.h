@@ -48,8 +48,9 @@ struct CalibrateOptions {
 
 /// Runs the f32 model over all batches and observes. Memory is that of one batch: its observed
 /// values, and the observers. The numbers do not depend on the number of threads. Nothing is
-/// written; an exception of source or progress leaves nothing behind. UserError where the recipe
-/// finds no layer, a value is NaN, or a group saw no value.
+/// written; an exception of source or progress leaves nothing behind. Batches are asked for only
+/// where the recipe needs them: weights need none. UserError where the recipe finds no layer, a
+/// value is NaN, or a group saw no value.
 Statistics calibrate(const Model& model, const Recipe& recipe, const BatchSource& source,
                      const CalibrateOptions& options = {});
 
@@ -57,8 +58,8 @@ Statistics calibrate(const Model& model, const Recipe& recipe, const BatchSource
 void save(const Statistics& statistics, const std::string& path);
 Statistics load(const std::string& path);
 
-/// The quantized model, frozen. UserError where statistics are of another model, another recipe,
-/// or lack a group. `skip`: layers that stay f32.
+/// The quantized model, frozen, for batches of any size. UserError where statistics are of another
+/// model, another recipe, or lack a group. `skip`: layers that stay f32.
 BoundProgram convert(const Model& model, const Recipe& recipe, const Statistics& statistics,
                      const std::set<std::string>& skip = {});
 /// The same as a graph, for `tandem opt` and tests.

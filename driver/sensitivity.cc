@@ -1,6 +1,7 @@
 // Which layers lose most when they are quantized: the model runs once with each layer alone
 // quantized, and the layer is judged by what that does to the model's first result. A bound is then
-// reached from the fully quantized model on, by leaving the worst layers in f32 one after the other.
+// reached from the fully quantized model on, by leaving the worst layers in f32 one after the
+// other.
 //   SQNR = 10 log10(sum y^2 / sum (y - y')^2)
 #include <fmt/format.h>
 
@@ -52,8 +53,8 @@ class Search {
         options_(&options) {}
 
   Sensitivity run() {
-    BoundProgram plain = compile_forward(model_->function, *model_->state, model_->inputs,
-                                         {.freeze = true});
+    BoundProgram plain =
+        compile_forward(model_->function, *model_->state, model_->inputs, {.freeze = true});
     wanted_ = results_of(plain, *batches_);
     if (wanted_.empty() || wanted_[0].dtype() != DType::f32)
       throw UserError("[sensitivity] batches are needed, and a first result of f32");

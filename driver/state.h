@@ -16,7 +16,8 @@ class State {
   /// values.
   static State initial(const nn::Module& module, uint64_t seed);
 
-  /// Parameters and buffers of the module alone, without what an optimizer keeps; shares the arrays.
+  /// Parameters and buffers of the module alone, without what an optimizer keeps; shares the
+  /// arrays.
   State weights_of(const nn::Module& module) const;
 
   /// UserError when there is no such name.

@@ -55,8 +55,7 @@ double call_time(BoundProgram& program, const std::vector<Array>& inputs) {
   for (int i = 0; i < 20; ++i) {
     const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
     program.run(inputs);
-    const std::chrono::duration<double, std::milli> time =
-        std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     best = std::min(best, time.count());
   }
   return best;
@@ -93,8 +92,7 @@ Quantized quantize(const quant::Model& model, const QuantizationSettings& settin
       compile_forward(model.function, *model.state, model.inputs, {.freeze = true});
   const quant::Recipe recipe = recipe_of(settings.recipe);
   const quant::Statistics statistics = statistics_of(model, recipe, settings, batches);
-  const std::set<std::string> left =
-      layers_to_leave(model, recipe, statistics, settings, batches);
+  const std::set<std::string> left = layers_to_leave(model, recipe, statistics, settings, batches);
   BoundProgram quantized = quant::convert(model, recipe, statistics, left);
   const Quantized result{score(plain), score(quantized)};
   fmt::print("calls: f32 {:.3f} ms, quantized {:.3f} ms\n", call_time(plain, batches[0]),

@@ -1,5 +1,5 @@
-// The digits network in 8 bits: weights that `digits --save` wrote are quantized with ranges that 500
-// training images show. Options:
+// The digits network in 8 bits: weights that `digits --save` wrote are quantized with ranges that
+// 500 training images show. Options:
 //   --load PATH   weights   --data PATH   build/data/digits.npz otherwise
 //   --recipe NAME  a built-in recipe, or a .toml file
 //   --statistics PATH  keeps the ranges there   --reuse 1  takes them from there

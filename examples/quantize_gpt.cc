@@ -78,22 +78,22 @@ int run(const Settings& settings) {
   config.vocabulary = static_cast<int64_t>(corpus.vocabulary.size());
   Gpt gpt(config);
   State state = State::initial(gpt, 1);
-  const quant::Model model{
-      [&](nn::Trace& trace, const nn::Tensors& in) {
-        const nn::Tensor logits = gpt.logits(trace, in[0]);
-        const sym::Expr count = in[1].size(0) * in[1].size(1);
-        return nn::Tensors{logits, nn::cross_entropy(logits, ops::reshape(in[1], {count}))};
-      },
-      &state,
-      {{"tokens", DType::i64, {settings.batch, config.context}},
-       {"targets", DType::i64, {settings.batch, config.context}}}};
+  const quant::Model model{[&](nn::Trace& trace, const nn::Tensors& in) {
+                             const nn::Tensor logits = gpt.logits(trace, in[0]);
+                             const sym::Expr count = in[1].size(0) * in[1].size(1);
+                             return nn::Tensors{
+                                 logits, nn::cross_entropy(logits, ops::reshape(in[1], {count}))};
+                           },
+                           &state,
+                           {{"tokens", DType::i64, {settings.batch, config.context}},
+                            {"targets", DType::i64, {settings.batch, config.context}}}};
   const std::vector<Batch> held_out =
       evaluation_batches(corpus.held_out, settings.batch, config.context);
-  const Quantized result = quantize(
-      model, settings.quantization, calibration_batches(corpus, config, settings),
-      [&](BoundProgram& program) {
-        return held_out_loss(program, held_out, config, settings.batch);
-      });
+  const Quantized result =
+      quantize(model, settings.quantization, calibration_batches(corpus, config, settings),
+               [&](BoundProgram& program) {
+                 return held_out_loss(program, held_out, config, settings.batch);
+               });
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   fmt::print("result: f32={:.4f} quantized={:.4f} seconds={:.1f} peak_MiB={:.0f}\n",
              result.f32_score, result.score, seconds.count(), peak_rss_mib());

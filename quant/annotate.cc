@@ -1,5 +1,5 @@
-// Places are what has a scale: an operand of a layer, or the result of one that propagates. Which of
-// them share one is a union-find over places:
+// Places are what has a scale: an operand of a layer, or the result of one that propagates. Which
+// of them share one is a union-find over places:
 //   1. operand and result of a layer that propagates, as its rule says;
 //   2. operands that are one value, with equal specifications;
 //   3. an operand and the result of its producer, with equal specifications.

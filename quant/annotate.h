@@ -13,7 +13,7 @@ namespace tandem::quant {
 
 /// Nodes that a rule took.
 struct Layer {
-  std::string name;  // "blocks.0.fc", of its weight; else of its operator, numbered
+  std::string name;  // "blocks.0.fc", of its weight; "fc#2" where it is read again; "cat#1"
   std::string rule;
   std::vector<ir::Node*> nodes;
   std::vector<size_t> after;  // of one that propagates: the layers that it takes its operands from

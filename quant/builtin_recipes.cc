@@ -1,7 +1,7 @@
 // The built-in recipes, in the form of a recipe file. x86_default follows the rules of PyTorch's
 // quantizer for x86: what is fused with a product keeps its result unquantized, the next product's
-// operand supplies the scale; an addition behind a convolution has a quantized operand, one behind a
-// linear layer has not, for accuracy. Scales are at least 2^-12 there.
+// operand supplies the scale; an addition behind a convolution has a quantized operand, one behind
+// a linear layer has not, for accuracy. Scales are at least 2^-12 there.
 #include <fmt/format.h>
 
 #include <array>
@@ -178,8 +178,8 @@ std::vector<std::string_view> recipe_names() {
 std::string_view recipe_text(std::string_view name) {
   for (const std::pair<std::string_view, std::string_view>& entry : kBuiltIn)
     if (entry.first == name) return entry.second;
-  throw UserError(fmt::format("there is no recipe '{}'; there are {}", name,
-                              fmt::join(recipe_names(), ", ")));
+  throw UserError(
+      fmt::format("there is no recipe '{}'; there are {}", name, fmt::join(recipe_names(), ", ")));
 }
 
 Recipe recipe_named(std::string_view name) {

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/dense_map.h"
 #include "base/diagnostic.h"
@@ -23,14 +24,21 @@ using ops::Tensor;
 
 int64_t number(const sym::Expr& size) { return size.constant().value_or(0); }
 
+/// The text of a graph has names of letters, digits, points and underscores.
+std::string input_name(std::string name) {
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.') c = '_';
+  return name;
+}
+
 class Converter {
  public:
   Converter(ir::Graph& graph, const Annotation& annotation, const Statistics& statistics,
             const std::set<std::string>& skip)
       : graph_(&graph), annotation_(&annotation), statistics_(&statistics) {
     for (const Layer& layer : annotation.layers) {
-      const bool loses_operand = std::ranges::any_of(
-          layer.after, [&](size_t producer) { return skipped_[producer]; });
+      const bool loses_operand =
+          std::ranges::any_of(layer.after, [&](size_t producer) { return skipped_[producer]; });
       skipped_.push_back(skip.count(layer.name) != 0 || loses_operand);
     }
     check_names(skip);
@@ -61,12 +69,14 @@ class Converter {
     std::set<size_t> seen;
     for (const Place& place : annotation_->places) {
       const Group& group = annotation_->groups[place.group];
-      if (skipped_[place.layer] || !is_observed(group) || !seen.insert(place.group).second) continue;
+      if (skipped_[place.layer] || !is_observed(group) || !seen.insert(place.group).second)
+        continue;
       const auto it = statistics_->groups.find(group.name);
       if (it == statistics_->groups.end()) {
-        problems.add(fmt::format("[convert] statistics have no group '{}': its values were not "
-                                 "observed",
-                                 group.name));
+        problems.add(
+            fmt::format("[convert] statistics have no group '{}': its values were not "
+                        "observed",
+                        group.name));
         continue;
       }
       const size_t parts = it->second.range.low.size();
@@ -91,7 +101,8 @@ class Converter {
 
   void quantize_operand(const Place& place) {
     Value* value = place.value;
-    if (const Result* result = results_.find(value); result != nullptr && result->value != nullptr) {
+    if (const Result* result = results_.find(value);
+        result != nullptr && result->value != nullptr) {
       if (result->group == place.group) return;
       value = result->value;
     }
@@ -130,9 +141,9 @@ class Converter {
     const Tensor q = ops::call(builder, "quantized_decomposed.quantize_per_tensor",
                                {Tensor(builder, &value), params.scale, params.zero_point,
                                 spec.quant_min, spec.quant_max, spec.dtype});
-    return ops::call(builder, "quantized_decomposed.dequantize_per_tensor",
-                     {q, params.scale, params.zero_point, spec.quant_min, spec.quant_max,
-                      spec.dtype})
+    return ops::call(
+               builder, "quantized_decomposed.dequantize_per_tensor",
+               {q, params.scale, params.zero_point, spec.quant_min, spec.quant_max, spec.dtype})
         .value();
   }
 
@@ -184,7 +195,7 @@ class Converter {
     for (size_t part = 0; part < range.low.size(); ++part)
       scales.push_back(
           static_cast<float>(qparams_of(group.spec, range.low[part], range.high[part]).scale));
-    Value* input = graph_->add_input(graph_->free_input_name(group.name + ".scale"),
+    Value* input = graph_->add_input(graph_->free_input_name(input_name(group.name) + ".scale"),
                                      ir::Type::tensor(DType::f32, sizes), ir::Role::buffer);
     input->constant = true;
     converted_.scales[input->name] = std::move(scales);
@@ -199,8 +210,8 @@ class Converter {
   ir::Graph* graph_;
   const Annotation* annotation_;
   const Statistics* statistics_;
-  std::vector<char> skipped_;          // by layer
-  DenseMap<Value, Result> results_;    // quantized results of layers
+  std::vector<char> skipped_;                            // by layer
+  DenseMap<Value, Result> results_;                      // quantized results of layers
   std::map<std::pair<uint32_t, size_t>, Value*> pairs_;  // by value and group; looked up only
   Converted converted_;
 };

@@ -16,8 +16,8 @@
 namespace tandem::quant {
 namespace {
 
-constexpr int kParts = 16;         // of a bin, when bins are dealt out again
-constexpr double kStep = 1e-5;     // share of the values that a step of the search leaves out
+constexpr int kParts = 16;      // of a bin, when bins are dealt out again
+constexpr double kStep = 1e-5;  // share of the values that a step of the search leaves out
 
 double cube(double x) { return x * x * x; }
 
@@ -123,11 +123,11 @@ std::pair<double, double> Histogram::least_loss(int64_t levels) const {
   double least = loss(first, last, levels);
   while (low_share < high_share) {
     int next_first = first, next_last = last;
-    while (next_first < last && below[static_cast<size_t>(next_first) + 1] <
-                                    (low_share + kStep) * total)
+    while (next_first < last &&
+           below[static_cast<size_t>(next_first) + 1] < (low_share + kStep) * total)
       ++next_first;
-    while (next_last > first && below[static_cast<size_t>(next_last) + 1] >
-                                    (high_share - kStep) * total)
+    while (next_last > first &&
+           below[static_cast<size_t>(next_last) + 1] > (high_share - kStep) * total)
       --next_last;
     if (next_first - first > last - next_last) {
       low_share += kStep;

@@ -1,6 +1,6 @@
 // Rules are tried in their order, each over the whole graph; a node belongs to the first that takes
-// it. Rules that propagate come last, in one walk in program order, because each asks what became of
-// the producers of its operands.
+// it. Rules that propagate come last, in one walk in program order, because each asks what became
+// of the producers of its operands.
 #include "quant/match.h"
 
 #include <fmt/format.h>
@@ -119,7 +119,8 @@ class LayerFinder {
       const std::string reason = why_not(rule, match);
       if (!reason.empty()) {
         if (!rule.propagates)
-          notes_->push_back(fmt::format("{}: {} is left: {}", rule.name, ir::to_string(first), reason));
+          notes_->push_back(
+              fmt::format("{}: {} is left: {}", rule.name, ir::to_string(first), reason));
         return;
       }
     } else {
@@ -222,8 +223,8 @@ class LayerFinder {
 
   /// Channels of a transposed convolution's weight lie along its second axis.
   static std::string why_not_op(const Node& node) {
-    const bool is_transposed = node.op->schema.find("transposed") >= 0 &&
-                               node.call().boolean("transposed");
+    const bool is_transposed =
+        node.op->schema.find("transposed") >= 0 && node.call().boolean("transposed");
     return is_transposed ? "it is transposed" : "";
   }
 
@@ -256,7 +257,7 @@ class LayerFinder {
     for (Match& match : matches_) {
       const bool has_weight = match.operands[0].use.node->op->schema.find("weight") >= 0;
       const int number = ++count[match.layer.name];
-      if (!has_weight || number > 1) match.layer.name += fmt::format(".{}", number);
+      if (!has_weight || number > 1) match.layer.name += fmt::format("#{}", number);
     }
   }
 

@@ -155,8 +155,7 @@ void Observer::observe(std::span<const float> values, int64_t inner) {
 std::unique_ptr<Observer> make_observer(const QSpec& spec, int64_t parts) {
   switch (spec.observer) {
     case ObserverKind::min_max: return std::make_unique<MinMax>(parts);
-    case ObserverKind::moving_average:
-      return std::make_unique<MovingAverage>(parts, spec.momentum);
+    case ObserverKind::moving_average: return std::make_unique<MovingAverage>(parts, spec.momentum);
     case ObserverKind::histogram:
     case ObserverKind::percentile: return std::make_unique<HistogramRange>(spec);
   }

@@ -25,10 +25,10 @@ struct QSpec {
   int64_t quant_max = 255;
   bool symmetric = false;  // zero point 0, or the middle of an unsigned range
   Per per = Per::tensor;
-  int64_t axis = 0;        // of channels
-  int64_t group_size = 0;  // of groups
-  bool dynamic = false;    // range taken at each call, from the values themselves
-  bool constant = false;   // of values that are known before the first call: weights
+  int64_t axis = 0;          // of channels
+  int64_t group_size = 0;    // of groups
+  bool dynamic = false;      // range taken at each call, from the values themselves
+  bool constant = false;     // of values that are known before the first call: weights
   double epsilon = 0x1p-12;  // least scale
   ObserverKind observer = ObserverKind::min_max;
   double percentile = 99.99;  // of percentile: this share of the values is inside of the range

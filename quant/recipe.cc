@@ -122,8 +122,8 @@ class RecipeReader {
       fields.problem("'group_size' must be at least 2 where per is \"group\"");
     if (spec.per == Per::tensor) return;
     if (!spec.constant || !spec.symmetric)
-      fields.problem(fmt::format("per \"{}\" is for constant and symmetric values",
-                                 name_of(spec.per)));
+      fields.problem(
+          fmt::format("per \"{}\" is for constant and symmetric values", name_of(spec.per)));
     if (spec.observer != ObserverKind::min_max)
       fields.problem(fmt::format("per \"{}\" has the observer min_max alone", name_of(spec.per)));
   }

@@ -33,16 +33,6 @@ std::string numbers_text(std::string_view key, const std::vector<float>& numbers
   return text + line + "\n]\n";
 }
 
-/// A key in quotes: names have dots.
-std::string quoted(const std::string& name) {
-  std::string text = "\"";
-  for (const char c : name) {
-    if (c == '"' || c == '\\') text += '\\';
-    text += c;
-  }
-  return text + "\"";
-}
-
 uint64_t hash_field(TomlFields& fields, std::string_view key) {
   const std::string text = fields.needed_text(key);
   uint64_t hash = 0;

@@ -1,5 +1,6 @@
-// What calibration found, as a text that may be read, compared and edited: a range for each group of
-// values that share a scale. The ranges are what convert obeys; the rest says where they come from.
+// What calibration found, as a text that may be read, compared and edited: a range for each group
+// of values that share a scale. The ranges are what convert obeys; the rest says where they come
+// from.
 #pragma once
 
 #include <map>

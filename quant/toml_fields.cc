@@ -14,11 +14,21 @@ toml::table parse_toml(std::string_view text, const std::string& path) {
   }
 }
 
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+    if (c == '"' || c == '\\') result += '\\';
+    result += is_control ? fmt::format("\\u{:04x}", static_cast<int>(c)) : std::string(1, c);
+  }
+  return result + "\"";
+}
+
 void TomlFields::problem(const std::string& text, const toml::node* at) {
   const toml::node* place = at != nullptr ? at : table_;
-  problems_->add(fmt::format("{}: {}", subject_, text),
-                 place == nullptr ? path_
-                                  : fmt::format("{}:{}", path_, place->source().begin.line));
+  problems_->add(
+      fmt::format("{}: {}", subject_, text),
+      place == nullptr ? path_ : fmt::format("{}:{}", path_, place->source().begin.line));
 }
 
 const toml::node* TomlFields::find(std::string_view key) {

@@ -16,15 +16,15 @@ namespace tandem::quant {
 /// The text as a table. UserError where it is no TOML.
 toml::table parse_toml(std::string_view text, const std::string& path);
 
+/// In quotes, as a key or a value.
+std::string quoted(std::string_view text);
+
 /// One table. Reading a field marks it as known; `finish` tells of fields that nobody asked for.
 class TomlFields {
  public:
   /// `table` may be null: every field is missing then.
   TomlFields(const toml::table* table, std::string subject, std::string path, Diagnostics& problems)
-      : table_(table),
-        subject_(std::move(subject)),
-        path_(std::move(path)),
-        problems_(&problems) {}
+      : table_(table), subject_(std::move(subject)), path_(std::move(path)), problems_(&problems) {}
 
   /// Null where it is missing.
   const toml::node* find(std::string_view key);
