@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/dense_map.h"
+#include "base/diagnostic.h"
 #include "ir/text.h"
 
 namespace tandem::quant {
@@ -98,6 +100,7 @@ class LayerFinder {
     for (Node* node = graph_->first(); node != nullptr; node = node->next)
       for (const Rule& rule : recipe_->rules)
         if (rule.propagates) take(rule, *node);
+    note_unused_exceptions();
     sort();
     for (Match& match : matches_)
       if (match.rule->propagates) fill_after(match);
@@ -161,18 +164,27 @@ class LayerFinder {
   }
 
   /// Of the layer, the longest name first; then of the operator.
-  std::vector<const Exception*> exceptions_of(const Match& match) const {
+  std::vector<const Exception*> exceptions_of(const Match& match) {
     std::vector<const Exception*> found;
     size_t length = 0;
-    for (const std::pair<const std::string, Exception>& entry : recipe_->layers)
-      if (is_below(match.layer.name, entry.first) && entry.first.size() >= length) {
-        found = {&entry.second};
-        length = entry.first.size();
-      }
+    for (const std::pair<const std::string, Exception>& entry : recipe_->layers) {
+      if (!is_below(match.layer.name, entry.first)) continue;
+      used_.insert(&entry.second);
+      if (entry.first.size() < length) continue;
+      found = {&entry.second};
+      length = entry.first.size();
+    }
     if (!found.empty()) return found;
     const auto it = recipe_->ops.find(match.layer.nodes[0]->op->name());
     if (it != recipe_->ops.end()) found.push_back(&it->second);
     return found;
+  }
+
+  void note_unused_exceptions() {
+    for (const std::pair<const std::string, Exception>& entry : recipe_->layers)
+      if (used_.count(&entry.second) == 0)
+        notes_->push_back(
+            fmt::format("no layer is named '{}', which the recipe excepts", entry.first));
   }
 
   void choose_specs(Match& match, const std::vector<const Exception*>& exceptions) const {
@@ -277,12 +289,37 @@ class LayerFinder {
   DenseMap<Node, char> taken_;      // by a layer, or left by the recipe
   DenseMap<Node, char> quantized_;  // last nodes of layers
   std::vector<Match> matches_;
+  std::set<const Exception*> used_;  // looked up only
 };
+
+/// An operator that a recipe names wrongly would never be found, and nobody would know.
+void check_names(const Recipe& recipe, const ir::OpTable& ops) {
+  Diagnostics problems;
+  for (const Rule& rule : recipe.rules) {
+    for (size_t link = 0; link < rule.chain.size(); ++link)
+      for (const std::string& name : rule.chain[link]) {
+        const ir::Op* op = ops.find(name);
+        if (op == nullptr)
+          problems.add(fmt::format("[{}] rule '{}' names it, and Tandem knows no such operator",
+                                   name, rule.name));
+        for (const std::pair<const std::string, std::string>& input : rule.inputs)
+          if (op != nullptr && link == 0 && op->schema.find(input.first) < 0)
+            problems.add(fmt::format("[{}] rule '{}': there is no operand '{}'", name, rule.name,
+                                     input.first));
+      }
+  }
+  for (const std::pair<const std::string, Exception>& entry : recipe.ops)
+    if (ops.find(entry.first) == nullptr)
+      problems.add(fmt::format("[{}] the recipe excepts it, and Tandem knows no such operator",
+                               entry.first));
+  problems.finish();
+}
 
 }  // namespace
 
 std::vector<Match> find_layers(const ir::Graph& graph, const Recipe& recipe,
                                const IsKnown& is_known, std::vector<std::string>& notes) {
+  check_names(recipe, graph.ops());
   return LayerFinder(graph, recipe, is_known, notes).run();
 }
 

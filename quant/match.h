@@ -20,7 +20,7 @@ struct Match {
   std::vector<Operand> operands;
 };
 
-/// In program order of their last nodes; `after` is filled in. What a rule would take but for its
+/// In program order of their first nodes; `after` is filled in. What a rule would take but for its
 /// operands is in `notes`.
 std::vector<Match> find_layers(const ir::Graph& graph, const Recipe& recipe,
                                const IsKnown& is_known, std::vector<std::string>& notes);

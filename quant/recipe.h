@@ -31,7 +31,8 @@ struct Rule {
   bool needs_reader = false;
 };
 
-/// Of a layer (and those below it: "blocks.0" is also "blocks.0.fc") or of an operator.
+/// Of a layer (and those below it: "blocks.0" is also "blocks.0.fc") or of an operator. A layer
+/// without a weight has the name of its operator here: "cat", whatever its number.
 struct Exception {
   bool quantize = true;
   std::map<std::string, std::string> specs;  // in place of the rule's, by its name there

@@ -262,6 +262,21 @@ TEST_F(Quantize, WeightsNeedNoBatches) {
   EXPECT_EQ(to_text(calibrated(recipe)), to_text(statistics));
 }
 
+TEST_F(Quantize, NamesOfARecipeThatAreNoneAreTold) {
+  Recipe recipe = recipe_named("x86_dynamic");
+  recipe.rules[0].inputs["weights"] = "weight";
+  recipe.rules[0].chain[0].emplace_back("aten.liner");
+  recipe.ops["aten.matmull"].quantize = false;
+  const std::string error = error_of([&] { annotate(model_, recipe); });
+  EXPECT_THAT(error, HasSubstr("[aten.linear] rule 'linear': there is no operand 'weights'"));
+  EXPECT_THAT(error, HasSubstr("[aten.liner] rule 'linear' names it"));
+  EXPECT_THAT(error, HasSubstr("[aten.matmull] the recipe excepts it"));
+  recipe = recipe_named("x86_dynamic");
+  recipe.layers["haed"].quantize = false;
+  EXPECT_THAT(annotate(model_, recipe).annotation.notes,
+              ElementsAre("no layer is named 'haed', which the recipe excepts"));
+}
+
 TEST_F(Quantize, AModelWithoutLayersIsAnError) {
   model_.function = [](nn::Trace&, const nn::Tensors& in) { return nn::Tensors{nn::relu(in[0])}; };
   EXPECT_THAT(error_of([&] { calibrated(recipe_named("x86_default")); }),

@@ -96,6 +96,10 @@ TEST(Recipe, DamagedTextsAreErrorsOfTheUser) {
   EXPECT_FALSE(problems_of("name = 3\nrules = 4\nspecs = 5\nlayers = [1]").empty());
   EXPECT_FALSE(problems_of("name = \"x\"\nrules = [1, 2]").empty());
   EXPECT_FALSE(problems_of("name = \"x\"\nspecs = { a = 1 }").empty());
+  EXPECT_FALSE(problems_of("name = " + std::string(100000, '[')).empty());
+  EXPECT_FALSE(problems_of("name" + std::string(100000, '.') + " = 1").empty());
+  const std::string text(recipe_text("x86_default"));
+  for (size_t length = 0; length < text.size(); length += 11) problems_of(text.substr(0, length));
 }
 
 }  // namespace
