@@ -1,6 +1,6 @@
-"""The examples' models in 8 bits, on real data: trained, calibrated and quantized in C++, they are as
-good as in f32 within 0.3 points of accuracy and 1 % of loss. The file of ranges is obeyed, belongs to
-its weights, and is never half written."""
+"""The examples' models in 8 bits, on real data: trained, calibrated and quantized in C++, they are
+as good as in f32 within 0.3 points of accuracy and 1 % of loss. The file of ranges is obeyed,
+belongs to its weights, and is never half written."""
 
 import os
 import pathlib
