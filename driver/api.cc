@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "driver/trace.h"
 #include "driver/update_rule.h"
 #include "ops/opdef.h"
 
@@ -14,13 +15,10 @@ namespace {
 using nn::Tensor;
 using nn::Tensors;
 
-struct Traced {
-  std::unique_ptr<ir::Module> module;
-  ir::Graph* graph = nullptr;
-};
+}  // namespace
 
-Traced trace_model(const ModelFunction& model, const std::vector<InputSpec>& inputs,
-                   bool training) {
+driver::Traced driver::trace_model(const ModelFunction& model, const std::vector<InputSpec>& inputs,
+                                   bool training) {
   Traced traced;
   traced.module = std::make_unique<ir::Module>(ops::op_table());
   traced.graph = &traced.module->add_graph(training ? "train_step" : "forward");
@@ -33,18 +31,19 @@ Traced trace_model(const ModelFunction& model, const std::vector<InputSpec>& inp
   return traced;
 }
 
-}  // namespace
-
 BoundProgram::BoundProgram(std::unique_ptr<driver::Executable> executable, State& state,
-                           size_t data_inputs)
-    : executable_(std::move(executable)), state_(&state), data_inputs_(data_inputs) {
+                           size_t data_inputs, runtime::ConstantValues own)
+    : executable_(std::move(executable)),
+      state_(&state),
+      data_inputs_(data_inputs),
+      own_(std::move(own)) {
   if (!executable_->loaded().constant_names().empty()) refresh();
 }
 
 void BoundProgram::refresh() {
-  runtime::ConstantValues values;
+  runtime::ConstantValues values = own_;
   for (const std::string& name : executable_->loaded().constant_names())
-    values.insert_or_assign(name, state_->at(name));
+    if (values.count(name) == 0) values.insert_or_assign(name, state_->at(name));
   executable_->bind_constants(values);
 }
 
@@ -76,7 +75,7 @@ std::vector<runtime::Result> BoundProgram::run(std::span<const runtime::Array> i
 
 BoundProgram compile_forward(const ModelFunction& model, State& state,
                              const std::vector<InputSpec>& inputs, const CompileOptions& options) {
-  Traced traced = trace_model(model, inputs, false);
+  driver::Traced traced = driver::trace_model(model, inputs, false);
   driver::Options compile;
   compile.freeze = options.freeze;
   compile.tune = options.tune;
@@ -85,7 +84,7 @@ BoundProgram compile_forward(const ModelFunction& model, State& state,
 
 BoundProgram train_step(const ModelFunction& model, State& state,
                         const std::vector<InputSpec>& inputs, const nn::Optimizer& optimizer) {
-  Traced traced = trace_model(model, inputs, true);
+  driver::Traced traced = driver::trace_model(model, inputs, true);
   driver::Options options;
   options.gradients = driver::Gradients::ones;
   options.updates = driver::update_rule(state, optimizer);

@@ -29,7 +29,9 @@ using ModelFunction = std::function<nn::Tensors(nn::Trace&, const nn::Tensors& i
 /// A compiled graph whose parameter, buffer and state inputs are taken from a State.
 class BoundProgram {
  public:
-  BoundProgram(std::unique_ptr<driver::Executable> executable, State& state, size_t data_inputs);
+  /// `own`: values of constants that the State does not have.
+  BoundProgram(std::unique_ptr<driver::Executable> executable, State& state, size_t data_inputs,
+               runtime::ConstantValues own = {});
   /// Data inputs in order; results of the model function in order. Where the program is random the
   /// seed counts up with every call that succeeds; others may be called from several threads.
   std::vector<runtime::Result> run(std::span<const runtime::Array> inputs);
@@ -44,6 +46,7 @@ class BoundProgram {
   std::unique_ptr<driver::Executable> executable_;
   State* state_;
   size_t data_inputs_;
+  runtime::ConstantValues own_;
 };
 
 struct CompileOptions {

@@ -46,6 +46,15 @@ State State::initial(const nn::Module& module, uint64_t seed) {
   return state;
 }
 
+State State::weights_of(const nn::Module& module) const {
+  State weights;
+  for (const nn::Parameter* parameter : module.parameters()) {
+    const std::string name = parameter->qualified_name();
+    weights.set(name, at(name));
+  }
+  return weights;
+}
+
 const runtime::Array& State::at(const std::string& name) const {
   std::map<std::string, runtime::Array>::const_iterator it = arrays_.find(name);
   if (it == arrays_.end()) throw UserError("no parameter or state named '" + name + "'");

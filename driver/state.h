@@ -16,6 +16,10 @@ class State {
   /// values.
   static State initial(const nn::Module& module, uint64_t seed);
 
+  /// Parameters and buffers of the module alone, without what an optimizer keeps; shares the
+  /// arrays.
+  State weights_of(const nn::Module& module) const;
+
   /// UserError when there is no such name.
   const runtime::Array& at(const std::string& name) const;
   bool has(const std::string& name) const { return arrays_.count(name) != 0; }

@@ -73,16 +73,9 @@ Settings parse_arguments(int argc, char** argv) {
   return settings;
 }
 
-Array tokens(const std::vector<int64_t>& values, int64_t rows, int64_t columns) {
-  std::vector<int64_t> sizes{rows, columns};
-  Array array = Array::empty(DType::i64, sizes);
-  std::copy(values.begin(), values.end(), array.data<int64_t>());
-  return array;
-}
-
 double loss_of(BoundProgram& program, const Batch& batch, const GptConfig& config, int64_t rows) {
-  std::vector<Array> inputs{tokens(batch.inputs, rows, config.context),
-                            tokens(batch.targets, rows, config.context)};
+  std::vector<Array> inputs{token_array(batch.inputs, rows, config.context),
+                            token_array(batch.targets, rows, config.context)};
   return *std::get<Array>(program.run(inputs)[0]).data<float>();
 }
 
@@ -110,7 +103,7 @@ std::string sample(BoundProgram& logits, const Corpus& corpus, const GptConfig& 
     int64_t length = std::min<int64_t>(static_cast<int64_t>(text.size()), config.context);
     std::vector<int64_t> window(static_cast<size_t>(config.context), 0);
     std::copy(text.end() - length, text.end(), window.begin());
-    std::vector<Array> inputs{tokens(window, 1, config.context)};
+    std::vector<Array> inputs{token_array(window, 1, config.context)};
     Array out = std::get<Array>(logits.run(inputs)[0]);
     const float* row = out.data<float>() + (length - 1) * config.vocabulary;
     std::vector<double> weights;
@@ -188,7 +181,7 @@ int run(const Settings& settings) {
                                   static_cast<size_t>(settings.profile))
                    .c_str(),
                stdout);
-  if (!settings.save.empty()) state.save(settings.save);
+  if (!settings.save.empty()) state.weights_of(model).save(settings.save);
   double rate =
       static_cast<double>(settings.steps * settings.batch * config.context) / training_seconds;
   std::printf("result: loss=%.4f seconds=%.1f tokens_per_s=%.0f compile_s=%.2f peak_MiB=%.0f\n",

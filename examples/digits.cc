@@ -76,34 +76,6 @@ int64_t steps_of(const Digits& digits, const Settings& settings) {
   return steps;
 }
 
-/// Right answers in one batch of logits [batch, 10], of which the first `count` rows are meant.
-int64_t right_answers(const Array& logits, const Digits& digits, std::span<const int64_t> indices,
-                      size_t count) {
-  int64_t right = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const float* row = logits.data<float>() + i * 10;
-    const int64_t best = std::max_element(row, row + 10) - row;
-    right += best == digits.labels[static_cast<size_t>(indices[i])] ? 1 : 0;
-  }
-  return right;
-}
-
-/// Percent of the test images. The last batch is filled up with its first image.
-double accuracy(BoundProgram& logits, const Digits& digits, const Settings& settings) {
-  const size_t batch = static_cast<size_t>(settings.batch);
-  std::mt19937_64 unused;
-  int64_t right = 0;
-  for (size_t begin = 0; begin < digits.test.size(); begin += batch) {
-    std::vector<int64_t> indices(batch, digits.test[begin]);
-    const size_t count = std::min(batch, digits.test.size() - begin);
-    std::copy_n(digits.test.begin() + static_cast<int64_t>(begin), count, indices.begin());
-    const std::vector<Array> inputs{image_batch(digits, indices, 0, unused)};
-    const Array scores = std::get<Array>(logits.run(inputs)[0]).contiguous();
-    right += right_answers(scores, digits, indices, count);
-  }
-  return 100.0 * static_cast<double>(right) / static_cast<double>(digits.test.size());
-}
-
 /// Warm-up over the first epoch, then a cosine down to nothing.
 double learning_rate(double progress, const Settings& settings) {
   const double warm = std::min(1.0, progress * static_cast<double>(settings.epochs) + 0.05);
@@ -129,7 +101,7 @@ void train(BoundProgram& step, BoundProgram& logits, const Digits& digits,
         learning_rate(static_cast<double>(i) / static_cast<double>(total), settings);
     const double loss = *std::get<Array>(step.run(inputs)[0]).data<float>();
     smooth = i == 0 ? loss : 0.95 * smooth + 0.05 * loss;
-    if ((i + 1) % steps == 0) now = accuracy(logits, digits, settings);
+    if ((i + 1) % steps == 0) now = accuracy(logits, digits, settings.batch);
     progress.update(i + 1, fmt::format("loss {:.4f}, test accuracy {:.2f} %", smooth, now));
   }
 }
@@ -160,8 +132,8 @@ int run(const Settings& settings) {
   const double rate =
       static_cast<double>(settings.epochs * steps_of(digits, settings) * settings.batch) /
       seconds_since(training);
-  const double final_accuracy = accuracy(logits, digits, settings);
-  if (!settings.save.empty()) state.save(settings.save);
+  const double final_accuracy = accuracy(logits, digits, settings.batch);
+  if (!settings.save.empty()) state.weights_of(net).save(settings.save);
   fmt::print(
       "result: accuracy={:.2f} seconds={:.1f} images_per_s={:.0f} compile_s={:.2f} "
       "peak_MiB={:.0f}\n",

@@ -48,6 +48,18 @@ nn::Conv2d::Shape three_by_three(int64_t in, int64_t out) {
   return {.in = in, .out = out, .kernel = 3, .padding = 1, .bias = false};
 }
 
+/// Right answers in one batch of logits [batch, 10], of which the first `count` rows are meant.
+int64_t right_answers(const Array& logits, const Digits& digits, std::span<const int64_t> indices,
+                      size_t count) {
+  int64_t right = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const float* row = logits.data<float>() + i * 10;
+    const int64_t best = std::max_element(row, row + 10) - row;
+    right += best == digits.labels[static_cast<size_t>(indices[i])] ? 1 : 0;
+  }
+  return right;
+}
+
 }  // namespace
 
 Digits load_digits(const std::string& path) {
@@ -111,6 +123,21 @@ Array label_batch(const Digits& digits, std::span<const int64_t> indices) {
   std::transform(indices.begin(), indices.end(), labels.data<int64_t>(),
                  [&](int64_t index) { return digits.labels[static_cast<size_t>(index)]; });
   return labels;
+}
+
+double accuracy(BoundProgram& logits, const Digits& digits, int64_t images) {
+  const size_t batch = static_cast<size_t>(images);
+  std::mt19937_64 unused;
+  int64_t right = 0;
+  for (size_t begin = 0; begin < digits.test.size(); begin += batch) {
+    std::vector<int64_t> indices(batch, digits.test[begin]);
+    const size_t count = std::min(batch, digits.test.size() - begin);
+    std::copy_n(digits.test.begin() + static_cast<int64_t>(begin), count, indices.begin());
+    const std::vector<Array> inputs{image_batch(digits, indices, 0, unused)};
+    const Array scores = std::get<Array>(logits.run(inputs)[0]).contiguous();
+    right += right_answers(scores, digits, indices, count);
+  }
+  return 100.0 * static_cast<double>(right) / static_cast<double>(digits.test.size());
 }
 
 }  // namespace tandem::examples

@@ -52,4 +52,8 @@ Array image_batch(const Digits& digits, std::span<const int64_t> indices, int64_
 /// Labels i64 [n] of the given indices.
 Array label_batch(const Digits& digits, std::span<const int64_t> indices);
 
+/// Percent of the test images, by a program of so many images a call. The last batch is filled up
+/// with its first image.
+double accuracy(BoundProgram& logits, const Digits& digits, int64_t images);
+
 }  // namespace tandem::examples

@@ -3,6 +3,7 @@
 // 0.02 is so small that attention takes hundreds of steps to leave the average.
 #include "examples/gpt.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tandem::examples {
@@ -55,6 +56,13 @@ nn::Tensor Gpt::logits(nn::Trace& trace, nn::Tensor tokens) const {
 nn::Tensor Gpt::loss(nn::Trace& trace, nn::Tensor tokens, nn::Tensor targets) const {
   return nn::cross_entropy(logits(trace, tokens),
                            ops::reshape(targets, {targets.size(0) * targets.size(1)}));
+}
+
+Array token_array(const std::vector<int64_t>& values, int64_t rows, int64_t columns) {
+  std::vector<int64_t> sizes{rows, columns};
+  Array array = Array::empty(DType::i64, sizes);
+  std::copy(values.begin(), values.end(), array.data<int64_t>());
+  return array;
 }
 
 }  // namespace tandem::examples

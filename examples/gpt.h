@@ -49,4 +49,7 @@ class Gpt : public nn::Module {
   nn::Linear head_;
 };
 
+/// i64 [rows, columns].
+Array token_array(const std::vector<int64_t>& values, int64_t rows, int64_t columns);
+
 }  // namespace tandem::examples

@@ -1,5 +1,7 @@
 // Replaces ops by what they are made of. New nodes stand where the old one stood and are visited in
 // turn, so nested decompositions unfold in one walk.
+#include <algorithm>
+
 #include "base/check.h"
 #include "ops/opdef.h"
 #include "passes/passes.h"
@@ -37,9 +39,10 @@ void decompose_where(ir::Graph& graph, Wanted wanted) {
 
 }  // namespace
 
-void decompose_composite(ir::Graph& graph, GraphCtx&) {
-  decompose_where(graph, [](const Node& node) {
+void decompose_composite(ir::Graph& graph, GraphCtx& ctx) {
+  decompose_where(graph, [&](const Node& node) {
     const ops::OpDef& def = ops::def_of(node);
+    if (std::ranges::find(ctx.kept, node.op->name()) != ctx.kept.end()) return false;
     if (def.composite != nullptr) return def.composite(node.call());
     return def.vjp == nullptr && def.no_grad.empty();
   });

@@ -47,6 +47,7 @@ struct GraphCtx : PassCtx {
   Gradients gradients = Gradients::tangents;  // of joint
   Partition partition = Partition::standard;  // of choose
   UpdateRule updates;                         // of updates
+  std::vector<std::string> kept;              // operators that decompose_composite leaves whole
   Tuning tuning;                              // of the machine that is compiled for
   bool multiplies_bytes = true;               // the same
   std::vector<QuantizedProduct> products;     // what integer_products did

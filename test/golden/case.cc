@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <sstream>
@@ -19,6 +20,7 @@
 #include "ops/opdef.h"
 #include "schedule/schedule.h"
 #include "test/golden/diff.h"
+#include "test/golden/quantization.h"
 
 namespace tandem::golden {
 namespace {
@@ -238,8 +240,18 @@ std::string after_step(const ir::Graph& graph, const Command& command, const std
   }
 }
 
+/// `annotate` or `convert`, of the named recipe.
+std::string quantized_text(ir::Graph& graph, const Command& command) {
+  const std::string recipe(command.option("recipe", "x86_default"));
+  if (command.name == "annotate") return annotation_text(graph, recipe);
+  const float low = std::stof(std::string(command.option("low", "-1")));
+  return converted_text(graph, recipe, low, std::stof(std::string(command.option("high", "1"))));
+}
+
 std::string result_of(ir::Graph& graph, const Command& command) {
   try {
+    if (command.name == "annotate" || command.name == "convert")
+      return quantized_text(graph, command);
     return command.name == "pass" ? run_passes_on(graph, command) : schedule_of(graph, command);
   } catch (const UserError& error) {
     return error_text(error);
@@ -290,7 +302,9 @@ std::string expected_text(std::string_view text) {
   if (command.name == "roundtrip") return graph_roundtrip(lines);
   if (command.name == "loop roundtrip") return kernel_roundtrip(lines);
   if (command.name == "verify" || command.name == "error") return with_errors(lines);
-  if (command.name == "pass" || command.name == "schedule") return with_results(lines, command);
+  constexpr std::array kWithResults{"pass", "schedule", "annotate", "convert"};
+  if (std::ranges::find(kWithResults, command.name) != kWithResults.end())
+    return with_results(lines, command);
   if (command.name == "step") return with_step(lines, command);
   throw UserError(fmt::format("there is no test command '{}'", command.name), "line 1");
 }

@@ -8,6 +8,9 @@
 //                           what the passes make of a graph follows it as `; ` lines
 //   ; test schedule [gradients=ones] [isa=avx512]
 //                           the same for kernels and decisions after all passes
+//   ; test annotate [recipe=x86_default]   layers and groups that quant/ finds
+//   ; test convert [recipe=…] [low=-1] [high=1]
+//                           the quantized graph, all values seen in that range
 //   ; test loop roundtrip   kernels print as they are written
 //
 // Lines that start with `;;` are the author's and stay.

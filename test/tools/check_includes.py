@@ -34,6 +34,7 @@ THIRD_PARTY = {
     "dnnl": {"runtime", "bench"},
     "omp": {"runtime", "bench"},
     "simdjson": {"frontend"},
+    "toml++": {"quant"},
     "boost": {"base"},
     "nanobind": {"python"},
     "Python": {"python"},

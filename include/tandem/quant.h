@@ -1,0 +1,4 @@
+// Post-training quantization in C++: annotate, calibrate, convert. See driver/quantize.h.
+#pragma once
+
+#include "driver/quantize.h"
