@@ -4,6 +4,7 @@ find_package(simdjson REQUIRED)
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_path(TANDEM_BOOST_INCLUDE boost/graph/adjacency_list.hpp REQUIRED)
+find_path(TANDEM_TOML_INCLUDE toml++/toml.h REQUIRED)
 find_path(TANDEM_DNNL_INCLUDE dnnl.h REQUIRED)
 find_library(TANDEM_DNNL_LIBRARY dnnl REQUIRED)
 

@@ -81,6 +81,7 @@ set(TANDEM_ROOMS base sym abi ir loop ops frontend nn passes quant schedule code
 target_link_libraries(tandem_base PUBLIC fmt::fmt)
 tandem_room_private(frontend LINK simdjson::simdjson)
 tandem_room_private(base INCLUDE ${TANDEM_BOOST_INCLUDE})
+tandem_room_private(quant INCLUDE ${TANDEM_TOML_INCLUDE})
 # LLVM's classes come from another build: their vptrs and unaligned tricks are not ours to sanitize.
 set(no_vptr)
 if(TANDEM_SANITIZE)
