@@ -21,7 +21,8 @@ enum class Opcode : uint8_t {
   constant,  // `number` (floats) or `integer` (integers, bool)
   index,     // `index` as an i64
   load,   // buffers[slot][index]; with a mask operand: 0 where the mask is false, memory untouched.
-          // An i32 of a buffer of 8-bit integers: four elements from index * 4 on, packed
+          // An i32 of a buffer of 8-bit or 16-bit integers: as many elements as fill it, packed,
+          // of which this is number `index`
   local,  // result of a reduction of this kernel, by number `slot`
   // Unary, on the compute type. NaN propagates.
   neg,

@@ -352,7 +352,7 @@ void Verifier::load(Val value) {
   if (!has_buffer(value->slot)) return require(false, name + ": no such buffer");
   index(value->index, "the index of a " + name);
   const Buffer& from = buffer(value->slot);
-  const bool packs = value->dtype == DType::i32 && is_int(from.dtype) && size_of(from.dtype) == 1;
+  const bool packs = value->dtype == DType::i32 && is_int(from.dtype) && size_of(from.dtype) <= 2;
   require(from.dtype == value->dtype || packs,
           name + ": value is " + std::string(name_of(value->dtype)) + ", buffer is " +
               std::string(name_of(from.dtype)));

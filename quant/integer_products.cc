@@ -106,6 +106,8 @@ class Rewriter {
 
   void rewrite(Factor left, Factor right) {
     if (packs()) {
+      // Halves hold both, and are read two at a time where they lie as such.
+      if (parts_ == 2) left.q = ops::to(left.q, DType::i16);
       if (parts_ == 4 && left.q.dtype() == DType::i8) left = shifted(left, DType::u8, kSign);
       if (parts_ == 4 && right.q.dtype() == DType::u8) right = shifted(right, DType::i8, -kSign);
     }

@@ -29,11 +29,12 @@ KernelWriter::KernelWriter(KernelGraph& graph, Group& group)
 
 namespace {
 
-/// Four neighbours in memory are one load; null where the parts are anything else.
+/// Neighbours in memory are one load; null where the parts are anything else.
 Val wide_load(loop::ScalarPool& pool, std::span<const Val> parts) {
   const Val first = parts[0];
-  if (parts.size() != 4 || first->opcode != loop::Opcode::load) return nullptr;
-  const bool starts_apart = !sym::known_divisible(first->index, 4);
+  if (first->opcode != loop::Opcode::load) return nullptr;
+  const int64_t count = static_cast<int64_t>(parts.size());
+  const bool starts_apart = !sym::known_divisible(first->index, count);
   if (starts_apart || first->args.size() > static_cast<size_t>(first->masked)) return nullptr;
   for (size_t i = 1; i < parts.size(); ++i) {
     const bool follows = parts[i]->opcode == loop::Opcode::load && parts[i]->slot == first->slot &&
@@ -41,7 +42,7 @@ Val wide_load(loop::ScalarPool& pool, std::span<const Val> parts) {
                          parts[i]->index == first->index + static_cast<int64_t>(i);
     if (!follows) return nullptr;
   }
-  return pool.load(first->slot, DType::i32, sym::floor_div(first->index, 4),
+  return pool.load(first->slot, DType::i32, sym::floor_div(first->index, count),
                    first->masked ? first->args[0] : nullptr);
 }
 

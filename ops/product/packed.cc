@@ -27,10 +27,11 @@ int64_t parts_of(const Call& c) {
 
 DType part_type(int64_t parts, DType from) { return parts == 2 ? DType::i16 : from; }
 
-void need_bytes(const Call& c, std::string_view name) {
+void need_parts(const Call& c, std::string_view name) {
   const DType dtype = c.type(name).dtype;
-  if (dtype != DType::u8 && dtype != DType::i8)
-    c.fail(c.describe(name) + " must have a dtype of 8-bit integers");
+  const bool is_half = dtype == DType::i16 && parts_of(c) == 2;
+  if (dtype != DType::u8 && dtype != DType::i8 && !is_half)
+    c.fail(c.describe(name) + " must have a dtype of 8-bit integers, or i16 where two are packed");
 }
 
 void need_packed(const Call& c, std::string_view name) {
@@ -38,7 +39,7 @@ void need_packed(const Call& c, std::string_view name) {
 }
 
 void need_left(const Call& c, std::string_view name) {
-  need_bytes(c, name);
+  need_parts(c, name);
   if (parts_of(c) == 4 && c.type(name).dtype != DType::u8)
     c.fail(c.describe(name) + " must be unsigned where four parts are packed");
 }
@@ -86,7 +87,7 @@ Definition pack_lower(Lowering& lowering, const Call& c) {
 
 const OpDef kPack{.schema = "tandem::pack(Tensor self, int dim, int parts) -> Tensor",
                   .types = [](const Call& c) -> Types {
-                    need_bytes(c, "self");
+                    need_parts(c, "self");
                     Sizes sizes = c.type("self").sizes;
                     Expr& size = sizes[static_cast<size_t>(c.dim("dim", c.type("self").rank()))];
                     size = sym::ceil_div(size, parts_of(c));
@@ -143,8 +144,9 @@ const OpDef kPackedMm{.schema = "tandem::packed_mm(Tensor self, Tensor mat2, int
                       .no_grad = kIntegers,
                       .samples = {"u8[5, 12], i32[3, 7], 4", "u8[70, 64], i32[16, 65], 4",
                                   "u8[1, 64], i32[16, 65], 4", "u8[6, 13], i32[4, 40], 4",
-                                  "i8[33, 10], i32[5, 17], 2", "u8[2, 9, 8], i32[2, 2, 5], 4",
-                                  "u8[8, 20]{1, 8}, i32[5, 9], 4", "u8[0, 8], i32[2, 3], 4"}};
+                                  "i8[33, 10], i32[5, 17], 2", "i16[33, 10], i32[5, 17], 2",
+                                  "u8[2, 9, 8], i32[2, 2, 5], 4", "u8[8, 20]{1, 8}, i32[5, 9], 4",
+                                  "u8[0, 8], i32[2, 3], 4"}};
 
 // --- convolutions: y[n, o, p] = sum over k, c of x[n, c, p * stride - padding + k * dilation]
 //     w[k, c, o], channels packed, `fill` where x has no element
@@ -238,7 +240,8 @@ const OpDef kPackedConvolution{
                 "u8[1, 6, 8, 8], i32[3, 3, 2, 5], [2, 2], [1, 1], [1, 1], 1, 4, 0",
                 "u8[1, 8, 8, 8], i32[1, 1, 1, 12], [1, 1], [0, 0], [1, 1], 2, 4, 3",
                 "u8[2, 4, 12], i32[3, 1, 6], [1], [2], [2], 1, 4, 128",
-                "i8[1, 4, 6, 6], i32[3, 3, 2, 6], [1, 1], [1, 1], [1, 1], 1, 2, -3"}};
+                "i8[1, 4, 6, 6], i32[3, 3, 2, 6], [1, 1], [1, 1], [1, 1], 1, 2, -3",
+                "i16[1, 4, 6, 6], i32[3, 3, 2, 6], [1, 1], [1, 1], [1, 1], 1, 2, 200"}};
 
 const OpDef* const kOps[] = {&kPack, &kPackedMm, &kPackedConvolution};
 

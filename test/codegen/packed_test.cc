@@ -18,14 +18,17 @@ namespace {
 constexpr int64_t kRows = 3;
 constexpr int64_t kPacks = 5;
 
-/// C[i, j] = sum over p of A[i, p] . B[p, j]; `wide`: A is read four bytes at once.
+/// C[i, j] = sum over p of A[i, p] . B[p, j]; `wide`: A is read several elements at once.
 std::string product_text(const std::string& combiner, bool wide, int64_t columns, int lanes,
                          const std::string& features) {
   const std::string n = std::to_string(columns), k = std::to_string(kPacks);
   const std::string axis = lanes == 1 ? "" : " vector(" + std::to_string(lanes) + ")";
   return "kernel \"packed\" target \"" + features + R"(" {
   buffer b0: )" +
-         (wide ? "u8" : "i32") + R"( read
+         (!wide                ? "i32"
+          : combiner == "dot4" ? "u8"
+                               : "i16") +
+         R"( read
   buffer b1: i32 read
   buffer b2: i32 write
   locals 1
@@ -83,8 +86,8 @@ std::vector<int32_t> by_hand(const std::vector<int32_t>& a, const std::vector<in
 
 void check_products(const Target& target, int lanes) {
   for (const int64_t columns : {1, 2, 3, 7, 16, 33, 40})
-    for (const auto& [combiner, wide] :
-         {std::pair{"dot4", false}, std::pair{"dot4", true}, std::pair{"dot2", false}}) {
+    for (const auto& [combiner, wide] : {std::pair{"dot4", false}, std::pair{"dot4", true},
+                                         std::pair{"dot2", false}, std::pair{"dot2", true}}) {
       const loop::Kernel kernel =
           loop::parse_kernel(product_text(combiner, wide, columns, lanes, target.features));
       ASSERT_EQ(loop::verify(kernel), std::vector<std::string>{});
