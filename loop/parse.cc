@@ -2,6 +2,7 @@
 // wrong must be said with its line, and no text may reach a failing check of a pool. Approach: one
 // line is one statement; its first word decides what it is. Operand types are compared here before
 // a scalar is built. Symbols must be in scope: sizes, axes of the stage, bound indirect symbols.
+#include <algorithm>
 #include <bit>
 #include <cctype>
 #include <charconv>

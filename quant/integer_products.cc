@@ -40,7 +40,6 @@ struct Factor {
   ops::Operand scale{1.0};
   ops::Operand zero{0};
   Scales scales = Scales::tensor;
-  int64_t axis = 0;  // of channels
 };
 
 bool is_known_zero(const ir::Arg& zero) {
@@ -83,7 +82,6 @@ class Rewriter {
     factor.scale = call.arg(whole ? "scale" : "scales");
     const std::string_view zero = whole ? "zero_point" : "zero_points";
     if (call.has(zero) && !is_known_zero(call.arg(zero))) factor.zero = call.arg(zero);
-    if (factor.scales == Scales::channel) factor.axis = call.dim("axis", factor.q.rank());
     return factor;
   }
 

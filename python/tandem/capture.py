@@ -44,7 +44,8 @@ class Captured:
     `lifted`, the tensors that the graph holds itself and that follow the inputs at every call.
     `no_grad` and `autocast` are the modes that it starts in, `users` the numbers of inputs that the
     user holds (None: all), `weights` those that are parameters or buffers of a module, `unwatched`
-    those of them that were made in inference mode: nobody counts writes to these."""
+    those of them that were made in inference mode: nobody counts writes to these. `zeros`: the
+    weights that are zero points, and 0."""
 
     def __init__(self, graph_module, fakes, requires_grad, lifted, dialect, bodies=None):
         self.no_grad = not torch.is_grad_enabled()
@@ -159,6 +160,14 @@ def _check_kind(number, value):
     for kind, is_it in kinds.items():
         if is_it:
             raise Unsupported(f"input {number} is {kind}: Tandem takes elements in memory")
+
+
+def _is_zero_point(node):
+    """Of something that is dequantized; other zeros may become something else."""
+    return any(
+        str(user.target).startswith("quantized_decomposed.dequantize") and node in user.args[1:]
+        for user in node.users
+    )
 
 
 def _is_zero(value):
@@ -298,7 +307,10 @@ def capture(module, examples):
             held = list(attributes.values())
             captured = Captured(traced, fakes, requires_grad, held, dialect, bodies)
             captured.weights, captured.unwatched = weights - unwatched, unwatched
-            captured.zeros = {i for i in captured.weights if _is_zero(examples[i])}
+            nodes = traced.graph.find_nodes(op="placeholder")
+            captured.zeros = {
+                i for i in captured.weights if _is_zero_point(nodes[i]) and _is_zero(examples[i])
+            }
             if bodies.behind_autograd:
                 restore_modes(traced, captured)
             return captured

@@ -257,6 +257,19 @@ def long_product(x, q):
     return quantized(q.repeat(1, 4200), 0.1, 0) @ quantized(x.repeat(4200, 1), 0.1, 0)
 
 
+def test_other_zeros_are_no_promise():
+    """A buffer of zeros that is no zero point may become something else."""
+    module = nn.Module()
+    module.register_buffer("shift", torch.zeros(4, dtype=torch.int64))
+    with torch.no_grad():
+        compiled = compile_with(lambda x: x + module.shift, freeze=True)
+        x = torch.randn(4)
+        assert torch.equal(compiled(x), x)
+        module.shift.add_(3)
+        assert torch.equal(compiled(x), x + 3)
+    assert tandem.report()["graphs"][-1]["calls in torch"] == 0
+
+
 REFUSED = {
     "its left factor is not dequantized": lambda x, q: x @ quantized(q, 0.1, 0),
     "its right factor is not dequantized": lambda x, q: quantized(q, 0.1, 0) @ x,
