@@ -36,7 +36,7 @@ constexpr std::array<std::string_view, 21> kLower = {
 };
 
 // Losses and what loses digits.
-constexpr std::array<std::string_view, 37> kFull = {"prod",
+constexpr std::array<std::string_view, 38> kFull = {"prod",
                                                     "prod.dim_int",
                                                     "mse_loss",
                                                     "l1_loss",
@@ -72,7 +72,8 @@ constexpr std::array<std::string_view, 37> kFull = {"prod",
                                                     "replication_pad2d",
                                                     "replication_pad3d",
                                                     "trace",
-                                                    "cdist"};
+                                                    "cdist",
+                                                    "fake_quantize_per_tensor_affine"};
 
 // Operands of one call get the widest of their types.
 constexpr std::array<std::string_view, 3> kPromote = {"cat", "stack", "index_copy"};

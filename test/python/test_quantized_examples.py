@@ -24,6 +24,8 @@ def start(name, *arguments):
         text=True,
         env=environment,
         cwd=ROOT,
+        # What a shell starts in the background ignores it, and hands that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
