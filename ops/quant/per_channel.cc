@@ -142,7 +142,7 @@ Expr group_size(const Call& c) {
   int64_t size = c.constant("group_size");
   std::optional<int64_t> length = sizes.back().constant();
   const Sizes& scales = c.type("scales").sizes;
-  bool is_longer = length && size > *length;
+  bool is_longer = length && *length > 0 && size > *length;
   return is_longer && !scales.empty() && scales.back() == Expr(1) ? sizes.back() : Expr(size);
 }
 
