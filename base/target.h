@@ -45,6 +45,10 @@ struct Target {
     return is_gpu() || features.find("+avx512vnni") != std::string::npos ||
            features.find("+avxvnni,") != std::string::npos;
   }
+  /// Whether a matrix unit sums tiles of them: AMX.
+  bool multiplies_tiles() const {
+    return !is_gpu() && features.find("+amx-int8") != std::string::npos;
+  }
   /// Lanes of a loop whose widest common element is f32.
   int lanes() const { return vector_bytes / 4; }
   bool operator==(const Target&) const = default;

@@ -116,11 +116,12 @@ struct Tuning {
 
   /// Emitted products.
   struct Products {
-    int64_t fewest_rows = 4;      // fewer do not pay for packing
-    int64_t most_rows = 256;      // of a task: packing the columns is then a few per cent
-    int64_t smallest_block = 32;  // rows
-    int64_t enough_tasks = 16;    // smaller blocks below this
-    int64_t row_granule = 8;      // rows of a register tile
+    int64_t fewest_rows = 4;         // fewer do not pay for packing
+    int64_t most_rows = 256;         // of a task: packing the columns is then a few per cent
+    int64_t smallest_block = 32;     // rows
+    int64_t enough_tasks = 16;       // smaller blocks below this
+    int64_t row_granule = 8;         // rows of a register tile
+    int64_t fewest_matrix_rows = 8;  // of bytes: fewer leave tile registers empty
     bool operator==(const Products&) const = default;
   } products;
 
@@ -173,13 +174,13 @@ void fields(A& archive, Tuning& tuning) {
   auto& [p1, p2, p3, p4] = points;
   auto& [o1, o2, o3] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
-  auto& [r1, r2, r3, r4, r5] = products;
+  auto& [r1, r2, r3, r4, r5, r6] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
   auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
   each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, f5, f6, t1, t2, t3, t4, t5, t6,
        l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
-  each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5);
+  each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7);
 }
 

@@ -106,6 +106,20 @@ class Emitter {
   void emit_rows(const loop::Stage& stage, llvm::Value* first, int count);
   void emit_prefetches(const loop::Stage& stage, llvm::Value* first);
 
+  // --- tile registers (emit_matrix.cc) ---
+  struct Matrix;
+  void emit_matrix(const loop::Stage& stage);
+  void set_rows(const Matrix& matrix, llvm::Value* count);
+  void emit_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
+                  llvm::Value* count, int down);
+  void emit_matrix_steps(const loop::Stage& stage, size_t axis, const std::function<void()>& body);
+  void add_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
+  void emit_matrix_rows(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
+                        llvm::Value* count);
+  void tile_instruction(llvm::Intrinsic::ID what, std::initializer_list<int> tiles,
+                        std::initializer_list<llvm::Value*> others);
+  llvm::Value* make_room(llvm::Type* type, uint64_t count);
+
   // --- square and interleaved tiles (emit_tile.cc) ---
   void emit_interleaved_axis(const loop::Axis& axis, const loop::Stage& stage);
   void store_interleaved(const loop::Store& store, const std::vector<llvm::Value*>& parts);

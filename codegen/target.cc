@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <llvm/MC/MCSubtargetInfo.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -21,9 +23,27 @@ namespace {
 
 using Features = llvm::StringMap<bool>;
 
+/// Tile registers are 8 KiB of state in each thread, which a process asks Linux for once. Refused
+/// where a signal stack is too small for it, and by what emulates a processor.
+bool permits_tiles() {
+  constexpr int64_t kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int64_t kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+bool is_of_tiles(llvm::StringRef feature) { return feature.starts_with("amx"); }
+
+Features usable_features() {
+  Features features = llvm::sys::getHostCPUFeatures();
+  const bool has_tiles = features.lookup("amx-tile") && permits_tiles();
+  for (llvm::StringMapEntry<bool>& entry : features)
+    if (is_of_tiles(entry.getKey())) entry.setValue(entry.getValue() && has_tiles);
+  return features;
+}
+
 /// Of this processor. Under a hypervisor each question costs microseconds.
 const Features& own_features() {
-  static const Features kFeatures = llvm::sys::getHostCPUFeatures();
+  static const Features kFeatures = usable_features();
   return kFeatures;
 }
 
@@ -37,15 +57,17 @@ bool has_avx2(const Features& features) {
          has_feature(features, "fma");
 }
 
-bool is_avx512(const std::string& feature) {
-  return feature.find("avx512") != std::string::npos || feature.find("avx10") != std::string::npos;
+/// What needs AVX-512, or comes with it.
+bool is_wide(const std::string& feature) {
+  return is_of_tiles(feature) || feature.find("avx512") != std::string::npos ||
+         feature.find("avx10") != std::string::npos;
 }
 
 std::string feature_text(const Features& features, bool with_avx512) {
   std::vector<std::string> words;
   for (const llvm::StringMapEntry<bool>& entry : features) {
     std::string name = entry.getKey().str();
-    bool on = entry.getValue() && (with_avx512 || !is_avx512(name));
+    bool on = entry.getValue() && (with_avx512 || !is_wide(name));
     words.push_back((on ? "+" : "-") + name);
   }
   std::sort(words.begin(), words.end());
@@ -98,10 +120,10 @@ std::vector<std::string> usable_processors() {
 /// Names of features, or how they begin, whose instructions a code generator chooses by itself.
 /// The others are of the system and of cryptography: no kernel holds them, and virtual machines
 /// hide some that the processor has.
-constexpr std::array<llvm::StringLiteral, 22> kInCode = {
-    "adx",     "avx",       "bmi", "ccmp",  "cf",    "cmov",  "cmpccxadd", "egpr",
-    "evex512", "f16c",      "fma", "gfni",  "lzcnt", "movbe", "ndd",       "popcnt",
-    "ppx",     "push2pop2", "sse", "ssse3", "tbm",   "xop"};
+constexpr std::array<llvm::StringLiteral, 23> kInCode = {
+    "adx",    "amx",     "avx",       "bmi", "ccmp",  "cf",    "cmov",  "cmpccxadd",
+    "egpr",   "evex512", "f16c",      "fma", "gfni",  "lzcnt", "movbe", "ndd",
+    "popcnt", "ppx",     "push2pop2", "sse", "ssse3", "tbm",   "xop"};
 
 bool is_in_code(llvm::StringRef feature) {
   return std::ranges::any_of(kInCode,

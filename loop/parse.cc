@@ -268,11 +268,10 @@ void take_marks(Axis& axis, std::string_view& text, const Cursor& line) {
   if (take_word(text, "written_out")) axis.steps = Steps::written_out;
   if (take_word(text, "task")) axis.kind = AxisKind::task;
   if (take_word(text, "block")) axis.kind = AxisKind::block;
-  constexpr std::pair<std::string_view, AxisKind> kKinds[] = {{"vector", AxisKind::vector},
-                                                              {"unroll", AxisKind::unroll},
-                                                              {"thread", AxisKind::thread},
-                                                              {"transpose", AxisKind::transpose},
-                                                              {"interleave", AxisKind::interleave}};
+  constexpr std::pair<std::string_view, AxisKind> kKinds[] = {
+      {"vector", AxisKind::vector},         {"unroll", AxisKind::unroll},
+      {"thread", AxisKind::thread},         {"transpose", AxisKind::transpose},
+      {"interleave", AxisKind::interleave}, {"matrix", AxisKind::matrix}};
   for (const auto& [name, kind] : kKinds) {
     const std::optional<int64_t> lanes = take_mark(text, name, line);
     if (!lanes) continue;

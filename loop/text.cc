@@ -126,6 +126,7 @@ void Printer::axis(std::string_view keyword, const Axis& axis, std::string_view 
   if (axis.kind == AxisKind::unroll) out_ += " unroll(" + std::to_string(axis.lanes) + ")";
   if (axis.kind == AxisKind::transpose) out_ += " transpose(" + std::to_string(axis.lanes) + ")";
   if (axis.kind == AxisKind::interleave) out_ += " interleave(" + std::to_string(axis.lanes) + ")";
+  if (axis.kind == AxisKind::matrix) out_ += " matrix(" + std::to_string(axis.lanes) + ")";
   if (axis.steps == Steps::written_out) out_ += " written_out";
   if (axis.steps == Steps::kept) out_ += " kept";
   if (axis.stride != 1) out_ += " stride(" + std::to_string(axis.stride) + ")";

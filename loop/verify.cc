@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "loop/kernel.h"
+#include "loop/matrix.h"
 #include "loop/stage.h"
 #include "loop/threads.h"
 #include "loop/types.h"
@@ -118,7 +119,7 @@ void Verifier::axis(const Axis& axis, std::string_view what) {
   require(axis.extent.constant().value_or(0) >= 0, name + " has a negative extent");
   require(!scope_.contains(axis.index), name + " is declared twice");  // stages may share one
   bool power = axis.lanes > 0 && std::has_single_bit(static_cast<unsigned>(axis.lanes));
-  require(power, name + ": lanes are no power of two");
+  require(power || axis.kind == AxisKind::matrix, name + ": lanes are no power of two");
   const bool counts = axis.kind != AxisKind::serial && !is_parallel(axis);
   require(axis.lanes == 1 || counts, name + " has lanes and is neither vector nor unrolled");
   marks(axis, name);
@@ -209,6 +210,12 @@ void Verifier::tiles(const Stage& stage) {
     if (each.steps == Steps::written_out)
       steps *= std::clamp<int64_t>(each.extent.constant().value_or(1), 1, kMostSteps + 1);
   require(steps <= kMostSteps, "too many steps are written out");
+  const auto is_matrix = [](const Axis& axis) { return axis.kind == AxisKind::matrix; };
+  if (std::ranges::any_of(stage.axes, is_matrix) ||
+      std::ranges::any_of(stage.reduce_axes, is_matrix)) {
+    const std::string problem = matrix_problem(kernel_, stage);
+    require(problem.empty(), "a matrix product: " + problem);
+  }
   const auto is_tile = [](const Axis& axis) {
     return axis.kind == AxisKind::transpose || axis.kind == AxisKind::interleave;
   };

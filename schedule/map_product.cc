@@ -12,6 +12,7 @@
 
 #include "schedule/axes.h"
 #include "schedule/map.h"
+#include "schedule/matrix_tile.h"
 
 namespace tandem::schedule {
 
@@ -133,10 +134,11 @@ constexpr int64_t kRandomBlock = 64;  // whose random bits are drawn together
 
 /// Sizes of tiles and blocks, in elements.
 struct Blocks {
-  int lanes = 0;        // columns of a register tile
-  int tile_rows = 0;    // rows of a register tile
-  int64_t rows = 0;     // of a task
-  int64_t columns = 0;  // of a task: a multiple of lanes
+  int lanes = 0;           // columns of a register tile
+  int tile_rows = 0;       // rows of a register tile
+  int64_t rows = 0;        // of a task
+  int64_t columns = 0;     // of a task: a multiple of lanes
+  bool is_matrix = false;  // the register tile is one of tile registers, where the factors lie so
 };
 
 bool is_heavy(Val value) {
@@ -217,6 +219,7 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target&
       others *=
           std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(tuning.enough_tasks));
   blocks.rows = tuning.most_rows;
+  blocks.is_matrix = suits_matrix(stage, kernel.outer[product.rows].extent, target);
   int64_t fewest_columns = draws_random(stage) ? kRandomBlock : blocks.lanes;
   const Val left = stage.reductions[0].inputs[product.left];
   const bool copies_rows = !is_read_in_place(left, kernel.outer[product.rows].index);
@@ -260,7 +263,8 @@ class ProductMapper {
     rows_.kind = AxisKind::unroll;
     rows_.lanes = blocks_.tile_rows;
     stage_.axes = {tiles.number, tiles.position, rows_};
-    if (block_.is_streamed) ask_ahead(right_value, tiles);
+    if (blocks_.is_matrix) mark_matrix(kernel_, stage_);
+    if (block_.is_streamed && !blocks_.is_matrix) ask_ahead(right_value, tiles);
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
     return stages;
@@ -318,7 +322,9 @@ class ProductMapper {
   Val right(Val value, const Tiles& tiles, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
     std::optional<int64_t> height = height_.constant();
-    bool few_rows = height && *height <= 2 * blocks_.tile_rows;
+    const bool is_padded =
+        !blocks_.is_matrix || sym::known_divisible(columns_.extent, blocks_.lanes);
+    const bool few_rows = height && *height <= 2 * blocks_.tile_rows && is_padded;
     if (few_rows && is_plain_load(value) && runs_along(value, columns_.index, columns_.index))
       return loop::substituted(pool_, value, {{columns_.index, column_at(tiles)}});
     Expr panel = length_ * blocks_.lanes;
@@ -393,10 +399,19 @@ class ProductMapper {
   // --- the left factor: as it is, or computed once a task
   // -------------------------------------------------------------------------------------------
 
+  /// Tile registers read packs that follow one another.
+  bool lies(Val value) const {
+    if (!is_read_in_place(value, rows_.index)) return false;
+    const std::optional<sym::Affine> packs =
+        sym::affine_in(value->index, stage_.reduce_axes.back().index);
+    return !blocks_.is_matrix || (packs && packs->coefficient == Expr(1));
+  }
+
   Val left(Val value, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
-    if (is_read_in_place(value, rows_.index) || reduced.empty()) return value;
-    bool along_rows = runs_along(value, rows_.index, reduced.back().index);
+    if (reduced.empty() || lies(value)) return value;
+    const bool along_rows =
+        !blocks_.is_matrix && runs_along(value, rows_.index, reduced.back().index);
     auto place = [&](Expr row, const std::vector<Axis>& axes) {
       return along_rows ? linear(axes) * height_ + row : row * length_ + linear(axes);
     };

@@ -1,0 +1,190 @@
+// Sums of products of bytes by tile registers (AMX). A tile holds 16 rows of 64 bytes; an
+// instruction adds the products of 16 rows of packs with 16 columns of them, exactly, and as fast
+// as eight to sixteen vector instructions. Approach: two tiles of rows and up to two of columns at
+// a time, so that a loaded tile is used twice; rows that are left go by a tile that has just so
+// many. Sums leave through memory, a row at a time, where the epilogue takes them as lanes. The
+// same sums in another order: integers, so the same bits.
+//
+// Tile registers, by number: sums 0 to 3 (two of each row of tiles), rows 4 and 5, columns 6 and 7.
+// What they hold is a function of the thread's tile configuration, which a stage sets and releases.
+#include <algorithm>
+#include <array>
+
+#include "codegen/emit.h"
+#include "loop/matrix.h"
+
+namespace tandem::codegen {
+
+using llvm::Value;
+using loop::Axis;
+using loop::kMatrixTile;
+using loop::Stage;
+
+namespace {
+
+constexpr int kSums = 0;
+constexpr int kRows = 4;
+constexpr int kColumns = 6;
+constexpr int64_t kRowBytes = 64;
+
+/// The layout of Intel's palette 1: bytes of a row from byte 16 on, two each; rows from byte 48 on.
+constexpr int64_t bytes_at(int tile) { return 16 + 2 * tile; }
+constexpr int64_t rows_at(int tile) { return 48 + tile; }
+
+std::array<uint8_t, 64> configuration(int packs) {
+  std::array<uint8_t, 64> bytes{};
+  bytes[0] = 1;
+  for (int tile = 0; tile < 8; ++tile) {
+    const bool is_rows = tile == kRows || tile == kRows + 1;
+    bytes[static_cast<size_t>(bytes_at(tile))] =
+        static_cast<uint8_t>(is_rows ? packs * 4 : kRowBytes);
+    bytes[static_cast<size_t>(rows_at(tile))] =
+        static_cast<uint8_t>(tile >= kColumns ? packs : kMatrixTile);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+/// What a stage's tiles are made of while it is written.
+struct Emitter::Matrix {
+  loop::MatrixProduct product;
+  Value* settings = nullptr;  // 64 bytes: the tile configuration
+  Value* sums = nullptr;      // rows x lanes of i32, as they leave the tiles
+  Value* row_bytes = nullptr;
+  Value* pack_bytes = nullptr;
+  int across = 1;  // tiles of columns
+};
+
+Value* Emitter::make_room(llvm::Type* type, uint64_t count) {
+  llvm::IRBuilder<>::InsertPoint here = ir_.saveIP();
+  llvm::BasicBlock& entry = function_->getEntryBlock();
+  ir_.SetInsertPoint(&entry, entry.begin());
+  llvm::AllocaInst* room = ir_.CreateAlloca(type, ir_.getInt64(count), "room");
+  room->setAlignment(llvm::Align(64));
+  ir_.restoreIP(here);
+  return room;
+}
+
+void Emitter::tile_instruction(llvm::Intrinsic::ID what, std::initializer_list<int> tiles,
+                               std::initializer_list<Value*> others) {
+  std::vector<Value*> args;
+  for (int tile : tiles) args.push_back(ir_.getInt8(static_cast<uint8_t>(tile)));
+  args.insert(args.end(), others);
+  ir_.CreateIntrinsic(what, {}, args);
+}
+
+/// The stage's rows: whole tiles two by two, then one after the other.
+void Emitter::emit_matrix(const Stage& stage) {
+  const Axis& axis = stage.axes.back();
+  Matrix matrix;
+  matrix.product = loop::matrix_product(kernel_, stage).product;
+  matrix.across = lanes_ / kMatrixTile;
+  const std::array<uint8_t, 64> bytes = configuration(stage.reduce_axes.back().lanes);
+  llvm::Constant* settings = llvm::ConstantDataArray::get(context_, bytes);
+  matrix.settings = make_room(ir_.getInt8Ty(), bytes.size());
+  matrix.sums = make_room(ir_.getInt32Ty(), static_cast<uint64_t>(axis.lanes * lanes_));
+  ir_.CreateStore(settings, matrix.settings);
+  matrix.row_bytes = ir_.CreateMul(uniform_index(matrix.product.row_stride), ir_.getInt64(4));
+  matrix.pack_bytes = ir_.CreateMul(uniform_index(matrix.product.pack_stride), ir_.getInt64(4));
+  hoist(stage);
+  tile_instruction(llvm::Intrinsic::x86_ldtilecfg, {}, {matrix.settings});
+  Value* extent = index_value(axis.extent);
+  Value* height = ir_.getInt64(static_cast<uint64_t>(axis.lanes));
+  Value* whole = ir_.CreateAnd(extent, ir_.getInt64(-static_cast<int64_t>(axis.lanes)));
+  emit_loop(ir_.getInt64(0), whole, height, [&](Value* first) {
+    emit_tiles(stage, matrix, first, height, axis.lanes / kMatrixTile);
+  });
+  Value* tile = ir_.getInt64(kMatrixTile);
+  emit_loop(whole, extent, tile, [&](Value* first) {
+    Value* count =
+        ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, tile, ir_.CreateSub(extent, first));
+    set_rows(matrix, count);
+    emit_tiles(stage, matrix, first, count, 1);
+  });
+  tile_instruction(llvm::Intrinsic::x86_tilerelease, {}, {});
+}
+
+/// Of the first tile of rows, and of its sums.
+void Emitter::set_rows(const Matrix& matrix, Value* count) {
+  for (int tile : {kSums, kSums + 1, kRows})
+    ir_.CreateStore(ir_.CreateTrunc(count, ir_.getInt8Ty()),
+                    ir_.CreateConstGEP1_64(ir_.getInt8Ty(), matrix.settings,
+                                           static_cast<uint64_t>(rows_at(tile))));
+  tile_instruction(llvm::Intrinsic::x86_ldtilecfg, {}, {matrix.settings});
+}
+
+/// `count` rows from `first` on, by so many tiles: their sums, then what follows them.
+void Emitter::emit_tiles(const Stage& stage, const Matrix& matrix, Value* first, Value* count,
+                         int down) {
+  const auto at_each_sum = [&](const std::function<void(int, int, int)>& visit) {
+    for (int i = 0; i < down; ++i)
+      for (int j = 0; j < matrix.across; ++j) visit(kSums + i * 2 + j, i, j);
+  };
+  at_each_sum(
+      [&](int tile, int, int) { tile_instruction(llvm::Intrinsic::x86_tilezero, {tile}, {}); });
+  emit_matrix_steps(stage, 0, [&] { add_tiles(stage, matrix, first, down); });
+  Value* row_bytes = ir_.getInt64(static_cast<uint64_t>(lanes_) * 4);
+  at_each_sum([&](int tile, int i, int j) {
+    const int64_t place = static_cast<int64_t>(i * lanes_ + j) * kMatrixTile;
+    Value* to = ir_.CreateConstGEP1_64(ir_.getInt32Ty(), matrix.sums, static_cast<uint64_t>(place));
+    tile_instruction(llvm::Intrinsic::x86_tilestored64, {tile}, {to, row_bytes});
+  });
+  emit_matrix_rows(stage, matrix, first, count);
+}
+
+/// The loops of the reduction from axis number `axis` on; the last goes by tiles.
+void Emitter::emit_matrix_steps(const Stage& stage, size_t axis,
+                                const std::function<void()>& body) {
+  const Axis& each = stage.reduce_axes[axis];
+  const bool is_last = axis + 1 == stage.reduce_axes.size();
+  Value* step = ir_.getInt64(is_last ? static_cast<uint64_t>(each.lanes) : 1);
+  emit_loop(ir_.getInt64(0), index_value(each.extent), step, [&](Value* at) {
+    symbols_[each.index] = at;
+    if (is_last)
+      body();
+    else
+      emit_matrix_steps(stage, axis + 1, body);
+    symbols_.erase(each.index);
+  });
+}
+
+/// One step: tiles of both factors, and all products of them.
+void Emitter::add_tiles(const Stage& stage, const Matrix& matrix, Value* first, int down) {
+  const sym::Expr row = stage.axes.back().index;
+  const loop::MatrixProduct& product = matrix.product;
+  Value* columns = element_pointer(*product.columns, uniform_index(product.columns->index));
+  for (int j = 0; j < matrix.across; ++j) {
+    Value* from =
+        ir_.CreateConstGEP1_64(ir_.getInt32Ty(), columns, static_cast<uint64_t>(j * kMatrixTile));
+    tile_instruction(llvm::Intrinsic::x86_tileloadd64, {kColumns + j}, {from, matrix.pack_bytes});
+  }
+  for (int i = 0; i < down; ++i) {
+    symbols_[row] = ir_.CreateAdd(first, ir_.getInt64(static_cast<uint64_t>(i * kMatrixTile)));
+    Value* from = element_pointer(*product.rows, uniform_index(product.rows->index));
+    symbols_.erase(row);
+    tile_instruction(llvm::Intrinsic::x86_tileloadd64, {kRows + i}, {from, matrix.row_bytes});
+    const llvm::Intrinsic::ID multiply =
+        product.signed_rows ? llvm::Intrinsic::x86_tdpbsud : llvm::Intrinsic::x86_tdpbusd;
+    for (int j = 0; j < matrix.across; ++j)
+      tile_instruction(multiply, {kSums + i * 2 + j, kRows + i, kColumns + j}, {});
+  }
+}
+
+/// What follows the sums, a row of lanes at a time.
+void Emitter::emit_matrix_rows(const Stage& stage, const Matrix& matrix, Value* first,
+                               Value* count) {
+  const Axis& axis = stage.axes.back();
+  emit_loop(ir_.getInt64(0), count, ir_.getInt64(1), [&](Value* row) {
+    symbols_[axis.index] = ir_.CreateAdd(first, row);
+    Value* from = ir_.CreateGEP(ir_.getInt32Ty(), matrix.sums,
+                                ir_.CreateMul(row, ir_.getInt64(static_cast<uint64_t>(lanes_))));
+    locals_[stage.reductions[0].first_local] =
+        ir_.CreateAlignedLoad(with_lanes(ir_.getInt32Ty()), from, llvm::Align(64));
+    emit_after(stage);
+    forget_locals(stage);
+    symbols_.erase(axis.index);
+  });
+}
+
+}  // namespace tandem::codegen

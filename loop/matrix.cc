@@ -1,0 +1,98 @@
+// Problem: a tile register is loaded as a rectangle of memory, so that what a stage reads must lie
+// as one. Approach: one question about a stage, asked by mapping before it marks the axes, by the
+// verifier, and by code generation, which reads the strides from the answer.
+#include "loop/matrix.h"
+
+#include "loop/stage.h"
+
+namespace tandem::loop {
+namespace {
+
+using sym::Expr;
+
+const Axis* lanes_axis(const Stage& stage) {
+  for (const Axis& axis : stage.axes)
+    if (axis.kind == AxisKind::vector) return &axis;
+  return nullptr;
+}
+
+bool is_plain(Val value) {
+  return value->opcode == Opcode::load && value->dtype == DType::i32 && value->args.empty();
+}
+
+/// Elements from one position of the axis to the next; nothing where that changes.
+std::optional<Expr> stride_along(Val load, Expr axis) {
+  const std::optional<sym::Affine> affine = sym::affine_in(load->index, axis);
+  if (!affine || sym::depends_on(affine->coefficient, axis)) return std::nullopt;
+  return affine->coefficient;
+}
+
+/// A tile is read whole, up to its last column.
+bool has_whole_lanes(const Kernel& kernel, Val columns, const Axis& lanes) {
+  const Buffer& buffer = kernel.buffers[static_cast<size_t>(columns->slot)];
+  return buffer.access == Access::scratch || lanes.extent == Expr(lanes.lanes);
+}
+
+std::string problem_of_shape(const Stage& stage) {
+  if (stage.reductions.size() != 1 || stage.reductions[0].combiner != Combiner::dot4 ||
+      stage.reductions[0].scan || !stage.body.empty())
+    return "it is not one sum of products of bytes";
+  const Axis* lanes = lanes_axis(stage);
+  if (lanes == nullptr || stage.axes.size() < 2 || lanes == &stage.axes.back())
+    return "it has no lanes before its rows";
+  if (lanes->lanes != kMatrixTile && lanes->lanes != kMostMatrix)
+    return "its lanes are not those of one or two tiles";
+  if (stage.reduce_axes.empty()) return "it sums nothing";
+  for (const Axis& axis : stage.reduce_axes)
+    if (!axis.extent.constant()) return "the length of its sums is not known";
+  return "";
+}
+
+}  // namespace
+
+MatrixFit matrix_product(const Kernel& kernel, const Stage& stage) {
+  MatrixFit fit;
+  fit.problem = problem_of_shape(stage);
+  if (!fit.problem.empty()) return fit;
+  const std::vector<Val>& inputs = stage.reductions[0].inputs;
+  const Axis& lanes = *lanes_axis(stage);
+  const Expr row = stage.axes.back().index;
+  const Expr pack = stage.reduce_axes.back().index;
+  MatrixProduct& product = fit.product;
+  product.signed_rows = walks(inputs[1], row);
+  product.rows = inputs[product.signed_rows ? 1 : 0];
+  product.columns = inputs[product.signed_rows ? 0 : 1];
+  const bool is_apart = !walks(product.rows, lanes.index) && !walks(product.columns, row);
+  if (!is_plain(product.rows) || !is_plain(product.columns) || !is_apart) {
+    fit.problem = "a factor is not read as it lies";
+    return fit;
+  }
+  const std::optional<Expr> row_stride = stride_along(product.rows, row);
+  const std::optional<Expr> pack_stride = stride_along(product.columns, pack);
+  const bool lies = row_stride && pack_stride && stride_along(product.rows, pack) == Expr(1) &&
+                    stride_along(product.columns, lanes.index) == Expr(1);
+  if (!lies) fit.problem = "a factor does not lie as rows of packs";
+  if (!has_whole_lanes(kernel, product.columns, lanes))
+    fit.problem = "the last columns would be read past their end";
+  product.row_stride = row_stride.value_or(0);
+  product.pack_stride = pack_stride.value_or(0);
+  return fit;
+}
+
+std::string matrix_problem(const Kernel& kernel, const Stage& stage) {
+  const auto marked = [](const std::vector<Axis>& axes) {
+    return !axes.empty() && axes.back().kind == AxisKind::matrix;
+  };
+  if (!marked(stage.axes) || !marked(stage.reduce_axes))
+    return "the rows and the packs of a matrix product are not both marked";
+  const int rows = stage.axes.back().lanes;
+  const int packs = stage.reduce_axes.back().lanes;
+  if (rows != kMatrixTile && rows != kMostMatrix) return "its rows are not those of tiles";
+  MatrixFit fit = matrix_product(kernel, stage);
+  if (!fit.problem.empty()) return fit.problem;
+  const bool divides = packs >= 1 && packs <= kMatrixTile &&
+                       *stage.reduce_axes.back().extent.constant() % packs == 0;
+  return divides ? "" : "its packs are not a number of whole tiles";
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,57 @@
+// Problem: a tile register takes 16 packs of a row at once, and sums are not multiples of 16.
+// Approach: as many packs a step as leave no rest (9 of 288, 7 of 49): nothing is padded, and a
+// smaller tile costs about what it holds. Where that would be few, vector registers stay.
+#include "schedule/matrix_tile.h"
+
+#include "loop/matrix.h"
+#include "schedule/axes.h"
+#include "schedule/map.h"
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Axis;
+using loop::AxisKind;
+using loop::Stage;
+using sym::Expr;
+
+/// Packs of one step of a sum of `length`; 0 where they would be too few.
+int64_t packs_of_step(int64_t length) {
+  constexpr int64_t kFewest = 4;
+  for (int64_t packs = loop::kMatrixTile; packs >= kFewest; --packs)
+    if (length % packs == 0) return packs;
+  return 0;
+}
+
+void merge_terms(loop::Kernel& kernel, Stage& stage) {
+  std::vector<Axis>& terms = stage.reduce_axes;
+  for (size_t i = terms.size(); i-- > 1;) {
+    std::vector<Expr> indices;
+    for (const loop::Val part : loop::reachable(stage.reductions[0].inputs))
+      indices.push_back(part->index);
+    if (!walks_as_one(indices, terms[i - 1], terms[i])) return;
+    merge_with_next(kernel, terms, i - 1);
+  }
+}
+
+}  // namespace
+
+bool suits_matrix(const Stage& stage, Expr height, const Target& target) {
+  const std::optional<int64_t> length = length_of(stage).constant();
+  return target.multiplies_tiles() && stage.reductions[0].combiner == loop::Combiner::dot4 &&
+         length && *length > 0 && packs_of_step(*length) > 0 &&
+         !sym::known_lt(height, target.tuning.products.fewest_matrix_rows);
+}
+
+void mark_matrix(loop::Kernel& kernel, Stage& stage) {
+  merge_terms(kernel, stage);
+  Axis& terms = stage.reduce_axes.back();
+  const int64_t packs = packs_of_step(terms.extent.constant().value_or(1));
+  if (packs == 0 || !loop::matrix_product(kernel, stage).problem.empty()) return;
+  stage.axes.back().kind = AxisKind::matrix;
+  stage.axes.back().lanes = loop::kMostMatrix;
+  terms.kind = AxisKind::matrix;
+  terms.lanes = static_cast<int>(packs);
+}
+
+}  // namespace tandem::schedule

@@ -1,0 +1,18 @@
+// Products of bytes for tile registers: which are worth them, and their marks.
+#pragma once
+
+#include "base/target.h"
+#include "loop/kernel.h"
+
+namespace tandem::schedule {
+
+/// Whether the machine has tile registers and the stage, which sums products over `height` rows,
+/// would fill them: by its combiner, its rows and the length of its sums.
+bool suits_matrix(const loop::Stage& stage, sym::Expr height, const Target& target);
+
+/// Marks a stage {…, lanes, rows} of one sum for them, where its factors lie so (loop/matrix.h);
+/// else it stays a tile of vector registers. Axes of its sums that both factors walk as one become
+/// one.
+void mark_matrix(loop::Kernel& kernel, loop::Stage& stage);
+
+}  // namespace tandem::schedule

@@ -1,0 +1,198 @@
+// Sums of products of bytes as mapping writes them for a processor with tile registers: the kernel
+// is marked, verified and means what it did before; machine code of it, where this processor has
+// tile registers (else of the same kernel mapped without them), gives the interpreter's numbers.
+// Rows that fill tiles and that do not, one and two tiles of columns and parts of them, sums of one
+// and of several loops, factors that lie as tiles want them and that do not.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/diagnostic.h"
+#include "codegen/codegen.h"
+#include "loop/kernel.h"
+#include "loop/matrix.h"
+#include "loop/stage.h"
+#include "schedule/map.h"
+
+namespace tandem::codegen {
+namespace {
+
+struct Case {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t packs = 0;
+  int64_t windows = 1;       // sums of several loops: rows that overlap
+  bool signed_rows = false;  // which factor of dot4 walks the rows
+  bool turned = false;       // packs of a row are not neighbours in memory
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.rows << "x" << c.columns << "x" << c.packs << " windows " << c.windows
+             << " signed " << c.signed_rows << " turned " << c.turned;
+}
+
+/// C[i, j] = 3 + sum over w, p of A[i + w, p] . B[w, p, j].
+std::string text_of(const Case& c) {
+  const std::string row = c.turned ? fmt::format("(x0 + r0) + r1*{}", c.rows + c.windows)
+                                   : fmt::format("(x0 + r0)*{} + r1", c.packs);
+  const std::string factors = c.signed_rows ? "%1, %0" : "%0, %1";
+  return fmt::format(R"(kernel "product" {{
+  buffer b0: i32 read
+  buffer b1: i32 read
+  buffer b2: i32 write
+  locals 1
+  outer x0 < {}
+  outer x1 < {}
+  stage {{
+    reduce r0 < {}
+    reduce r1 < {}
+    %0: i32 = load b0[{}]
+    %1: i32 = load b1[(r0*{} + r1)*{} + x1]
+    l0 = dot4 {}
+  after
+    %2: i32 = l0
+    %3: i32 = add %2, i32(3)
+    b2[x0*{} + x1] = %3
+  }}
+}})",
+                     c.rows, c.columns, c.windows, c.packs, row, c.packs, c.columns, factors,
+                     c.columns);
+}
+
+std::vector<int32_t> numbers(int64_t count, uint32_t seed) {
+  std::vector<int32_t> made(static_cast<size_t>(count));
+  for (int32_t& each : made) {
+    seed = seed * 1664525u + 1013904223u;
+    each = static_cast<int32_t>(seed ^ (seed >> 13));
+  }
+  return made;
+}
+
+struct Buffers {
+  explicit Buffers(const Case& c)
+      : a(numbers((c.rows + c.windows) * c.packs, 1)),
+        b(numbers(c.windows * c.packs * c.columns, 2)),
+        out(static_cast<size_t>(c.rows * c.columns)) {}
+
+  std::vector<int32_t> interpreted(const loop::Kernel& kernel) {
+    void* buffers[] = {a.data(), b.data(), out.data()};
+    EXPECT_EQ(loop::interpret(kernel, buffers, nullptr, 0, *kernel.tasks().constant()), 0);
+    return std::exchange(out, std::vector<int32_t>(out.size()));
+  }
+
+  std::vector<int32_t> compiled(const loop::Kernel& kernel, const Target& target) {
+    const KernelLibrary library(compile_objects(std::vector{kernel}, target, CompileOptions()));
+    int64_t scratch = 64;
+    for (const loop::Buffer& buffer : kernel.buffers)
+      if (buffer.access == loop::Access::scratch)
+        scratch += (*buffer.elements.constant() * size_of(buffer.dtype) + 63) / 64 * 64;
+    std::vector<uint8_t> memory(static_cast<size_t>(scratch + 64));
+    void* aligned = memory.data();
+    size_t space = memory.size();
+    aligned = std::align(64, static_cast<size_t>(scratch), aligned, space);
+    void* buffers[] = {a.data(), b.data(), out.data()};
+    EXPECT_EQ(library.functions()[0](buffers, nullptr, 0, *kernel.tasks().constant(), aligned), 0);
+    return std::exchange(out, std::vector<int32_t>(out.size()));
+  }
+
+  std::vector<int32_t> a, b, out;
+};
+
+loop::Kernel mapped(const Case& c, const Target& target) {
+  loop::Kernel kernel = loop::parse_kernel(text_of(c));
+  schedule::map_axes(kernel, target);
+  kernel.target = target.features;
+  return loop::canonical(kernel);
+}
+
+bool is_marked(const loop::Kernel& kernel) {
+  const loop::Stage& last = kernel.stages.back();
+  return last.axes.back().kind == loop::AxisKind::matrix &&
+         last.reduce_axes.back().kind == loop::AxisKind::matrix;
+}
+
+const Case kCases[] = {
+    {32, 32, 16},
+    {64, 64, 64},
+    {33, 32, 16},
+    {40, 16, 8},
+    {8, 40, 12},
+    {9, 7, 5},
+    {47, 33, 13},
+    {100, 96, 48},
+    {32, 32, 16, 3},
+    {21, 48, 16, 9},
+    {50, 20, 7, 7},
+    {32, 32, 16, 1, true},
+    {35, 50, 24, 2, true},
+    {64, 32, 16, 1, false, true},
+    {19, 17, 9, 3, true, true},
+};
+
+class Matrix : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Matrix, MappedForTilesMeansTheSame) {
+  const Target target = cpu_target("sapphirerapids", std::nullopt);
+  ASSERT_TRUE(target.multiplies_tiles());
+  const loop::Kernel kernel = mapped(GetParam(), target);
+  EXPECT_TRUE(is_marked(kernel)) << loop::to_string(kernel);
+  EXPECT_EQ(loop::verify(kernel), std::vector<std::string>{});
+  EXPECT_EQ(loop::to_string(loop::parse_kernel(loop::to_string(kernel))), loop::to_string(kernel));
+  Buffers run(GetParam());
+  EXPECT_EQ(run.interpreted(kernel), run.interpreted(loop::parse_kernel(text_of(GetParam()))));
+}
+
+TEST_P(Matrix, CodeOfThisMachineGivesTheInterpretersNumbers) {
+  const Target target = host_target(std::nullopt);
+  const loop::Kernel kernel = mapped(GetParam(), target);
+  EXPECT_EQ(is_marked(kernel), target.multiplies_tiles());
+  Buffers run(GetParam());
+  EXPECT_EQ(run.compiled(kernel, target), run.interpreted(kernel));
+}
+
+/// Marks are no promise of the machine: without tile registers the loops do the same.
+TEST_P(Matrix, MarkedKernelsRunWithoutTiles) {
+  loop::Kernel kernel = mapped(GetParam(), cpu_target("sapphirerapids", std::nullopt));
+  const Target target = host_target("avx2");
+  kernel.target = target.features;
+  Buffers run(GetParam());
+  EXPECT_EQ(run.compiled(kernel, target), run.interpreted(kernel));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Matrix, ::testing::ValuesIn(kCases));
+
+TEST(MatrixTarget, Avx2HasNoTiles) {
+  EXPECT_FALSE(host_target("avx2").multiplies_tiles());
+  EXPECT_FALSE(cpu_target("haswell", std::nullopt).multiplies_tiles());
+  EXPECT_FALSE(cpu_target("znver4", std::nullopt).multiplies_tiles());
+}
+
+TEST(MatrixVerify, FactorsLieAsTiles) {
+  const auto problem = [](const std::string& rows, const std::string& columns,
+                          const std::string& loop) {
+    const loop::Kernel kernel = loop::parse_kernel(
+        "kernel \"k\" {\n  buffer b0: i32 read\n  buffer b1: i32 read\n  buffer b2: i32 write\n"
+        "  locals 1\n  stage {\n    axis y0 < 32 vector(32)\n    axis y1 < 40 matrix(32)\n    "
+        "reduce "
+        "r0 < 32 " +
+        loop + "\n    %0: i32 = load b0[" + rows + "]\n    %1: i32 = load b1[" + columns +
+        "]\n    l0 = dot4 %0, %1\n  after\n    %2: i32 = l0\n    b2[y1*32 + y0] = %2\n  }\n}");
+    const std::vector<std::string> problems = loop::verify(kernel);
+    return problems.empty() ? "" : problems[0];
+  };
+  const auto says = [&](const std::string& found, std::string_view part) {
+    EXPECT_NE(found.find(part), std::string::npos) << found;
+  };
+  EXPECT_EQ(problem("y1*32 + r0", "r0*32 + y0", "matrix(16)"), "");
+  says(problem("y1*64 + r0*2", "r0*32 + y0", "matrix(16)"), "does not lie as rows of packs");
+  says(problem("y1*32 + r0", "r0*64 + y0*2", "matrix(16)"), "does not lie as rows of packs");
+  says(problem("y1*32 + r0", "r0*32 + y0", "matrix(12)"), "not a number of whole tiles");
+  says(problem("y1*32 + r0", "r0*32 + y0", "unroll(4)"), "are not both marked");
+}
+
+}  // namespace
+}  // namespace tandem::codegen
