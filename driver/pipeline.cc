@@ -52,6 +52,9 @@ constexpr GraphPass kFoldBatchNorm{"fold_batch_norm", passes::fold_batch_norm, k
 // nothing.
 constexpr GraphPass kIntegerProducts{"integer_products", quant::integer_products, kFunctional, 0,
                                      0};
+// Before integer_products, which would say of them that they stay in floats.
+constexpr GraphPass kWeightOnlyProducts{"weight_only_products", quant::weight_only_products,
+                                        kFunctional, 0, 0};
 // Looks at core ops, where constant and other work of one composite are apart, and after cse, so
 // that nothing is kept twice.
 constexpr GraphPass kSetup{"setup", passes::setup, kFunctional | kPure | kCore, 0, 0};
@@ -67,7 +70,7 @@ constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChose
 constexpr std::array kAllPasses = {
     kFunctionalize, kFreeze,        kDecomposeComposite, kRng,
     kCse,           kDce,           kInnerGradients,     kJointPass,
-    kUpdates,       kFoldBatchNorm, kIntegerProducts,    kDecomposeCore,
+    kUpdates,       kFoldBatchNorm, kWeightOnlyProducts, kIntegerProducts,    kDecomposeCore,
     kConstantFold,  kSetup,         kOwnOutputs,         kChoose,
     kRemat,         kSplit};
 
@@ -133,6 +136,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (differentiates && options.updates) run_pass(graph, kUpdates, ctx);
   const bool has_constants = passes::has_constants(graph);
   if (has_constants && !differentiates) run_pass(graph, kFoldBatchNorm, ctx);
+  if (!differentiates) run_pass(graph, kWeightOnlyProducts, ctx);
   if (!differentiates) run_pass(graph, kIntegerProducts, ctx);
   run_pass(graph, kDecomposeCore, ctx);
   run_pass(graph, kConstantFold, ctx);

@@ -42,11 +42,6 @@ struct Factor {
   Scales scales = Scales::tensor;
 };
 
-bool is_known_zero(const ir::Arg& zero) {
-  const Value* const* value = std::get_if<Value*>(&zero);
-  return value != nullptr && (*value)->constant && (*value)->zeros;
-}
-
 bool is_zero(const ops::Operand& zero) { return zero.arg == ir::Arg(sym::Expr(0)); }
 
 class Rewriter {

@@ -15,6 +15,22 @@ using ops::Scales;
 
 bool is_tensor(const ir::Arg& arg) { return std::holds_alternative<Value*>(arg); }
 
+bool is_cast(const Node& node) {
+  return node.op->schema.name == "aten::_to_copy" ||
+         node.op->schema.name == "prims::convert_element_type";
+}
+
+bool is_known_zero(const ir::Arg& zero) {
+  const Value* const* value = std::get_if<Value*>(&zero);
+  return value != nullptr && (*value)->constant && (*value)->zeros;
+}
+
+bool adds_plainly(const Node& product) {
+  const ir::Call call = product.call();
+  if (product.op->schema.find("beta") < 0) return true;
+  return call.arg("beta") == ir::Arg(sym::Expr(1)) && call.arg("alpha") == ir::Arg(sym::Expr(1));
+}
+
 sym::Expr terms_of(const Node& product) {
   const ir::Sizes& sizes = product.call().type(ops::factors_of(*product.op).right).sizes;
   if (ops::def_of(product).multiplies == ProductKind::matrix) return sizes[sizes.size() - 2];
@@ -24,11 +40,6 @@ sym::Expr terms_of(const Node& product) {
 namespace {
 
 constexpr int64_t kMostTerms = 65793;  // 255 * 128 each fit an i32
-
-bool is_cast(const Node& node) {
-  return node.op->schema.name == "aten::_to_copy" ||
-         node.op->schema.name == "prims::convert_element_type";
-}
 
 Source source_of(const Value* factor) {
   Source source;
@@ -69,13 +80,6 @@ std::string why_not_convolution(const Node& product, const Source& left) {
   if (has_border && is_tensor(left.dequantize->call().arg("zero_point")))
     return "its border is a zero point that only a call tells";
   return "";
-}
-
-/// Of addmm and baddbmm.
-bool adds_plainly(const Node& product) {
-  const ir::Call call = product.call();
-  if (product.op->schema.find("beta") < 0) return true;
-  return call.arg("beta") == ir::Arg(sym::Expr(1)) && call.arg("alpha") == ir::Arg(sym::Expr(1));
 }
 
 std::string why_not_scales(const Node& product, const ProductMatch& match) {

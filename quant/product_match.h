@@ -30,5 +30,10 @@ std::optional<ProductMatch> match_product(const ir::Node& node);
 sym::Expr terms_of(const ir::Node& product);
 
 bool is_tensor(const ir::Arg& arg);
+bool is_cast(const ir::Node& node);
+/// A constant that is promised to be 0.
+bool is_known_zero(const ir::Arg& zero);
+/// Of addmm and baddbmm: whether beta and alpha are 1.
+bool adds_plainly(const ir::Node& product);
 
 }  // namespace tandem::quant

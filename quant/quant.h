@@ -5,6 +5,10 @@
 
 namespace tandem::quant {
 
+/// Products of floats with a weight of bytes, cast and scaled for each result column, read the
+/// bytes.
+void weight_only_products(ir::Graph& graph, passes::GraphCtx& ctx);
+
 /// Products of two dequantized factors become sums of products of integers, scaled once. Where a
 /// factor is dequantized and the product stays in floats, a note says why.
 void integer_products(ir::Graph& graph, passes::GraphCtx& ctx);

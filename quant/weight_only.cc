@@ -1,0 +1,157 @@
+// A product of floats with a weight of 8 bits that is only read as floats:
+//   sum over k of x[m, k] (w[n, k] s[n])  =  s[n] sum over k of x[m, k] w[n, k]
+// One token reads each weight once, so memory sets the pace: the weight must stay in bytes up to
+// the innermost loop. Left as it is, a constant weight would be made floats once, in setup, and
+// four times as much be read at each call. So the chain from the weight to the product, casts,
+// transposes and one scale for each result column, becomes aten::_weight_int8pack_mm, whose loops
+// convert where they read. A scale behind the product stays there.
+#include "quant/quant.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "ir/text.h"
+#include "ops/opdef.h"
+#include "ops/tensor.h"
+#include "quant/product_match.h"
+
+namespace tandem::quant {
+namespace {
+
+using ir::Node;
+using ir::Value;
+using ops::ProductKind;
+using ops::Scales;
+using ops::Tensor;
+
+/// How the right factor of a product is made of bytes.
+struct Weight {
+  Value* bytes = nullptr;   // i8, [columns, terms], or turned
+  bool turned = false;      // [terms, columns]
+  Value* scales = nullptr;  // of each column, of one that has more dimensions of 1; null: none
+};
+
+/// Whether the view swaps the two dimensions of a matrix.
+bool turns(const Node& node) {
+  const std::string_view name = node.op->schema.name;
+  const Value* from = std::get<Value*>(node.args[0]);
+  if (from->type.rank() != 2) return false;
+  if (name == "aten::t") return true;
+  const ir::Call call = node.call();
+  if (name == "aten::transpose") return call.dim("dim0", 2) != call.dim("dim1", 2);
+  return name == "aten::permute" && call.constants("dims")[0] % 2 != 0;
+}
+
+/// Of a product of two tensors, the one that has a number for each column, where the other is the
+/// matrix; `columns` is the dimension of that.
+Value* column_scales(const Node& node, int64_t columns, Value*& matrix) {
+  if (node.op->schema.find("other") != 1 || !is_tensor(node.args[1])) return nullptr;
+  const auto is_scale = [&](const Value* value) {
+    const ir::Sizes& sizes = value->type.sizes;
+    const int64_t missing = 2 - static_cast<int64_t>(sizes.size());
+    for (int64_t dim = 0; dim < 2; ++dim) {
+      const sym::Expr size = dim < missing ? sym::Expr(1) : sizes[static_cast<size_t>(dim - missing)];
+      const bool fits = dim == columns ? sym::known_eq(size, node.results[0]->type.sizes[dim])
+                                       : size == sym::Expr(1);
+      if (!fits) return false;
+    }
+    return missing >= 0 && is_float(value->type.dtype);
+  };
+  for (size_t at : {1, 0}) {
+    Value* scale = std::get<Value*>(node.args[at]);
+    matrix = std::get<Value*>(node.args[1 - at]);
+    if (is_scale(scale) && matrix->type.sizes == node.results[0]->type.sizes) return scale;
+  }
+  return nullptr;
+}
+
+/// One step from a value towards the bytes; false where there is none.
+bool step(Weight& weight, Value*& at) {
+  const Node& node = *at->node;
+  const int64_t columns = weight.turned ? 1 : 0;
+  const bool has_room = weight.scales == nullptr;
+  if (ops::def_of(node).dequantizes == Scales::channel) {
+    const ir::Call call = node.call();
+    const bool is_symmetric = !call.has("zero_points") || is_known_zero(call.arg("zero_points"));
+    if (!has_room || !is_symmetric || call.dim("axis", 2) != columns) return false;
+    weight.scales = call.value("scales");
+    at = call.value("input");
+    return true;
+  }
+  if (node.op->schema.name == "aten::mul" && has_room) {
+    Value* matrix = nullptr;
+    weight.scales = column_scales(node, columns, matrix);
+    if (weight.scales != nullptr) at = matrix;
+    return weight.scales != nullptr;
+  }
+  const bool casts = is_cast(node) && is_float(at->type.dtype);
+  if (!casts && !turns(node)) return false;
+  weight.turned ^= !casts;
+  at = std::get<Value*>(node.args[0]);
+  return true;
+}
+
+std::optional<Weight> weight_of(Value* factor, bool turned) {
+  Weight weight;
+  weight.turned = turned;
+  Value* at = factor;
+  while (at->type.rank() == 2 && at->node != nullptr && !at->node->args.empty())
+    if (!step(weight, at)) return std::nullopt;
+  if (at == factor || at->type.rank() != 2 || at->type.dtype != DType::i8) return std::nullopt;
+  weight.bytes = at;
+  return weight;
+}
+
+void rewrite(ir::Graph& graph, Node& product, const Weight& weight) {
+  ir::Builder builder(graph, &product);
+  builder.stamp() = ir::Builder::stamp_of(product);
+  const ir::Call call = product.call();
+  const ops::ProductFactors names = ops::factors_of(*product.op);
+  const ir::Type& type = product.results[0]->type;
+  Tensor x{builder, call.value(names.left)};
+  const sym::Expr terms = x.size(-1);
+  const sym::Expr columns = type.sizes.back();
+  if (x.rank() != 2) x = ops::reshape(x, {sym::floor_div(x.type().numel(), terms), terms});
+  Tensor bytes{builder, weight.bytes};
+  if (weight.turned) bytes = ops::call(builder, "aten.t", {bytes});
+  Tensor scales = weight.scales == nullptr
+                      ? ops::call(builder, "aten.ones", {ir::Ints{columns}, x.dtype()})
+                      : ops::to(ops::reshape({builder, weight.scales}, {columns}), x.dtype());
+  Tensor y = ops::call(builder, "aten._weight_int8pack_mm", {x, bytes, scales});
+  if (y.sizes() != type.sizes) y = ops::reshape(y, type.sizes);
+  if (!names.added.empty() && call.has(names.added)) y = y + Tensor{builder, call.value(names.added)};
+  graph.replace_all_uses(product.results[0], y.value());
+  graph.erase(&product);
+}
+
+/// The right factor's bytes, of a product that can read them.
+std::optional<Weight> match(const Node& product) {
+  const ProductKind kind = ops::def_of(product).multiplies;
+  if (kind != ProductKind::linear && kind != ProductKind::matrix) return std::nullopt;
+  const ir::Call call = product.call();
+  const ops::ProductFactors names = ops::factors_of(*product.op);
+  const DType dtype = product.results[0]->type.dtype;
+  const bool fits = is_float(dtype) && dtype != DType::f64 && adds_plainly(product) &&
+                    call.type(names.left).dtype == dtype && call.type(names.right).rank() == 2 &&
+                    !sym::known_eq(call.type(names.left).sizes.back(), 0);
+  const std::optional<ProductMatch> integers = match_product(product);
+  if (!fits || (integers && integers->left.dequantize != nullptr)) return std::nullopt;
+  return weight_of(call.value(names.right), kind == ProductKind::matrix);
+}
+
+}  // namespace
+
+void weight_only_products(ir::Graph& graph, passes::GraphCtx& ctx) {
+  for (Node* node = graph.first(); node != nullptr;) {
+    Node* next = node->next;
+    if (const std::optional<Weight> weight = match(*node)) {
+      ctx.notes.push_back(fmt::format("weight_only_products: {} reads its weight as bytes",
+                                      ir::to_string(*node)));
+      rewrite(graph, *node, *weight);
+    }
+    node = next;
+  }
+}
+
+}  // namespace tandem::quant
