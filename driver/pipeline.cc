@@ -67,12 +67,25 @@ constexpr GraphPass kChoose{"choose", passes::choose, kJoint | kCore, kChosen, 0
 constexpr GraphPass kRemat{"remat", passes::remat, kChosen, kSeparate, 0};
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
-constexpr std::array kAllPasses = {
-    kFunctionalize, kFreeze,        kDecomposeComposite, kRng,
-    kCse,           kDce,           kInnerGradients,     kJointPass,
-    kUpdates,       kFoldBatchNorm, kWeightOnlyProducts, kIntegerProducts,    kDecomposeCore,
-    kConstantFold,  kSetup,         kOwnOutputs,         kChoose,
-    kRemat,         kSplit};
+constexpr std::array kAllPasses = {kFunctionalize,
+                                   kFreeze,
+                                   kDecomposeComposite,
+                                   kRng,
+                                   kCse,
+                                   kDce,
+                                   kInnerGradients,
+                                   kJointPass,
+                                   kUpdates,
+                                   kFoldBatchNorm,
+                                   kWeightOnlyProducts,
+                                   kIntegerProducts,
+                                   kDecomposeCore,
+                                   kConstantFold,
+                                   kSetup,
+                                   kOwnOutputs,
+                                   kChoose,
+                                   kRemat,
+                                   kSplit};
 
 }  // namespace
 

@@ -51,7 +51,8 @@ Value* column_scales(const Node& node, int64_t columns, Value*& matrix) {
     const ir::Sizes& sizes = value->type.sizes;
     const int64_t missing = 2 - static_cast<int64_t>(sizes.size());
     for (int64_t dim = 0; dim < 2; ++dim) {
-      const sym::Expr size = dim < missing ? sym::Expr(1) : sizes[static_cast<size_t>(dim - missing)];
+      const sym::Expr size =
+          dim < missing ? sym::Expr(1) : sizes[static_cast<size_t>(dim - missing)];
       const bool fits = dim == columns ? sym::known_eq(size, node.results[0]->type.sizes[dim])
                                        : size == sym::Expr(1);
       if (!fits) return false;
@@ -120,7 +121,8 @@ void rewrite(ir::Graph& graph, Node& product, const Weight& weight) {
                       : ops::to(ops::reshape({builder, weight.scales}, {columns}), x.dtype());
   Tensor y = ops::call(builder, "aten._weight_int8pack_mm", {x, bytes, scales});
   if (y.sizes() != type.sizes) y = ops::reshape(y, type.sizes);
-  if (!names.added.empty() && call.has(names.added)) y = y + Tensor{builder, call.value(names.added)};
+  if (!names.added.empty() && call.has(names.added))
+    y = y + Tensor{builder, call.value(names.added)};
   graph.replace_all_uses(product.results[0], y.value());
   graph.erase(&product);
 }
@@ -146,8 +148,8 @@ void weight_only_products(ir::Graph& graph, passes::GraphCtx& ctx) {
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
     if (const std::optional<Weight> weight = match(*node)) {
-      ctx.notes.push_back(fmt::format("weight_only_products: {} reads its weight as bytes",
-                                      ir::to_string(*node)));
+      ctx.notes.push_back(
+          fmt::format("weight_only_products: {} reads its weight as bytes", ir::to_string(*node)));
       rewrite(graph, *node, *weight);
     }
     node = next;

@@ -17,10 +17,16 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
+std::vector<Expr> read_at_each_step(const Stage& stage, const Axis& step) {
+  std::vector<Expr> indices = loaded_addresses(stage);
+  std::erase_if(indices, [&](Expr index) { return !sym::depends_on(index, step.index); });
+  return indices;
+}
+
 /// The outer axis that lanes should run along: when the reduction walks across memory, or is too
 /// short to fill them (a pool's window). Of a long reduction what is loaded says which, as a result
-/// is stored once for many loads: where that says nothing (quotients by unknown sizes), lanes run
-/// along the reduction.
+/// is stored once for many loads, and of those what is read at each step, not once for all: where
+/// that says nothing (quotients by unknown sizes), lanes run along the reduction.
 int column_axis(const Kernel& kernel, const Target& target) {
   const Stage& stage = kernel.stages[0];
   std::vector<Expr> indices = addresses(stage);
@@ -31,7 +37,8 @@ int column_axis(const Kernel& kernel, const Target& target) {
   std::optional<int64_t> extent = kernel.outer[outer].extent.constant();
   bool too_short = extent && *extent < 4;
   if (inner < 0) return outer;
-  if (long_enough(stage.reduce_axes[inner], target.lanes())) indices = loaded_addresses(stage);
+  if (long_enough(stage.reduce_axes[inner], target.lanes()))
+    indices = read_at_each_step(stage, stage.reduce_axes[inner]);
   bool across = lane_score(indices, kernel.outer[outer].index) >
                 lane_score(indices, stage.reduce_axes[inner].index);
   if (across && !too_short) return outer;

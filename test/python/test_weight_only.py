@@ -60,8 +60,8 @@ def test_equals_eager_in_f64(model, dtype, rows):
     result, graph = frozen(module, x)
     exact = module.double()(x.double())
     eager = (model(dtype)(x).double() - exact).abs().max()
-    # Sums in another order, and a scale rounded to the factors' dtype: twice eager's own error, and a unit of
-    # the largest result.
+    # Sums in another order, and a scale rounded to the factors' dtype: twice eager's own error,
+    # and a unit of the largest result.
     unit = torch.finfo(dtype).eps * exact.abs().max()
     assert (result.double() - exact).abs().max() <= 2 * eager + unit
     # Less than the weight in floats is kept beside the weights.
