@@ -217,6 +217,12 @@ void order_axes(Kernel& kernel) {
     }
 }
 
+void lanes_last(std::vector<Axis>& axes) {
+  const auto is_long = [](const Axis& axis) { return axis.extent != Expr(1); };
+  const auto last = std::ranges::find_if(axes.rbegin(), axes.rend(), is_long);
+  if (last != axes.rend()) std::ranges::rotate(axes, last.base());
+}
+
 void merge_axes(Kernel& kernel) {
   while (merge_once(kernel)) {
   }

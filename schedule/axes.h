@@ -36,6 +36,8 @@ int lane_score(const std::vector<sym::Expr>& indices, sym::Expr axis);
 /// The axis of the highest score, the last of equal ones; -1 of none.
 int best_axis(const std::vector<loop::Axis>& axes, const std::vector<sym::Expr>& indices,
               int* best_score);
+/// Those of one element come first, as long as they are last: lanes run along what has several.
+void lanes_last(std::vector<loop::Axis>& axes);
 void move_last(std::vector<loop::Axis>& axes, int number);
 void all_tasks(std::vector<loop::Axis>& axes);
 /// Whether it fills that many lanes once; a size that nobody knows does.

@@ -13,6 +13,7 @@
 #include "schedule/axes.h"
 #include "schedule/map.h"
 #include "schedule/matrix_tile.h"
+#include "schedule/product_window.h"
 
 namespace tandem::schedule {
 
@@ -200,12 +201,30 @@ void cut_until_enough(Blocks& blocks, int64_t height, int64_t width, int64_t oth
   while (blocks.rows > tuning.smallest_block && !is_enough()) blocks.rows /= 2;
 }
 
-Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target& target) {
+/// What blocks are chosen by: the axes of rows, and whether a task copies its part of them.
+struct RowAxes {
+  std::vector<size_t> axes;
+  bool copies = false;
+};
+
+/// INT64_MAX where nobody knows.
+int64_t height_of(const Kernel& kernel, const std::vector<size_t>& axes) {
+  int64_t height = 1;
+  for (size_t axis : axes) {
+    const std::optional<int64_t> extent = kernel.outer[axis].extent.constant();
+    if (!extent) return INT64_MAX;
+    height *= *extent;
+  }
+  return height;
+}
+
+Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes& rows,
+                     const Target& target) {
   const Tuning::Products& tuning = target.tuning.products;
   const Stage& stage = kernel.stages[0];
   int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
   int64_t width = kernel.outer[product.columns].extent.constant().value_or(INT64_MAX);
-  int64_t height = kernel.outer[product.rows].extent.constant().value_or(INT64_MAX);
+  const int64_t height = height_of(kernel, rows.axes);
   Blocks blocks;
   choose_tile(blocks, target, width, bytes);
   int64_t length = length_of(stage).constant().value_or(target.tuning.assumed_length);
@@ -215,15 +234,13 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const Target&
   if (blocks.columns > kRandomBlock) blocks.columns -= blocks.columns % kRandomBlock;
   int64_t others = 1;
   for (size_t i = 0; i < kernel.outer.size(); ++i)
-    if (i != product.rows && i != product.columns)
+    if (std::ranges::find(rows.axes, i) == rows.axes.end() && i != product.columns)
       others *=
           std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(tuning.enough_tasks));
   blocks.rows = tuning.most_rows;
-  blocks.is_matrix = suits_matrix(stage, kernel.outer[product.rows].extent, target);
+  blocks.is_matrix = suits_matrix(stage, height, target);
   int64_t fewest_columns = draws_random(stage) ? kRandomBlock : blocks.lanes;
-  const Val left = stage.reductions[0].inputs[product.left];
-  const bool copies_rows = !is_read_in_place(left, kernel.outer[product.rows].index);
-  cut_until_enough(blocks, height, width, others, fewest_columns, copies_rows, tuning);
+  cut_until_enough(blocks, height, width, others, fewest_columns, rows.copies, tuning);
   blocks.rows = even_rows(height, blocks.rows, blocks.tile_rows);
   return blocks;
 }
@@ -424,6 +441,7 @@ class ProductMapper {
         {number, place(rows[0].index, inner), loop::substituted(pool_, value, map), false}};
     stage.axes = std::move(inner);
     stage.axes.insert(along_rows ? stage.axes.end() : stage.axes.begin(), rows[0]);
+    lanes_last(stage.axes);
     stage.axes.back().kind = AxisKind::vector;
     stage.axes.back().lanes = target_.lanes();
     stages.push_back(std::move(stage));
@@ -465,6 +483,47 @@ class ProductMapper {
 
 }  // namespace
 
+namespace {
+
+void all_are_tasks(Kernel& kernel) {
+  for (Axis& axis : kernel.outer) axis.kind = AxisKind::task;
+}
+
+/// Rows that slide over an image, for tile registers: a task takes some of its lines, and copies
+/// once what their windows see. Whether it has.
+bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
+  Stage& stage = kernel.stages[0];
+  if (!suits_matrix(stage, INT64_MAX, target) || has_heavy_epilogue(stage)) return false;
+  const std::optional<SlidingRows> sliding = find_sliding_rows(kernel, product);
+  if (!sliding) return false;
+  product.rows = sliding->places.axis;
+  RowAxes axes{{product.rows}, false};
+  if (sliding->lines) axes.axes.push_back(sliding->lines->axis);
+  const Blocks blocks = choose_blocks(kernel, product, axes, target);
+  if (!blocks.is_matrix) return false;
+  const int64_t places = std::min(*kernel.outer[product.rows].extent.constant(), blocks.rows);
+  const int64_t lines = blocks.rows / places;
+  ProductBlock block;
+  block.left = product.left;
+  block.width = sym::min(kernel.outer[product.columns].extent, blocks.columns);
+  block.height = sliding->lines ? places * lines : places;
+  std::vector<Walk> walks;
+  if (sliding->lines)
+    walks.push_back({take_block(kernel, sliding->lines->axis, lines, {&stage}), *sliding->lines});
+  block.rows = take_block(kernel, product.rows, places, {&stage});
+  walks.push_back({block.rows, sliding->places});
+  block.columns = take_block(kernel, product.columns, blocks.columns, {&stage});
+  all_are_tasks(kernel);
+  Stage copy = copy_footprint(kernel, stage, product.left, walks, target);
+  kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
+  std::vector<Axis>& last = kernel.stages.back().axes;
+  if (sliding->lines) last.insert(last.end() - 1, walks[0].axis);
+  kernel.stages.insert(kernel.stages.begin(), std::move(copy));
+  return true;
+}
+
+}  // namespace
+
 Misfit map_product(Kernel& kernel, const Target& target) {
   std::optional<Product> product = find_product(kernel);
   if (!product) return "it is no sum of products over two axes of their own";
@@ -472,9 +531,12 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
   if (rows && *rows < target.tuning.products.fewest_rows) return "it has few rows";
   if (length && *length == 0) return "its sums have no terms";
+  if (map_sliding_rows(kernel, *product, target)) return nullptr;
   merge_rows(kernel, *product, target);
-  Blocks blocks = choose_blocks(kernel, *product, target);
   Stage& stage = kernel.stages[0];
+  const Val left = stage.reductions[0].inputs[product->left];
+  const bool copies = !is_read_in_place(left, kernel.outer[product->rows].index);
+  Blocks blocks = choose_blocks(kernel, *product, {{product->rows}, copies}, target);
   ProductBlock block;
   block.left = product->left;
   block.width = sym::min(kernel.outer[product->columns].extent, blocks.columns);
@@ -482,7 +544,7 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   block.is_streamed = is_streamed(kernel, *product, target);
   block.rows = take_block(kernel, product->rows, blocks.rows, {&stage});
   block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
-  for (Axis& axis : kernel.outer) axis.kind = AxisKind::task;
+  all_are_tasks(kernel);
   kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
   return nullptr;
 }

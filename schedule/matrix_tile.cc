@@ -36,11 +36,11 @@ void merge_terms(loop::Kernel& kernel, Stage& stage) {
 
 }  // namespace
 
-bool suits_matrix(const Stage& stage, Expr height, const Target& target) {
+bool suits_matrix(const Stage& stage, int64_t height, const Target& target) {
   const std::optional<int64_t> length = length_of(stage).constant();
   return target.multiplies_tiles() && stage.reductions[0].combiner == loop::Combiner::dot4 &&
          length && *length > 0 && packs_of_step(*length) > 0 &&
-         !sym::known_lt(height, target.tuning.products.fewest_matrix_rows);
+         height >= target.tuning.products.fewest_matrix_rows;
 }
 
 void mark_matrix(loop::Kernel& kernel, Stage& stage) {

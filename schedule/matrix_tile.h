@@ -8,7 +8,7 @@ namespace tandem::schedule {
 
 /// Whether the machine has tile registers and the stage, which sums products over `height` rows,
 /// would fill them: by its combiner, its rows and the length of its sums.
-bool suits_matrix(const loop::Stage& stage, sym::Expr height, const Target& target);
+bool suits_matrix(const loop::Stage& stage, int64_t height, const Target& target);
 
 /// Marks a stage {…, lanes, rows} of one sum for them, where its factors lie so (loop/matrix.h);
 /// else it stays a tile of vector registers. Axes of its sums that both factors walk as one become

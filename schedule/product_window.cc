@@ -1,0 +1,186 @@
+// Problem: the left factor of a convolution as a product has a row for each place, and neighbouring
+// rows hold mostly the same elements: copied row by row, a 3x3 window copies each element nine
+// times, which takes longer than tile registers take to multiply. Approach: where the factor
+// depends on a place y and a position r of the window only by stride*y + step*r, it is copied once
+// for each value u of that, borders and conversions included, and the product reads
+// [stride*y + step*r] of the copy: rows at a constant distance, as tile registers load them.
+//
+// That it depends on nothing else is shown by writing it in terms of u (y = 0, r = u where step is
+// 1; y = u, r = 0 where the stride is 1) and putting stride*y + step*r back: the same expression.
+#include "schedule/product_window.h"
+
+#include <algorithm>
+
+#include "loop/stage.h"
+#include "schedule/axes.h"
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Axis;
+using loop::AxisKind;
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+/// Of one address that walks both.
+std::optional<Slide> ratio(Val value, Expr axis, Expr term) {
+  const std::vector<Val> roots{value};
+  for (const Val part : loop::reachable(roots)) {
+    if (!sym::depends_on(part->index, axis) || !sym::depends_on(part->index, term)) continue;
+    const std::optional<sym::Affine> along = sym::affine_in(part->index, axis);
+    const std::optional<sym::Affine> across = sym::affine_in(part->index, term);
+    const std::optional<int64_t> a = along ? along->coefficient.constant() : std::nullopt;
+    const std::optional<int64_t> b = across ? across->coefficient.constant() : std::nullopt;
+    if (!a || !b || *a < 1 || *b < 1) return std::nullopt;
+    const int64_t unit = std::min(*a, *b);
+    if (*a % unit != 0 || *b % unit != 0) return std::nullopt;
+    return Slide{0, std::nullopt, *a / unit, *b / unit};
+  }
+  return std::nullopt;
+}
+
+/// The value in terms of u.
+Val at_position(loop::ScalarPool& pool, Val value, const Slide& slide, Expr axis, Expr term,
+                Expr u) {
+  const bool by_term = slide.step == 1;
+  return loop::substituted(pool, value,
+                           {{axis, by_term ? Expr(0) : u}, {term, by_term ? u : Expr(0)}});
+}
+
+/// How the factor walks the outer axis and one of the reduced ones, if as one.
+std::optional<Slide> slide_of(const Kernel& kernel, Val value, size_t axis) {
+  loop::ScalarPool& pool = *kernel.scalars;
+  const Expr place = kernel.outer[axis].index;
+  const std::vector<Axis>& terms = kernel.stages[0].reduce_axes;
+  for (size_t i = 0; i < terms.size(); ++i) {
+    std::optional<Slide> slide = ratio(value, place, terms[i].index);
+    if (!slide) continue;
+    const Expr both = place * slide->stride + terms[i].index * slide->step;
+    const Expr u =
+        pool.symbols().index("u", (terms[i].extent - 1) * slide->step +
+                                      (kernel.outer[axis].extent - 1) * slide->stride + 1);
+    const Val again = at_position(pool, value, *slide, place, terms[i].index, u);
+    if (loop::substituted(pool, again, {{u, both}}) != value) return std::nullopt;
+    slide->axis = axis;
+    slide->term = i;
+    return slide;
+  }
+  return std::nullopt;
+}
+
+bool is_row(const Kernel& kernel, const Product& product, size_t axis) {
+  const std::vector<Val>& inputs = kernel.stages[0].reductions[0].inputs;
+  const Expr index = kernel.outer[axis].index;
+  return axis != product.columns && loop::walks(inputs[product.left], index) &&
+         !loop::walks(inputs[product.right], index);
+}
+
+}  // namespace
+
+std::optional<SlidingRows> find_sliding_rows(const Kernel& kernel, const Product& product) {
+  const Val left = kernel.stages[0].reductions[0].inputs[product.left];
+  std::vector<Slide> rows;
+  size_t slides = 0;
+  for (size_t i = 0; i < kernel.outer.size(); ++i) {
+    if (!is_row(kernel, product, i) || kernel.outer[i].extent == Expr(1)) continue;
+    if (!kernel.outer[i].extent.constant()) return std::nullopt;
+    const std::optional<Slide> slide = slide_of(kernel, left, i);
+    slides += slide ? 1 : 0;
+    rows.push_back(slide.value_or(Slide{i, std::nullopt, 1, 1}));
+  }
+  if (slides == 0) return std::nullopt;
+  // A batch comes first, and is no line.
+  SlidingRows found{std::nullopt, rows.back()};
+  if (rows.size() > 1 && rows[rows.size() - 2].term) found.lines = rows[rows.size() - 2];
+  return found;
+}
+
+namespace {
+
+/// Of one walk in the footprint.
+struct Span {
+  Axis axis;      // of the copy
+  Expr length;    // at most
+  Expr position;  // what the product reads, in its own axes
+};
+
+class Footprint {
+ public:
+  Footprint(Kernel& kernel, Stage& stage, size_t left)
+      : pool_(*kernel.scalars), kernel_(kernel), stage_(stage), left_(left) {}
+
+  Stage copy(const std::vector<Walk>& walks, const Target& target) {
+    Val& factor = stage_.reductions[0].inputs[left_];
+    const DType dtype = factor->dtype;
+    std::vector<bool> is_walked(stage_.reduce_axes.size(), false);
+    for (const Walk& walk : walks) add(walk, is_walked);
+    for (size_t i = 0; i < stage_.reduce_axes.size(); ++i)
+      if (!is_walked[i]) add_term(stage_.reduce_axes[i]);
+    Expr to = 0;
+    Expr from = 0;
+    Expr elements = 1;
+    Stage stage;
+    for (const Span& span : spans_) {
+      to = to * span.length + span.axis.index;
+      from = from * span.length + span.position;
+      elements = elements * span.length;
+      stage.axes.push_back(span.axis);
+    }
+    const int32_t number = static_cast<int32_t>(kernel_.buffers.size());
+    kernel_.buffers.push_back({dtype, loop::Access::scratch, elements, true, ""});
+    stage.body = {{number, to, loop::substituted(pool_, value_, fresh_), false}};
+    factor = pool_.load(number, dtype, from);
+    lanes_last(stage.axes);
+    stage.axes.back().kind = AxisKind::vector;
+    stage.axes.back().lanes = target.lanes();
+    return stage;
+  }
+
+ private:
+  Axis fresh(Expr extent) { return {pool_.symbols().index("y", extent), extent}; }
+
+  void add(const Walk& walk, std::vector<bool>& is_walked) {
+    if (value_ == nullptr) value_ = stage_.reductions[0].inputs[left_];
+    const Expr most = walk.axis.extent.range().hi;
+    if (!walk.slide.term) {
+      const Axis axis = fresh(walk.axis.extent);
+      fresh_.emplace_back(walk.axis.index, axis.index);
+      spans_.push_back({axis, most, walk.axis.index});
+      return;
+    }
+    is_walked[*walk.slide.term] = true;
+    const Axis& term = stage_.reduce_axes[*walk.slide.term];
+    const auto length = [&](Expr extent) {
+      return (extent - 1) * walk.slide.stride + (term.extent - 1) * walk.slide.step + 1;
+    };
+    const Axis axis = fresh(length(walk.axis.extent));
+    value_ = at_position(pool_, value_, walk.slide, walk.axis.index, term.index, axis.index);
+    spans_.push_back(
+        {axis, length(most), walk.axis.index * walk.slide.stride + term.index * walk.slide.step});
+  }
+
+  void add_term(const Axis& term) {
+    const Axis axis = fresh(term.extent);
+    fresh_.emplace_back(term.index, axis.index);
+    spans_.push_back({axis, term.extent, term.index});
+  }
+
+  loop::ScalarPool& pool_;
+  Kernel& kernel_;
+  Stage& stage_;
+  size_t left_;
+  Val value_ = nullptr;
+  std::vector<Span> spans_;
+  sym::Substitution fresh_;
+};
+
+}  // namespace
+
+Stage copy_footprint(Kernel& kernel, Stage& stage, size_t left, const std::vector<Walk>& walks,
+                     const Target& target) {
+  return Footprint(kernel, stage, left).copy(walks, target);
+}
+
+}  // namespace tandem::schedule
