@@ -32,6 +32,7 @@ using ops::Scales;
 using ops::Tensor;
 
 constexpr int64_t kFewestChannels = 3;  // of a pack
+constexpr int64_t kPackBytes = 4;
 constexpr int64_t kSign = 128;
 
 /// An operand of a product as integers; `scale` and `zero` are numbers or tensors.
@@ -176,6 +177,17 @@ class Rewriter {
     return channels && *channels >= kFewestChannels;
   }
 
+  /// An image of three channels gets a fourth, which meets the zeros that fill up the packed
+  /// weight: a place is then read as one number.
+  Tensor whole_pack(Tensor image) const {
+    const sym::Expr missing = sym::Expr(kPackBytes) - image.size(1);
+    if (image.size(1) != sym::Expr(kFewestChannels) || product_.call().constant("groups") != 1)
+      return image;
+    ir::Ints pad(static_cast<size_t>(2 * (image.rank() - 2)), sym::Expr(0));
+    pad.insert(pad.end(), {0, missing});
+    return ops::call(image.builder(), "aten.constant_pad_nd", {image, pad, 0});
+  }
+
   Tensor convolution(const Factor& left, const Factor& right) {
     const ir::Call call = product_.call();
     if (!packs()) return plain_convolution(left, right);
@@ -185,10 +197,10 @@ class Rewriter {
     order.insert(order.end(), {1, 0});
     Tensor packed = ops::call(builder_, "tandem.pack", {ops::permute(right.q, order), -2, parts_});
     const sym::Expr* zero = std::get_if<sym::Expr>(&left.zero.arg);
-    Tensor y =
-        ops::call(builder_, "tandem.packed_convolution",
-                  {left.q, packed, call.arg("stride"), call.arg("padding"), call.arg("dilation"),
-                   call.arg("groups"), parts_, zero == nullptr ? sym::Expr(0) : *zero});
+    Tensor y = ops::call(
+        builder_, "tandem.packed_convolution",
+        {whole_pack(left.q), packed, call.arg("stride"), call.arg("padding"), call.arg("dilation"),
+         call.arg("groups"), parts_, zero == nullptr ? sym::Expr(0) : *zero});
     if (!is_zero(left.zero)) y = y - times_zero(left.zero, summed_kernels(right));
     if (is_zero(right.zero)) return y;
     Tensor ones = ops::full(builder_, right.q.sizes(), 1, DType::i32);

@@ -62,7 +62,7 @@ std::optional<Slide> slide_of(const Kernel& kernel, Val value, size_t axis) {
         pool.symbols().index("u", (terms[i].extent - 1) * slide->step +
                                       (kernel.outer[axis].extent - 1) * slide->stride + 1);
     const Val again = at_position(pool, value, *slide, place, terms[i].index, u);
-    if (loop::substituted(pool, again, {{u, both}}) != value) return std::nullopt;
+    if (loop::substituted(pool, again, {{u, both}}) != value) continue;
     slide->axis = axis;
     slide->term = i;
     return slide;
