@@ -33,6 +33,7 @@ using ops::Tensor;
 
 constexpr int64_t kFewestChannels = 3;  // of a pack
 constexpr int64_t kPackBytes = 4;
+constexpr int64_t kPanel = 32;  // columns: two registers of AVX-512, two tile registers
 constexpr int64_t kSign = 128;
 
 /// An operand of a product as integers; `scale` and `zero` are numbers or tensors.
@@ -44,6 +45,38 @@ struct Factor {
 };
 
 bool is_zero(const ops::Operand& zero) { return zero.arg == ir::Arg(sym::Expr(0)); }
+
+bool is_constant(const Source& source) {
+  const Value* at = source.dequantize->call().value("input");
+  while (at->node != nullptr && at->node->op->is_view()) at = std::get<Value*>(at->node->args[0]);
+  return at->constant;
+}
+
+Tensor pack(Tensor x, int64_t parts) {
+  return ops::call(x.builder(), "tandem.pack", {x, -2, parts});
+}
+
+/// A right factor [.., terms, columns], packed, as [.., packs, columns] of panels
+/// [columns / 32, .., packs, 32]: a tile of columns reads one from one end to the other.
+Tensor packed_in_panels(Tensor b, int64_t parts) {
+  ir::Sizes sizes = b.sizes();
+  const sym::Expr columns = sizes.back();
+  sizes.back() = sym::floor_div(columns, kPanel);
+  sizes.emplace_back(kPanel);
+  const int64_t rank = b.rank();
+  std::vector<int64_t> there{rank - 1};
+  std::vector<int64_t> back;
+  for (int64_t dim = 0; dim + 1 < rank; ++dim) {
+    there.push_back(dim);
+    back.push_back(dim + 1);
+  }
+  there.push_back(rank);
+  back.insert(back.end(), {0, rank});
+  const Tensor rows = ops::permute(pack(ops::permute(ops::reshape(b, sizes), there), parts), back);
+  sizes.assign(rows.sizes().begin(), rows.sizes().end() - 1);
+  sizes.back() = columns;
+  return ops::reshape(rows, sizes);
+}
 
 class Rewriter {
  public:
@@ -157,12 +190,17 @@ class Rewriter {
     return sym::product(ir::Sizes(x.sizes().begin(), x.sizes().end() - 1));
   }
 
+  /// A constant factor is packed once, in the order in which it is read.
+  Tensor packed(Tensor b) const {
+    const bool has_panels = is_constant(match_.right) && sym::known_divisible(b.size(-1), kPanel);
+    return has_panels ? packed_in_panels(b, parts_) : pack(b, parts_);
+  }
+
   Tensor matrix(const Factor& left, const Factor& right) {
     const bool linear = kind_ == ProductKind::linear;
     Tensor a = linear ? ops::reshape(left.q, {rows(left.q), left.q.size(-1)}) : left.q;
     Tensor b = linear ? ops::t(right.q) : right.q;
-    Tensor packed = ops::call(builder_, "tandem.pack", {b, -2, parts_});
-    Tensor y = ops::call(builder_, "tandem.packed_mm", {a, packed, parts_});
+    Tensor y = ops::call(builder_, "tandem.packed_mm", {a, packed(b), parts_});
     const ops::Operand zero = by_row(left, left.zero);
     if (!is_zero(zero)) y = y - times_zero(zero, summed(b, {-2}));
     if (is_zero(right.zero)) return y;
@@ -195,11 +233,11 @@ class Rewriter {
     std::vector<int64_t> order;  // kernel, channels, results
     for (int64_t dim = 2; dim < rank; ++dim) order.push_back(dim);
     order.insert(order.end(), {1, 0});
-    Tensor packed = ops::call(builder_, "tandem.pack", {ops::permute(right.q, order), -2, parts_});
+    const Tensor weight = packed(ops::permute(right.q, order));
     const sym::Expr* zero = std::get_if<sym::Expr>(&left.zero.arg);
     Tensor y = ops::call(
         builder_, "tandem.packed_convolution",
-        {whole_pack(left.q), packed, call.arg("stride"), call.arg("padding"), call.arg("dilation"),
+        {whole_pack(left.q), weight, call.arg("stride"), call.arg("padding"), call.arg("dilation"),
          call.arg("groups"), parts_, zero == nullptr ? sym::Expr(0) : *zero});
     if (!is_zero(left.zero)) y = y - times_zero(left.zero, summed_kernels(right));
     if (is_zero(right.zero)) return y;

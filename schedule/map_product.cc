@@ -13,6 +13,7 @@
 #include "schedule/axes.h"
 #include "schedule/map.h"
 #include "schedule/matrix_tile.h"
+#include "schedule/product_axes.h"
 #include "schedule/product_window.h"
 
 namespace tandem::schedule {
@@ -82,54 +83,6 @@ Expr length_of(const Stage& stage) {
 }
 
 namespace {
-
-/// Cheap enough for the innermost loop: no cast, no mask, no index that is computed from data.
-bool is_plain_load(Val value) { return value->opcode == loop::Opcode::load && value->args.empty(); }
-
-/// Whether the rows' factor is read as it lies: else a task copies its part.
-bool is_read_in_place(Val left, Expr rows) {
-  return is_plain_load(left) && sym::affine_in(left->index, rows);
-}
-
-/// What all but the left factor read and store at.
-std::vector<Expr> indices_beside_left(const Stage& stage, const Product& product) {
-  std::vector<Expr> indices;
-  std::vector<Val> roots{stage.reductions[0].inputs[product.right]};
-  for (const loop::Store& store : stage.after) {
-    indices.push_back(store.index);
-    roots.push_back(store.value);
-  }
-  for (Val part : loop::reachable(roots)) indices.push_back(part->index);
-  return indices;
-}
-
-/// The rows of an image's convolution are its places, in several axes: where all but the left
-/// factor walk them as one, they become one, and the left factor is copied row by row of the
-/// product. A block of rows is then as high as it should be, whatever the image's width. What is
-/// read in place stays so, unless rows are few and the columns would be copied for them.
-void merge_rows(Kernel& kernel, Product& product, const Target& target) {
-  const Val left = kernel.stages[0].reductions[0].inputs[product.left];
-  const Axis& longest = kernel.outer[product.rows];
-  const bool is_short = sym::known_lt(longest.extent, target.tuning.products.smallest_block);
-  if (is_read_in_place(left, longest.index) && !is_short) return;
-  const auto is_row = [&](size_t axis) {
-    const std::vector<Val>& inputs = kernel.stages[0].reductions[0].inputs;
-    return axis != product.columns && walks(inputs[product.left], kernel.outer[axis].index) &&
-           !walks(inputs[product.right], kernel.outer[axis].index);
-  };
-  for (size_t i = 0; i + 1 < kernel.outer.size();) {
-    const std::vector<Expr> others = indices_beside_left(kernel.stages[0], product);
-    const bool merges = is_row(i) && is_row(i + 1) && kernel.outer[i + 1].extent != Expr(0) &&
-                        walks_as_one(others, kernel.outer[i], kernel.outer[i + 1]);
-    if (!merges) {
-      ++i;
-      continue;
-    }
-    merge_with_next(kernel, kernel.outer, i);
-    if (product.columns > i) --product.columns;
-    if (product.rows > i) --product.rows;
-  }
-}
 
 constexpr int64_t kRandomBlock = 64;  // whose random bits are drawn together
 
@@ -242,6 +195,9 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes
   int64_t fewest_columns = draws_random(stage) ? kRandomBlock : blocks.lanes;
   cut_until_enough(blocks, height, width, others, fewest_columns, rows.copies, tuning);
   blocks.rows = even_rows(height, blocks.rows, blocks.tile_rows);
+  // Whole tiles are read where they lie, if they are panels.
+  if (stage.reductions[0].combiner != loop::Combiner::dot && width % blocks.lanes == 0)
+    while (width % blocks.columns != 0) blocks.columns -= blocks.lanes;
   return blocks;
 }
 
@@ -342,8 +298,10 @@ class ProductMapper {
     const bool is_padded =
         !blocks_.is_matrix || sym::known_divisible(columns_.extent, blocks_.lanes);
     const bool few_rows = height && *height <= 2 * blocks_.tile_rows && is_padded;
+    const Val placed = loop::substituted(pool_, value, {{columns_.index, column_at(tiles)}});
+    if (is_padded && lies_in_panels(stage_, placed, tiles.position)) return placed;
     if (few_rows && is_plain_load(value) && runs_along(value, columns_.index, columns_.index))
-      return loop::substituted(pool_, value, {{columns_.index, column_at(tiles)}});
+      return placed;
     Expr panel = length_ * blocks_.lanes;
     int32_t number = scratch(value->dtype, sym::ceil_div(width_, blocks_.lanes) * panel);
     auto place = [&](const Tiles& at, const std::vector<Axis>& axes) {
@@ -531,11 +489,15 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
   if (rows && *rows < target.tuning.products.fewest_rows) return "it has few rows";
   if (length && *length == 0) return "its sums have no terms";
-  if (map_sliding_rows(kernel, *product, target)) return nullptr;
-  merge_rows(kernel, *product, target);
+  merge_panels(kernel, *product);
   Stage& stage = kernel.stages[0];
-  const Val left = stage.reductions[0].inputs[product->left];
-  const bool copies = !is_read_in_place(left, kernel.outer[product->rows].index);
+  const auto copies_rows = [&] {
+    const Val left = stage.reductions[0].inputs[product->left];
+    return !is_read_in_place(left, kernel.outer[product->rows].index);
+  };
+  if (copies_rows() && map_sliding_rows(kernel, *product, target)) return nullptr;
+  merge_rows(kernel, *product, target);
+  const bool copies = copies_rows();
   Blocks blocks = choose_blocks(kernel, *product, {{product->rows}, copies}, target);
   ProductBlock block;
   block.left = product->left;

@@ -165,6 +165,88 @@ TEST_P(Matrix, MarkedKernelsRunWithoutTiles) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Matrix, ::testing::ValuesIn(kCases));
 
+struct Image {
+  int64_t height = 0, width = 0, packs = 0, columns = 0, window = 3, stride = 1, dilation = 1;
+};
+
+std::ostream& operator<<(std::ostream& out, const Image& i) {
+  return out << i.height << "x" << i.width << "x" << i.packs << " to " << i.columns << ", window "
+             << i.window << " stride " << i.stride << " dilation " << i.dilation;
+}
+
+int64_t places(const Image& i, int64_t size) {
+  const int64_t reach = i.dilation * (i.window - 1);
+  return (size + 2 * (reach / 2) - reach - 1) / i.stride + 1;
+}
+
+/// A convolution whose border counts as bytes of 7.
+std::string text_of(const Image& i) {
+  const int64_t before = i.dilation * (i.window - 1) / 2;
+  const std::string y = fmt::format("x0*{} + r0*{} - {}", i.stride, i.dilation, before);
+  const std::string x = fmt::format("x1*{} + r1*{} - {}", i.stride, i.dilation, before);
+  return fmt::format(R"(kernel "image" {{
+  buffer b0: i32 read
+  buffer b1: i32 read
+  buffer b2: i32 write
+  locals 1
+  outer x0 < {0}
+  outer x1 < {1}
+  outer x2 < {2}
+  stage {{
+    reduce r0 < {3}
+    reduce r1 < {3}
+    reduce r2 < {4}
+    %0: bool = ge [{5}], i64(0)
+    %1: bool = lt [{5}], i64({7})
+    %2: bool = bit_and %0, %1
+    %3: bool = ge [{6}], i64(0)
+    %4: bool = lt [{6}], i64({8})
+    %5: bool = bit_and %3, %4
+    %6: bool = bit_and %2, %5
+    %7: i32 = load b0[(({5})*{8} + {6})*{4} + r2] if %6
+    %8: i32 = select %6, %7, i32(117901063)
+    %9: i32 = load b1[((r0*{3} + r1)*{4} + r2)*{2} + x2]
+    l0 = dot4 %8, %9
+  after
+    %10: i32 = l0
+    b2[(x0*{1} + x1)*{2} + x2] = %10
+  }}
+}})",
+                     places(i, i.height), places(i, i.width), i.columns, i.window, i.packs, y, x,
+                     i.height, i.width);
+}
+
+class SlidingRows : public ::testing::TestWithParam<Image> {};
+
+/// Each element of the image is copied once for a task, not once for each window that holds it.
+TEST_P(SlidingRows, AreCopiedOnce) {
+  const Image& image = GetParam();
+  const Target target = cpu_target("sapphirerapids", std::nullopt);
+  loop::Kernel kernel = loop::parse_kernel(text_of(image));
+  schedule::map_axes(kernel, target);
+  kernel = loop::canonical(kernel);
+  EXPECT_EQ(loop::verify(kernel), std::vector<std::string>{});
+  ASSERT_TRUE(is_marked(kernel)) << loop::to_string(kernel);
+  int64_t copied = *kernel.outer[0].extent.constant();  // blocks of lines
+  for (const loop::Axis& axis : kernel.stages[0].axes) copied *= axis.extent.range().hi;
+  const int64_t rows = places(image, image.height) * places(image, image.width);
+  EXPECT_LT(copied, rows * image.window * image.window * image.packs) << loop::to_string(kernel);
+  std::vector<int32_t> a = numbers(image.height * image.width * image.packs, 1);
+  std::vector<int32_t> b = numbers(image.window * image.window * image.packs * image.columns, 2);
+  std::vector<int32_t> mapped(static_cast<size_t>(rows * image.columns)), plain(mapped.size());
+  void* buffers[] = {a.data(), b.data(), mapped.data()};
+  EXPECT_EQ(loop::interpret(kernel, buffers, nullptr, 0, *kernel.tasks().constant()), 0);
+  buffers[2] = plain.data();
+  EXPECT_EQ(loop::interpret(loop::parse_kernel(text_of(image)), buffers, nullptr, 0, 1), 0);
+  EXPECT_EQ(mapped, plain);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, SlidingRows,
+                         ::testing::Values(Image{9, 11, 8, 32}, Image{14, 14, 16, 64, 3, 2},
+                                           Image{12, 20, 4, 40, 3, 1, 2},
+                                           Image{23, 23, 1, 32, 7, 2}, Image{7, 7, 32, 32},
+                                           Image{10, 40, 5, 33, 5}));
+
 TEST(MatrixTarget, Avx2HasNoTiles) {
   EXPECT_FALSE(host_target("avx2").multiplies_tiles());
   EXPECT_FALSE(cpu_target("haswell", std::nullopt).multiplies_tiles());

@@ -1,0 +1,93 @@
+// Problem: a product's rows and columns are axes of its results, and are several where an image or
+// a packed factor is read: blocks and tiles want one of each. Approach: neighbours become one where
+// all else walks them as one; what they cost to read says whether that pays.
+#include "schedule/product_axes.h"
+
+#include "loop/stage.h"
+#include "schedule/axes.h"
+
+namespace tandem::schedule {
+
+using loop::Axis;
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+bool is_plain_load(Val value) { return value->opcode == loop::Opcode::load && value->args.empty(); }
+
+bool is_read_in_place(Val left, Expr rows) {
+  return is_plain_load(left) && sym::affine_in(left->index, rows);
+}
+
+namespace {
+
+/// Elements from one term to the next; 0 where nothing says so.
+int64_t term_stride(const Stage& stage, Val value) {
+  const std::optional<sym::Affine> terms =
+      sym::affine_in(value->index, stage.reduce_axes.back().index);
+  return terms ? terms->coefficient.constant().value_or(0) : 0;
+}
+
+/// What all but the left factor read and store at.
+std::vector<Expr> indices_beside_left(const Stage& stage, const Product& product) {
+  std::vector<Expr> indices;
+  std::vector<Val> roots{stage.reductions[0].inputs[product.right]};
+  for (const loop::Store& store : stage.after) {
+    indices.push_back(store.index);
+    roots.push_back(store.value);
+  }
+  for (Val part : loop::reachable(roots)) indices.push_back(part->index);
+  return indices;
+}
+
+}  // namespace
+
+bool lies_in_panels(const Stage& stage, Val value, const Axis& columns) {
+  const std::optional<int64_t> width = columns.extent.constant();
+  return is_plain_load(value) && !stage.reduce_axes.empty() && width && *width > 1 &&
+         runs_along(value, columns.index, columns.index) && term_stride(stage, value) == *width;
+}
+
+void merge_panels(Kernel& kernel, Product& product) {
+  const Val right = kernel.stages[0].reductions[0].inputs[product.right];
+  const Val left = kernel.stages[0].reductions[0].inputs[product.left];
+  if (product.columns == 0 || kernel.stages[0].reductions[0].combiner == loop::Combiner::dot ||
+      !lies_in_panels(kernel.stages[0], right, kernel.outer[product.columns]))
+    return;
+  const size_t panels = product.columns - 1;
+  std::vector<Expr> stored;
+  for (const loop::Store& store : kernel.stages[0].after) stored.push_back(store.index);
+  if (panels == product.rows || walks(left, kernel.outer[panels].index) ||
+      !walks_as_one(stored, kernel.outer[panels], kernel.outer[product.columns]))
+    return;
+  merge_with_next(kernel, kernel.outer, panels);
+  product.columns = panels;
+  if (product.rows > panels) --product.rows;
+}
+
+void merge_rows(Kernel& kernel, Product& product, const Target& target) {
+  const Val left = kernel.stages[0].reductions[0].inputs[product.left];
+  const Axis& longest = kernel.outer[product.rows];
+  const bool is_short = sym::known_lt(longest.extent, target.tuning.products.smallest_block);
+  if (is_read_in_place(left, longest.index) && !is_short) return;
+  const auto is_row = [&](size_t axis) {
+    const std::vector<Val>& inputs = kernel.stages[0].reductions[0].inputs;
+    return axis != product.columns && walks(inputs[product.left], kernel.outer[axis].index) &&
+           !walks(inputs[product.right], kernel.outer[axis].index);
+  };
+  for (size_t i = 0; i + 1 < kernel.outer.size();) {
+    const std::vector<Expr> others = indices_beside_left(kernel.stages[0], product);
+    const bool merges = is_row(i) && is_row(i + 1) && kernel.outer[i + 1].extent != Expr(0) &&
+                        walks_as_one(others, kernel.outer[i], kernel.outer[i + 1]);
+    if (!merges) {
+      ++i;
+      continue;
+    }
+    merge_with_next(kernel, kernel.outer, i);
+    if (product.columns > i) --product.columns;
+    if (product.rows > i) --product.rows;
+  }
+}
+
+}  // namespace tandem::schedule
