@@ -1,0 +1,214 @@
+"""Models in 8 bits beside their peers: Inductor's (torchao, freezing), OpenVINO's and ONNX Runtime's
+(one QDQ model for both), and Tandem's own f32, frozen. Each model is a process in which the
+contenders take turns. Prints a table of docs/quantization.md. Needs transformers, torchao, onnx.
+
+`quantized.py [NAME ...]`      models, or parts of their names
+`quantized.py --worker NAME`   one of them; a JSON line
+BENCH_ISA=avx2 holds to AVX2 whom it can hold."""
+
+import copy
+import json
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import measure
+import model_cases
+import torch
+
+ROUNDS = 15
+MODELS = ("resnet50, 2", "own mobilenet_v2, 4", "bert-base, 1x128", "vit-base, 1")
+# The first of a model's result: what the contenders are compared by.
+OWN, OWN_F32 = "tandem, 8 bits", "tandem, f32"
+
+
+class Plain(torch.nn.Module):
+    """A tensor in, a tensor out."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, value):
+        return model_cases.first_tensor(self.model(value))
+
+
+def converted(model, example):
+    """By torchao, as its own tutorial for x86 does it: static, u8 activations, i8 weights."""
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    exported = torch.export.export(copy.deepcopy(model), (example,), strict=False).module()
+    prepared = prepare_pt2e(exported, quantizer)
+    prepared(example)
+    return convert_pt2e(prepared)
+
+
+def qdq_file(model, example, folder):
+    """An ONNX model of QDQ nodes, calibrated on the same example."""
+    import onnxruntime.quantization as quantization
+
+    plain, made = f"{folder}/plain.onnx", f"{folder}/qdq.onnx"
+    torch.onnx.export(model, (example,), plain, dynamo=True, verbose=False, external_data=False)
+    name = "value"
+
+    class Once(quantization.CalibrationDataReader):
+        rest = [{name: example.numpy()}]
+
+        def get_next(self):
+            return self.rest.pop() if self.rest else None
+
+    quantization.quantize_static(
+        plain, made, Once(), quant_format=quantization.QuantFormat.QDQ, per_channel=True,
+        activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
+    )
+    return made
+
+
+def onnx_runtime(path, example):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = measure.THREADS
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = onnxruntime.InferenceSession(path, options)
+    bound = session.io_binding()
+    bound.bind_cpu_input(session.get_inputs()[0].name, example.numpy())
+    bound.bind_output(session.get_outputs()[0].name)
+
+    def step():
+        session.run_with_iobinding(bound)
+        return torch.from_numpy(bound.get_outputs()[0].numpy())
+
+    return step
+
+
+def openvino(path, example):
+    import openvino as ov
+
+    settings = {"INFERENCE_NUM_THREADS": measure.THREADS, "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = ov.Core().compile_model(ov.convert_model(path), "CPU", settings)
+    array = example.numpy()
+    return lambda: torch.from_numpy(
+        compiled([array], share_inputs=True, share_outputs=True)[compiled.output(0)]
+    )
+
+
+def called(function, example):
+    def step():
+        with torch.no_grad():
+            return function(example)
+
+    return step
+
+
+def tandem_of(model):
+    import tandem
+
+    return torch.compile(model, backend=tandem.backend, options={"freeze": True})
+
+
+def inductor_of(model):
+    """As an option of the call, freezing comes too late for its patterns of quantized operators."""
+    import torch._inductor.config as config
+
+    config.freezing = True
+    return torch.compile(model)
+
+
+def integer_products():
+    import tandem
+
+    return sum(not why for _, why in tandem.report()["graphs"][-1]["quantized products"])
+
+
+def contenders(model, example, folder):
+    quantized = converted(model, example)
+    return {
+        "eager, f32": lambda: called(model, example),
+        "eager, 8 bits": lambda: called(quantized, example),
+        OWN: lambda: called(tandem_of(quantized), example),
+        OWN_F32: lambda: called(tandem_of(model), example),
+        "inductor": lambda: called(inductor_of(quantized), example),
+        "onnx runtime": lambda: onnx_runtime(qdq_file(model, example, folder), example),
+        "openvino": lambda: openvino(f"{folder}/qdq.onnx", example),
+    }  # fmt: skip
+
+
+def distance(value, expected):
+    """Of the norm of what is expected."""
+    return ((value - expected).norm() / expected.norm()).item()
+
+
+def run_worker(name):
+    warnings.simplefilter("ignore")
+    measure.pin()
+    torch.set_num_threads(measure.THREADS)
+    model, inputs = model_cases.make(name)
+    example = next(iter(inputs.values()))
+    model = Plain(model.eval())
+    steps, values, failures, products = {}, {}, {}, 0
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        for contender, make in contenders(model, example, folder).items():
+            torch._dynamo.reset()
+            try:
+                step = make()
+                values[contender] = step().clone()
+            except Exception as error:  # a peer that does not take the model is a miss, and said
+                failures[contender] = f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"
+                continue
+            if contender == OWN:
+                products = integer_products()
+            if not contender.startswith("eager"):
+                steps[contender] = step
+        times = measure.alternate(steps, ROUNDS, slot_ms=1.0)
+    result = measure.as_json(times) | {
+        "failures": failures, "products": products, "run": measure.run(),
+        "of eager, 8 bits": distance(values[OWN], values["eager, 8 bits"]),
+        "of f32": {name: distance(value, values["eager, f32"]) for name, value in values.items()},
+    }  # fmt: skip
+    print(json.dumps(result))
+
+
+def cell(found, name):
+    if name not in found["ms"]:
+        return found["failures"].get(name, "-")
+    low, high = found["quartiles"][name]
+    return f"{found['ms'][name]:.1f} ({low:.1f}–{high:.1f})"
+
+
+def row(name, found):
+    peers = ["inductor", "onnx runtime", "openvino"]
+    own = found["ms"][OWN]
+    best = min(found["ms"][peer] for peer in peers if peer in found["ms"])
+    cells = [cell(found, who) for who in (OWN_F32, OWN, *peers)]
+    ratios = [f"{found['ms'][OWN_F32] / own:.2f}", f"{best / own:.2f}"]
+    errors = [f"{found['of eager, 8 bits']:.1e}"]
+    return f"| {name} | " + " | ".join([*cells, *ratios, str(found["products"]), *errors]) + " |"
+
+
+def main():
+    names = [n for n in MODELS if len(sys.argv) < 2 or any(part in n for part in sys.argv[1:])]
+    print("| ms | tandem, f32, frozen | tandem, 8 bits | inductor | onnx runtime | openvino "
+          "| of f32 | x best peer | products | from eager's q/dq |\n|" + "---|" * 10, flush=True)
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            env = measure.environment(TORCHINDUCTOR_CACHE_DIR=folder)
+            done = subprocess.run(
+                [sys.executable, __file__, "--worker", name],
+                env=env, check=False, capture_output=True, text=True,
+            )  # fmt: skip
+        if done.returncode != 0:
+            print(f"| {name} | {done.stderr.strip().splitlines()[-1][:200]} |", flush=True)
+            continue
+        print(row(name, json.loads(done.stdout.strip().splitlines()[-1])), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        run_worker(sys.argv[2])
+    else:
+        main()
