@@ -63,6 +63,7 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   driver::Options compile = options.compile;
   compile.gradients = driver::Gradients::tangents;
   compile.partition = options.partition;
+  compile.budget = options.budget;
   driver::GraphCtx ctx;
   driver::run_passes(graph, compile, ctx);
   ir::Graph& backward = *module.find(ir::GraphRole::Kind::backward, graph);

@@ -86,6 +86,7 @@ struct AotInput {
 
 struct AotOptions {
   driver::Partition partition = driver::Partition::standard;  // what forward saves
+  driver::Budget budget;                                      // of Partition::budget
   driver::Options compile;
 };
 

@@ -17,6 +17,7 @@
 
 namespace tandem::driver {
 
+using passes::Budget;
 using passes::Gradients;
 using passes::GraphCtx;
 using passes::GraphPass;
@@ -34,6 +35,7 @@ struct Options {
   /// Cuts the joint graph in two. The graph becomes forward, and the module gets a graph
   /// `<name>_backward`; see passes::split.
   Partition partition = Partition::none;
+  Budget budget;  // of Partition::budget
   /// Inference: parameters and buffers that the program does not write are constants. What depends
   /// on them alone is computed once and library calls read them packed. Their values are given by
   /// Executable::bind_constants. Not with gradients.

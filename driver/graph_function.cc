@@ -56,6 +56,7 @@ Options compile_options(const FunctionOptions& options) {
   if (options.differentiate) {
     compile.gradients = Gradients::tangents;
     compile.partition = options.partition;
+    compile.budget = options.budget;
   }
   compile.target = options.target;
   compile.freeze = options.freeze;
@@ -76,8 +77,9 @@ std::string context_of(const FunctionOptions& options) {
   Target target = target_of(compile_options(options));
   ArchiveWriter machine;
   fields(machine, target);
-  return fmt::format("{}\n{} {} {} {} {} {}\n{}", machine.take(), flag_opt(), options.differentiate,
-                     static_cast<int>(options.partition), options.freeze, options.report,
+  return fmt::format("{}\n{} {} {} {} {} {} {}\n{}", machine.take(), flag_opt(),
+                     options.differentiate, static_cast<int>(options.partition),
+                     passes::to_string(options.budget), options.freeze, options.report,
                      options.tune, flags_cache_key());
 }
 

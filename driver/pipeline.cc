@@ -118,7 +118,8 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
     throw UserError("a program with frozen weights has no gradients: freeze is for inference");
   ctx.gradients = options.gradients;
   ctx.partition = options.partition;
-  ctx.tuning = target_of(options).tuning;
+  ctx.budget = options.budget;
+  ctx.target = target_of(options);
   ctx.multiplies_bytes = target_of(options).multiplies_bytes();
   ctx.updates = options.updates;
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);

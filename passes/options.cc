@@ -1,6 +1,10 @@
 // Options of passes as people write them, in golden files and in the calls of a binding.
 #include <fmt/format.h>
 
+#include <array>
+#include <charconv>
+#include <optional>
+
 #include "passes/passes.h"
 
 namespace tandem::passes {
@@ -12,10 +16,51 @@ Gradients gradients_named(std::string_view name) {
   throw UserError(fmt::format("gradients start from 'tangents' or 'ones', not from '{}'", name));
 }
 
+namespace {
+
+std::optional<double> fraction_of(std::string_view text) {
+  double number = 0;
+  const std::from_chars_result read =
+      std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
+  return number >= 0 && number <= 1 ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
 Partition partition_named(std::string_view name) {
   if (name == "default") return Partition::standard;
   if (name == "min_cut") return Partition::min_cut;
-  throw UserError(fmt::format("a partition is 'default' or 'min_cut', not '{}'", name));
+  if (name == "min_memory" || name == "min_time" || fraction_of(name)) return Partition::budget;
+  throw UserError(
+      fmt::format("a memory budget is 'default', 'min_cut', 'min_memory', 'min_time' or a number "
+                  "from 0 to 1, not '{}'",
+                  name));
+}
+
+Budget budget_named(std::string_view text, std::string_view solver) {
+  Budget budget;
+  budget.solver = knapsack_solver_named(solver);
+  if (partition_named(text) != Partition::budget) return budget;
+  if (text == "min_memory") {
+    budget.kind = Budget::Kind::min_memory;
+  } else if (text == "min_time") {
+    budget.kind = Budget::Kind::min_time;
+  } else {
+    budget.fraction = fraction_of(text).value();
+  }
+  return budget;
+}
+
+std::string to_string(const Budget& budget) {
+  constexpr std::array kSolvers{"dp", "greedy", "exact"};
+  const char* solver = kSolvers.at(static_cast<size_t>(budget.solver));
+  switch (budget.kind) {
+    case Budget::Kind::min_memory: return fmt::format("min_memory {}", solver);
+    case Budget::Kind::min_time: return fmt::format("min_time {}", solver);
+    case Budget::Kind::fraction: break;
+  }
+  return fmt::format("{} {}", budget.fraction, solver);
 }
 
 }  // namespace tandem::passes

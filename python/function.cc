@@ -184,12 +184,13 @@ runtime::HostFunction host_function(nb::object callable) {
 }
 
 std::unique_ptr<GraphFunction> compile_function(const std::string& text, bool differentiate,
-                                                const std::string& partition, bool freeze,
-                                                bool report, bool tune, int threads,
-                                                nb::list host_functions) {
+                                                const std::string& memory_budget,
+                                                const std::string& solver, bool freeze, bool report,
+                                                bool tune, int threads, nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
-  options.partition = driver::partition_named(partition);
+  options.partition = driver::partition_named(memory_budget);
+  options.budget = driver::budget_named(memory_budget, solver);
   options.freeze = freeze;
   options.report = report;
   options.tune = tune;
@@ -242,8 +243,9 @@ void bind_function(nb::module_& m) {
         return f.backward_executable() == nullptr ? std::string() : f.backward_executable()->report;
       });
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
-        nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
-        nb::arg("tune") = false, nb::arg("threads") = 0, nb::arg("host_functions") = nb::list());
+        nb::arg("memory_budget") = "default", nb::arg("memory_budget_solver") = "dp",
+        nb::arg("freeze") = false, nb::arg("report") = false, nb::arg("tune") = false,
+        nb::arg("threads") = 0, nb::arg("host_functions") = nb::list());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

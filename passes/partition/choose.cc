@@ -1,11 +1,12 @@
-// What forward saves for backward: a minimum cut (min_cut.cc), or the default: what backward reads
-// is saved as it is, but for what is cheaper made than kept. Views are made again from their base,
-// fills from nothing, casts and masks from what they read where that is kept anyway or is smaller,
-// long attention from queries and keys. Walking backwards decides a value before what it is made
-// from.
+// What forward saves for backward: a minimum cut (min_cut.cc), what fits a budget (budget.cc), or
+// the default: what backward reads is saved as it is, but for what is cheaper made than kept. Views
+// are made again from their base, fills from nothing, casts and masks from what they read where
+// that is kept anyway or is smaller, long attention from queries and keys. Walking backwards
+// decides a value before what it is made from.
 #include <algorithm>
 
 #include "ops/opdef.h"
+#include "passes/partition/budget.h"
 #include "passes/partition/partition.h"
 #include "passes/passes.h"
 
@@ -94,11 +95,21 @@ ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits) {
   return Chooser(graph, limits).run();
 }
 
+namespace {
+
+ir::Values chosen(ir::Graph& graph, GraphCtx& ctx) {
+  const Tuning::Chains& limits = ctx.target.tuning.chains;
+  if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, ctx.notes);
+  if (ctx.partition == Partition::budget)
+    return within_budget(graph, ctx.target, ctx.budget, ctx.notes);
+  return default_choice(graph, limits);
+}
+
+}  // namespace
+
 void choose(ir::Graph& graph, GraphCtx& ctx) {
   if (ctx.partition == Partition::none) return;
-  const bool cuts = ctx.partition == Partition::min_cut;
-  set_saved(graph, cuts ? min_cut(graph, ctx.tuning.chains, ctx.notes)
-                        : default_choice(graph, ctx.tuning.chains));
+  set_saved(graph, chosen(graph, ctx));
   ctx.notes.push_back("choose: " + describe_saved(graph));
 }
 

@@ -23,15 +23,6 @@ bool must_run_forward(const Node& node) {
   return node.op->mutates() || (ops::def_of(node).can_fail && !node.backward);
 }
 
-int64_t typical(sym::Expr size) {
-  std::optional<int64_t> value =
-      sym::evaluate(size, [](const sym::Node* symbol) -> std::optional<int64_t> {
-        return std::clamp(kTypicalSize, std::max<int64_t>(symbol->range.lo, 0),
-                          std::max<int64_t>(symbol->range.hi, 0));
-      });
-  return value.value_or(kTypicalSize);
-}
-
 }  // namespace
 
 Halves::Halves(const ir::Graph& graph) {
@@ -84,7 +75,16 @@ sym::Expr bytes_of(const Value* value) {
   return value->type.is_tensor() ? value->type.numel() * size_of(value->type.dtype) : sym::Expr(0);
 }
 
-int64_t typical_bytes(const Value* value) { return typical(bytes_of(value)); }
+int64_t typical_size(sym::Expr size) {
+  std::optional<int64_t> value =
+      sym::evaluate(size, [](const sym::Node* symbol) -> std::optional<int64_t> {
+        return std::clamp(kTypicalSize, std::max<int64_t>(symbol->range.lo, 0),
+                          std::max<int64_t>(symbol->range.hi, 0));
+      });
+  return value.value_or(kTypicalSize);
+}
+
+int64_t typical_bytes(const Value* value) { return typical_size(bytes_of(value)); }
 
 Value* base_of(Value* value) {
   while (value->node != nullptr && value->node->op->is_view())

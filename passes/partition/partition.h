@@ -35,6 +35,7 @@ ir::Values crossing(const ir::Graph& graph, const Halves& halves);
 /// typical one).
 sym::Expr bytes_of(const ir::Value* value);
 int64_t typical_bytes(const ir::Value* value);
+int64_t typical_size(sym::Expr size);
 
 /// The value whose elements a chain of views shows.
 ir::Value* base_of(ir::Value* value);

@@ -1,0 +1,146 @@
+"""`memory_budget`: what is saved falls with the budget, gradients stay eager's, masks the same."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tandem
+from compiled import compile_with
+
+FRACTIONS = (1, 0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0)
+BUDGETS = ("default", "min_cut", "min_time", *FRACTIONS, "min_memory")
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width, heads, dropout):
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.norm = torch.nn.LayerNorm(width)
+        self.project = torch.nn.Linear(width, 3 * width)
+        self.out = torch.nn.Linear(width, width)
+        self.norm2 = torch.nn.LayerNorm(width)
+        self.wide = torch.nn.Linear(width, 4 * width)
+        self.narrow = torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        parts = self.project(self.norm(x)).view(batch, length, 3, self.heads, -1)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        a = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=True)
+        a = self.out(a.transpose(1, 2).reshape(batch, length, width))
+        x = x + F.dropout(a, self.dropout, True)
+        h = self.narrow(F.gelu(self.wide(self.norm2(x))))
+        return x + F.dropout(h, self.dropout, True)
+
+
+def transformer(dropout=0.0, blocks=3):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(*[Block(32, 2, dropout) for _ in range(blocks)])
+
+
+def convolutions():
+    torch.manual_seed(0)
+    layers = []
+    for inner, outer in ((3, 16), (16, 16), (16, 16), (16, 32)):
+        layers += [torch.nn.Conv2d(inner, outer, 3, padding=1), torch.nn.BatchNorm2d(outer)]
+        layers += [torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+
+
+def run(function, module, x, seed=7):
+    """Result, gradients by name, and the bytes that forward saved."""
+    module.zero_grad()
+    torch.manual_seed(seed)
+    y = function(x)
+    saved = y.grad_fn.handle.bytes if hasattr(y.grad_fn, "handle") else None
+    y.square().mean().backward()
+    gradients = {name: p.grad.clone() for name, p in module.named_parameters()}
+    return y.detach(), gradients, saved
+
+
+def same(actual, expected, tolerance=1e-4):
+    assert actual.keys() == expected.keys()
+    for name, gradient in actual.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=tolerance, atol=tolerance)
+
+
+def compiled_at(module, budget, **options):
+    return compile_with(lambda x: module(x), memory_budget=budget, **options)
+
+
+@pytest.mark.parametrize("solver", ["dp", "greedy", "exact"])
+@pytest.mark.parametrize(
+    "make, sizes", [(transformer, (2, 16, 32)), (convolutions, (2, 3, 12, 12))]
+)
+def test_gradients_are_eagers_and_saved_bytes_fall(make, sizes, solver):
+    x = torch.randn(sizes)
+    module = make()
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    _, expected, _ = run(module, module, x)
+    saved = {}
+    for budget in BUDGETS:
+        module.load_state_dict(state)
+        function = compiled_at(module, budget, memory_budget_solver=solver)
+        _, gradients, saved[budget] = run(function, module, x)
+        same(gradients, expected)
+    falling = [saved[fraction] for fraction in FRACTIONS]
+    assert falling == sorted(falling, reverse=True)
+    assert saved[0] == saved["min_memory"] < saved[0.5] < saved[1] <= saved["min_cut"]
+    assert saved["min_memory"] <= 0.1 * saved["min_cut"]
+
+
+def test_masks_are_drawn_again_the_same():
+    x = torch.randn(2, 16, 32)
+    module = transformer(dropout=0.3)
+    wanted, expected, _ = run(compiled_at(module, "default"), module, x)
+    for budget in BUDGETS[1:]:
+        result, gradients, _ = run(compiled_at(module, budget), module, x)
+        torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)
+        same(gradients, expected)
+        other, _, _ = run(compiled_at(module, budget), module, x, seed=8)
+        assert not torch.allclose(other, wanted)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_the_mask_of_the_gradient_is_that_of_the_result(budget):
+    """y = m tanh(x w) with a mask m: dy/dw = m (1 - tanh^2) x, and m is read off the result."""
+    x, w = torch.rand(64, 64) + 0.5, (torch.rand(64, 64) + 0.5).requires_grad_()
+    function = compile_with(
+        lambda w: F.dropout(torch.tanh(x * w), 0.25, True), memory_budget=budget
+    )
+    y = function(w)
+    y.sum().backward()
+    tanh = torch.tanh(x * w.detach())
+    expected = y.detach() / tanh * (1 - tanh.square()) * x
+    torch.testing.assert_close(w.grad, expected, rtol=1e-5, atol=1e-5)
+    assert 0.1 < (y == 0).float().mean() < 0.4
+
+
+def test_symbolic_sizes():
+    module = transformer()
+    function = compiled_at(module, 0.3, dynamic=True)
+    for batch in (2, 3, 5):
+        x = torch.randn(batch, 16, 32)
+        _, gradients, _ = run(function, module, x)
+        _, expected, _ = run(module, module, x)
+        same(gradients, expected)
+
+
+@pytest.mark.parametrize("budget", ["best", 1.5, -0.1, float("nan"), True, None])
+def test_a_budget_that_is_none_is_an_error(budget):
+    with pytest.raises(Exception, match="option 'memory_budget' is one of.*from 0 to 1"):
+        compile_with(torch.sin, memory_budget=budget)(torch.randn(3))
+
+
+def test_other_solvers_are_errors():
+    with pytest.raises(Exception, match="'memory_budget_solver' is one of.*'exact'"):
+        compile_with(torch.sin, memory_budget=0.5, memory_budget_solver="ilp")(torch.randn(3))
+
+
+def test_programs_of_other_budgets_are_other_entries_of_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path))
+    module = transformer(blocks=1)
+    x = torch.randn(2, 16, 32)
+    saved = [run(compiled_at(module, budget), module, x)[2] for budget in (0, 1, 0)]
+    assert saved[0] == saved[2] < saved[1]
+    assert tandem.report()["graphs"][0]["from cache"]
