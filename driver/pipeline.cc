@@ -62,14 +62,29 @@ constexpr GraphPass kOwnOutputs{"own_outputs", passes::own_outputs, kFunctional,
 constexpr GraphPass kChoose{"choose", passes::choose, kJoint | kCore, kChosen, 0};
 // No cse from here to split: it would merge the copies with what they are copies of.
 constexpr GraphPass kRemat{"remat", passes::remat, kChosen, kSeparate, 0};
+// The same for policies alone, where nothing is saved.
+constexpr GraphPass kRecompute{"recompute", passes::recompute, kFunctional | kPure | kCore, 0, 0};
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
-constexpr std::array kAllPasses = {
-    kFunctionalize, kFreeze,        kDecomposeComposite, kRng,
-    kCse,           kDce,           kInnerGradients,     kJointPass,
-    kUpdates,       kFoldBatchNorm, kIntegerProducts,    kDecomposeCore,
-    kConstantFold,  kSetup,         kOwnOutputs,         kChoose,
-    kRemat,         kSplit};
+constexpr std::array kAllPasses = {kFunctionalize,
+                                   kFreeze,
+                                   kDecomposeComposite,
+                                   kRng,
+                                   kCse,
+                                   kDce,
+                                   kInnerGradients,
+                                   kJointPass,
+                                   kUpdates,
+                                   kFoldBatchNorm,
+                                   kIntegerProducts,
+                                   kDecomposeCore,
+                                   kConstantFold,
+                                   kSetup,
+                                   kOwnOutputs,
+                                   kChoose,
+                                   kRemat,
+                                   kRecompute,
+                                   kSplit};
 
 }  // namespace
 
@@ -142,7 +157,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.
-  if (options.partition == Partition::none) return;
+  if (options.partition == Partition::none) return run_pass(graph, kRecompute, ctx);
   run_pass(graph, kChoose, ctx);
   run_pass(graph, kRemat, ctx);
   run_pass(graph, kSplit, ctx);

@@ -61,15 +61,13 @@ class Bans {
 
   /// A second run could give something else, or the user says so.
   static Ban ban_for_ever(const Node& node) {
-    const ops::OpDef& def = ops::def_of(node);
     const auto never = [](const char* reason) { return Ban{Ban::Kind::never, reason}; };
     if (node.policy == ir::RecomputePolicy::must_save) return never("it must be saved");
     if (node.policy == ir::RecomputePolicy::must_recompute ||
         node.policy == ir::RecomputePolicy::prefer_recompute)
       return never("it fails or a later checkpoint region starts from it");
-    if (def.can_fail) return never("it can fail");
-    if (def.host) return never("it runs in the caller's framework");
-    if (def.random && node.op->schema.find("seed") < 0) return never("it draws random numbers");
+    if (ops::def_of(node).can_fail) return never("it can fail");
+    if (!gives_the_same_again(node)) return never("a second run could give something else");
     return {};
   }
 

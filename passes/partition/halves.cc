@@ -110,10 +110,16 @@ bool is_source(const Node& node) {
   return !reads;
 }
 
+bool gives_the_same_again(const Node& node) {
+  const ops::OpDef& def = ops::def_of(node);
+  const bool draws_anew = def.random && node.op->schema.find("seed") < 0;
+  return !node.op->mutates() && !def.can_fail && !def.host && !draws_anew;
+}
+
 bool asked_to_recompute(const Node& node) {
   bool asked = node.policy == ir::RecomputePolicy::must_recompute ||
                node.policy == ir::RecomputePolicy::prefer_recompute;
-  if (!asked || ops::def_of(node).can_fail) return false;
+  if (!asked || !gives_the_same_again(node)) return false;
   for (const Value* result : node.results)
     for (const ir::Use& use : result->uses)
       if (use.node != nullptr && !use.node->backward && use.node->region > node.region &&

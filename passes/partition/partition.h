@@ -46,8 +46,11 @@ bool lives_anyway(const ir::Value* value);
 bool is_overwritten(const ir::Value* value);
 /// Reads no tensor: a constant fill, a ramp, random numbers.
 bool is_source(const ir::Node& node);
-/// Checkpointing asks that it be computed again. What can fail never is, and neither is what a
-/// later checkpoint region starts from.
+/// Nothing tells a second run from the first: it writes nothing, cannot fail, runs here, and draws
+/// its random numbers by a seed.
+bool gives_the_same_again(const ir::Node& node);
+/// Checkpointing asks that it be computed again. Never so where that could give something else, nor
+/// of what a later checkpoint region starts from.
 bool asked_to_recompute(const ir::Node& node);
 
 /// Large results of batches of narrow products, what is made of those element by element, and the

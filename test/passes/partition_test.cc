@@ -98,11 +98,14 @@ driver::Options interpreted() {
   return options;
 }
 
-Outcome run_joint(const Program& program, Arguments& arguments) {
+Outcome run_joint(const Program& program, Arguments& arguments,
+                  std::initializer_list<std::string_view> passes = {}) {
   std::unique_ptr<ir::Module> module = program();
   ir::Graph& graph = *module->graphs()[0];
   driver::GraphCtx ctx;
   make_joint(graph, ctx);
+  run(graph, passes, ctx);
+  EXPECT_TRUE(ir::verify(graph).empty());
   arguments = arguments_for(graph);
   Outcome outcome;
   outcome.inputs = copies(arguments.forward);
@@ -160,6 +163,17 @@ TEST(Partition, ForwardAndBackwardGiveWhatTheJointProgramGives) {
       expect_equal(joint.results, apart.results);
       expect_equal(joint.inputs, apart.inputs);
     }
+  }
+}
+
+TEST(Partition, RecomputeChangesNoValue) {
+  for (const Named& program : programs(100)) {
+    SCOPED_TRACE(program.name);
+    Arguments arguments;
+    const Outcome joint = run_joint(program.make, arguments);
+    const Outcome again = run_joint(program.make, arguments, {"recompute"});
+    expect_equal(joint.results, again.results);
+    expect_equal(joint.inputs, again.inputs);
   }
 }
 

@@ -1,8 +1,11 @@
 """`memory_budget`: what is saved falls with the budget, gradients stay eager's, masks the same."""
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint as checkpointing
 
 import tandem
 from compiled import compile_with
@@ -144,3 +147,46 @@ def test_programs_of_other_budgets_are_other_entries_of_the_cache(tmp_path, monk
     saved = [run(compiled_at(module, budget), module, x)[2] for budget in (0, 1, 0)]
     assert saved[0] == saved[2] < saved[1]
     assert tandem.report()["graphs"][0]["from cache"]
+
+
+def saves_products(_, op, *args, **kwargs):
+    policy = checkpointing.CheckpointPolicy
+    products = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+    return policy.MUST_SAVE if op in products else policy.PREFER_RECOMPUTE
+
+
+CONTEXTS = {
+    "all": {},
+    "selective": {
+        "context_fn": functools.partial(
+            checkpointing.create_selective_checkpoint_contexts, saves_products
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("contexts", CONTEXTS)
+def test_policies_hold_at_every_budget(contexts):
+    """What a checkpoint must save is saved and what it computes again is not; with random masks."""
+    blocks = transformer(dropout=0.3, blocks=2)
+
+    def checkpointed(x):
+        for block in blocks:
+            x = checkpointing.checkpoint(block, x, use_reentrant=False, **CONTEXTS[contexts])
+        return x
+
+    x = torch.randn(2, 16, 32, requires_grad=True)
+    rows = 2 * 16
+    products = 2 * (3 + 1 + 4 + 1) * 32 * rows * 4  # of two blocks
+    plain, expected, _ = run(compiled_at(blocks, "default"), blocks, x)
+    for budget in ("default", "min_cut", 1, 0.5, "min_memory"):
+        function = compile_with(checkpointed, memory_budget=budget)
+        result, gradients, saved = run(function, blocks, x)
+        torch.testing.assert_close(result, plain, rtol=1e-5, atol=1e-5)
+        same(gradients, expected)
+        # What the second block starts from, the causal mask of both included.
+        between = 32 * rows * 4 + 16 * 16
+        if contexts == "all":
+            assert saved <= between + 64, budget
+        else:
+            assert 0.7 * products <= saved <= products + between + 64, budget
