@@ -240,6 +240,11 @@ int64_t GraphFunction::kept_bytes(const runtime::ConstantSet& constants) {
   return constants.own_bytes() + constants.packed_bytes();
 }
 
+std::optional<StepMemory> GraphFunction::memory() const {
+  return step_memory(forward_->loaded(), backward_ == nullptr ? nullptr : &backward_->loaded(),
+                     shape_.results);
+}
+
 GraphFunction::Forward GraphFunction::forward(std::span<const Argument> arguments,
                                               std::shared_ptr<runtime::ConstantSet> constants) {
   const size_t wanted = shape_.inputs + (shape_.takes_seed ? 1 : 0);

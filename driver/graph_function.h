@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "driver/compiler.h"
+#include "driver/step_memory.h"
 
 namespace tandem::driver {
 
@@ -117,6 +118,8 @@ class GraphFunction {
   Executable* backward_executable() { return backward_.get(); }
   /// Those with dequantized factors.
   const std::vector<QuantizedProduct>& products() const { return products_; }
+  /// Of a step, where all sizes are known; see driver/step_memory.h.
+  std::optional<StepMemory> memory() const;
   int threads() const { return threads_; }
   /// Of the passes, in milliseconds.
   double pass_time() const { return pass_time_; }

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "driver/compiler.h"
+#include "driver/step_memory.h"
 #include "passes/known.h"
 #include "passes/passes.h"
 #include "quant/quant.h"
@@ -134,6 +135,9 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.gradients = options.gradients;
   ctx.partition = options.partition;
   ctx.budget = options.budget;
+  ctx.step_bytes = [&options](const ir::Graph& joint, const ir::Values& saved) {
+    return bytes_of_step(joint, saved, options);
+  };
   ctx.target = target_of(options);
   ctx.multiplies_bytes = target_of(options).multiplies_bytes();
   ctx.updates = options.updates;

@@ -26,16 +26,44 @@ std::optional<double> fraction_of(std::string_view text) {
   return number >= 0 && number <= 1 ? std::optional(number) : std::nullopt;
 }
 
+struct Unit {
+  std::string_view name;
+  int64_t bytes;
+};
+constexpr std::array kUnits{Unit{"KiB", 1 << 10},
+                            Unit{"MiB", 1 << 20},
+                            Unit{"GiB", 1 << 30},
+                            Unit{"KB", 1000},
+                            Unit{"MB", 1000 * 1000},
+                            Unit{"GB", 1000 * 1000 * 1000},
+                            Unit{"B", 1}};  // last: the others end in it
+
+/// "512MiB".
+std::optional<int64_t> bytes_of(std::string_view text) {
+  for (const Unit& unit : kUnits) {
+    if (!text.ends_with(unit.name)) continue;
+    text.remove_suffix(unit.name.size());
+    double number = 0;
+    const std::from_chars_result read =
+        std::from_chars(text.data(), text.data() + text.size(), number);
+    if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
+    const double bytes = number * static_cast<double>(unit.bytes);
+    return bytes >= 0 && bytes < 0x1p60 ? std::optional(static_cast<int64_t>(bytes)) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Partition partition_named(std::string_view name) {
   if (name == "default") return Partition::standard;
   if (name == "min_cut") return Partition::min_cut;
-  if (name == "min_memory" || name == "min_time" || fraction_of(name)) return Partition::budget;
-  throw UserError(
-      fmt::format("a memory budget is 'default', 'min_cut', 'min_memory', 'min_time' or a number "
-                  "from 0 to 1, not '{}'",
-                  name));
+  if (name == "min_memory" || name == "min_time" || fraction_of(name) || bytes_of(name))
+    return Partition::budget;
+  throw UserError(fmt::format(
+      "a memory budget is 'default', 'min_cut', 'min_memory', 'min_time', a number from "
+      "0 to 1 or bytes ('512MiB'), not '{}'",
+      name));
 }
 
 Budget budget_named(std::string_view text, std::string_view solver) {
@@ -46,8 +74,11 @@ Budget budget_named(std::string_view text, std::string_view solver) {
     budget.kind = Budget::Kind::min_memory;
   } else if (text == "min_time") {
     budget.kind = Budget::Kind::min_time;
+  } else if (const std::optional<double> fraction = fraction_of(text)) {
+    budget.fraction = *fraction;
   } else {
-    budget.fraction = fraction_of(text).value();
+    budget.kind = Budget::Kind::bytes;
+    budget.bytes = bytes_of(text).value();
   }
   return budget;
 }
@@ -58,6 +89,7 @@ std::string to_string(const Budget& budget) {
   switch (budget.kind) {
     case Budget::Kind::min_memory: return fmt::format("min_memory {}", solver);
     case Budget::Kind::min_time: return fmt::format("min_time {}", solver);
+    case Budget::Kind::bytes: return fmt::format("{} bytes {}", budget.bytes, solver);
     case Budget::Kind::fraction: break;
   }
   return fmt::format("{} {}", budget.fraction, solver);

@@ -29,13 +29,15 @@ struct Budget {
     fraction,    // of the way from the fewest bytes possible (0) to those of min_cut (1)
     min_memory,  // the fewest bytes possible
     min_time,    // as many as it takes for the least work in backward
+    bytes,       // what a step holds at once, arguments included
   };
   Kind kind = Kind::fraction;
   double fraction = 1;
+  int64_t bytes = 0;
   KnapsackSolver solver = KnapsackSolver::dp;
 };
-/// "min_memory", "min_time", or a fraction from 0 to 1; "dp", "greedy", "exact". Text that names
-/// another partition gives the whole fraction. UserError for others.
+/// "min_memory", "min_time", a fraction from 0 to 1, or bytes ("512MiB", "1.5GB"); "dp", "greedy",
+/// "exact". Text that names another partition gives the whole fraction. UserError for others.
 Budget budget_named(std::string_view text, std::string_view solver = "dp");
 /// Says all of it: "0.5 dp".
 std::string to_string(const Budget& budget);
@@ -65,11 +67,13 @@ struct GraphCtx : PassCtx {
   Gradients gradients = Gradients::tangents;  // of joint
   Partition partition = Partition::standard;  // of choose
   Budget budget;                              // of choose
-  UpdateRule updates;                         // of updates
-  std::vector<std::string> kept;              // operators that decompose_composite leaves whole
-  Target target;                              // the machine that is compiled for
-  bool multiplies_bytes = true;               // the same
-  std::vector<QuantizedProduct> products;     // what integer_products did
+  /// Bytes that a step holds at once where these values are saved; for budgets in bytes.
+  std::function<int64_t(const ir::Graph& joint, const ir::Values& saved)> step_bytes;
+  UpdateRule updates;                      // of updates
+  std::vector<std::string> kept;           // operators that decompose_composite leaves whole
+  Target target;                           // the machine that is compiled for
+  bool multiplies_bytes = true;            // the same
+  std::vector<QuantizedProduct> products;  // what integer_products did
 };
 using GraphPass = Pass<ir::Graph, GraphCtx>;
 

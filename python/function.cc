@@ -163,6 +163,19 @@ nb::dict counts_of(driver::Executable* part) {
   return counts;
 }
 
+/// Bytes of a step, or None where sizes are not known.
+nb::object memory_of(const GraphFunction& function) {
+  const std::optional<driver::StepMemory> memory = function.memory();
+  if (!memory) return nb::none();
+  nb::dict bytes;
+  bytes["arguments"] = memory->arguments;
+  bytes["saved"] = memory->saved;
+  bytes["forward"] = memory->forward;
+  bytes["backward"] = memory->backward;
+  bytes["step"] = memory->most();
+  return bytes;
+}
+
 /// `callable(arguments, sizes, results)` as a function of the runtime. The tensors share memory
 /// with the program's buffers and must not outlive the call.
 runtime::HostFunction host_function(nb::object callable) {
@@ -238,6 +251,7 @@ void bind_function(nb::module_& m) {
                    [](GraphFunction& f) { return counts_of(&f.forward_executable()); })
       .def_prop_ro("backward_counts",
                    [](GraphFunction& f) { return counts_of(f.backward_executable()); })
+      .def_prop_ro("memory", &memory_of)
       .def_prop_ro("forward_report", [](GraphFunction& f) { return f.forward_executable().report; })
       .def_prop_ro("backward_report", [](GraphFunction& f) {
         return f.backward_executable() == nullptr ? std::string() : f.backward_executable()->report;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <optional>
 
 #include "ir/text.h"
 #include "passes/partition/bans.h"
@@ -194,6 +195,7 @@ int64_t room_of(const Budget& budget, const Frontier& frontier) {
   switch (budget.kind) {
     case Budget::Kind::min_memory: return least;
     case Budget::Kind::min_time: return INT64_MAX;
+    case Budget::Kind::bytes:
     case Budget::Kind::fraction: break;
   }
   return least + static_cast<int64_t>(
@@ -207,20 +209,95 @@ Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solv
   return Search(graph, target, solver, notes).run();
 }
 
-ir::Values within_budget(ir::Graph& graph, const Target& target, const Budget& budget,
-                         std::vector<std::string>& notes) {
-  const Frontier frontier = frontier_of(graph, target, budget.solver, notes);
+namespace {
+
+const Choice& within_room(const Frontier& frontier, const Budget& budget) {
   const int64_t room = room_of(budget, frontier);
   const Choice* chosen = &frontier.choices.front();
   for (const Choice& choice : frontier.choices)
     if (choice.bytes <= room) chosen = &choice;
+  return *chosen;
+}
+
+/// Laying out a step takes long, and what it holds neither rises nor falls with what is saved: few
+/// saved bytes may mean a long recomputation that is alive at once. So every so many choices are
+/// tried from the fastest on, then those between the first that fits and the one before it.
+class ByteSearch {
+ public:
+  ByteSearch(const ir::Graph& graph, const GraphCtx& ctx, const std::vector<Choice>& choices)
+      : graph_(graph), ctx_(ctx), choices_(choices), bytes_(choices.size()) {}
+
+  size_t run() {
+    const size_t count = choices_.size();
+    const size_t stride = std::max<size_t>(1, (count - 1) / kCoarse);
+    size_t before = count;
+    for (size_t left = count; left > 0; left -= std::min(left, stride)) {
+      if (fits(left - 1)) return first_that_fits(before, left - 1).value_or(left - 1);
+      before = left - 1;
+    }
+    const size_t best = least();
+    const size_t above = std::min(count, best + stride);
+    const size_t below = best >= stride ? best - stride : 0;
+    if (const std::optional<size_t> found = first_that_fits(above, below)) return *found;
+    throw UserError(fmt::format(
+        "[memory_budget] no choice found holds a step in {} bytes: it takes {}, arguments included",
+        ctx_.budget.bytes, *bytes_[least()]));
+  }
+
+  int64_t bytes_of(size_t at) {
+    if (!bytes_[at]) bytes_[at] = ctx_.step_bytes(graph_, choices_[at].saved);
+    return *bytes_[at];
+  }
+
+ private:
+  static constexpr size_t kCoarse = 8;
+
+  bool fits(size_t at) { return bytes_of(at) <= ctx_.budget.bytes; }
+
+  /// Of those between the two, the fastest.
+  std::optional<size_t> first_that_fits(size_t above, size_t below) {
+    for (size_t at = above; at-- > below + 1;)
+      if (fits(at)) return at;
+    return std::nullopt;
+  }
+
+  /// Of those that were laid out.
+  size_t least() const {
+    size_t best = 0;
+    for (size_t at = 0; at < bytes_.size(); ++at)
+      if (bytes_[at] && (!bytes_[best] || *bytes_[at] < *bytes_[best])) best = at;
+    return best;
+  }
+
+  const ir::Graph& graph_;
+  const GraphCtx& ctx_;
+  const std::vector<Choice>& choices_;
+  std::vector<std::optional<int64_t>> bytes_;
+};
+
+const Choice& within_bytes(const ir::Graph& graph, const Frontier& frontier, GraphCtx& ctx) {
+  if (!ctx.step_bytes)
+    throw UserError("[memory_budget] bytes of a step are known where it is compiled only");
+  ByteSearch search(graph, ctx, frontier.choices);
+  const size_t found = search.run();
+  ctx.notes.push_back(
+      fmt::format("budget: a step holds {} bytes of {}", search.bytes_of(found), ctx.budget.bytes));
+  return frontier.choices[found];
+}
+
+}  // namespace
+
+ir::Values within_budget(ir::Graph& graph, GraphCtx& ctx) {
+  const Frontier frontier = frontier_of(graph, ctx.target, ctx.budget.solver, ctx.notes);
+  const Choice& chosen = ctx.budget.kind == Budget::Kind::bytes ? within_bytes(graph, frontier, ctx)
+                                                                : within_room(frontier, ctx.budget);
   const std::vector<Choice>& all = frontier.choices;
-  notes.push_back(fmt::format(
+  ctx.notes.push_back(fmt::format(
       "budget: of {} choices between {} bytes with {:.1f} us computed again and {} with {:.1f}: "
       "{} with {:.1f}",
       all.size(), all.front().bytes, all.front().microseconds, all.back().bytes,
-      all.back().microseconds, chosen->bytes, chosen->microseconds));
-  return chosen->saved;
+      all.back().microseconds, chosen.bytes, chosen.microseconds));
+  return chosen.saved;
 }
 
 }  // namespace tandem::passes

@@ -28,7 +28,8 @@ Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solv
 
 /// The choice that takes least time within the budget. More of a budget never saves fewer bytes and
 /// never costs more time.
-ir::Values within_budget(ir::Graph& graph, const Target& target, const Budget& budget,
-                         std::vector<std::string>& notes);
+/// Of bytes that a step holds at once, `ctx.step_bytes` says how many; UserError names the fewest
+/// where no choice keeps to the budget.
+ir::Values within_budget(ir::Graph& graph, GraphCtx& ctx);
 
 }  // namespace tandem::passes

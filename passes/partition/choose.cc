@@ -101,7 +101,7 @@ ir::Values chosen(ir::Graph& graph, GraphCtx& ctx) {
   const Tuning::Chains& limits = ctx.target.tuning.chains;
   if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, ctx.notes);
   if (ctx.partition == Partition::budget)
-    return within_budget(graph, ctx.target, ctx.budget, ctx.notes);
+    return within_budget(graph, ctx);
   return default_choice(graph, limits);
 }
 

@@ -1,6 +1,7 @@
 """Options of the backend: `torch.compile(model, backend="tandem", options={...})`."""
 
 import dataclasses
+import re
 
 from tandem._tandem import UserError
 
@@ -15,7 +16,9 @@ class Options:
         as possible and computes chains of pointwise operators again. A number from 0 to 1 is a
         share of what "min_cut" saves beyond the fewest bytes possible: products, reductions and
         random numbers are computed again too, those that take the least time for their bytes.
-        "min_memory" saves the fewest bytes possible, "min_time" what makes backward fastest.
+        "min_memory" saves the fewest bytes possible, "min_time" what makes backward fastest. Bytes
+        ("512MiB") are what a step of the graph holds at once, parameters and other arguments
+        included; where no choice holds that, BudgetError says what is possible.
     memory_budget_solver: how a number's values are picked: "dp", "greedy" or "exact".
     freeze: in graphs without gradients, parameters and buffers that nothing writes are constants:
         what depends on them alone is computed once, batch norms are folded into convolutions, and
@@ -78,12 +81,20 @@ def _check(name, value):
         raise UserError(f"option '{name}' is True or False, not {value!r}")
 
 
+_BYTES = re.compile(r"\d+(\.\d+)?([KMG]i?)?B")
 _BUDGETS = ("default", "min_cut", "min_memory", "min_time")
 
 
 def _check_budget(value):
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (is_number and 0 <= value <= 1) and value not in _BUDGETS:
+    is_share = is_number and 0 <= value <= 1
+    is_bytes = isinstance(value, str) and _BYTES.fullmatch(value)
+    if not is_share and not is_bytes and value not in _BUDGETS:
         raise UserError(
-            f"option 'memory_budget' is one of {_BUDGETS} or a number from 0 to 1, not {value!r}"
+            f"option 'memory_budget' is one of {_BUDGETS}, a number from 0 to 1 or bytes "
+            f"('512MiB'), not {value!r}"
         )
+
+
+class BudgetError(ValueError):
+    """No choice of what is saved holds a step in the budget; torch would not either."""

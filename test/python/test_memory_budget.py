@@ -1,6 +1,7 @@
 """`memory_budget`: what is saved falls with the budget, gradients stay eager's, masks the same."""
 
 import functools
+import re
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ class Block(torch.nn.Module):
         return x + F.dropout(h, self.dropout, True)
 
 
-def transformer(dropout=0.0, blocks=3):
+def transformer(dropout=0.0, blocks=2):
     torch.manual_seed(0)
     return torch.nn.Sequential(*[Block(32, 2, dropout) for _ in range(blocks)])
 
@@ -129,9 +130,9 @@ def test_symbolic_sizes():
         same(gradients, expected)
 
 
-@pytest.mark.parametrize("budget", ["best", 1.5, -0.1, float("nan"), True, None])
+@pytest.mark.parametrize("budget", ["best", 1.5, -0.1, float("nan"), True, None, "512", "5MiB!", "-1MB"])
 def test_a_budget_that_is_none_is_an_error(budget):
-    with pytest.raises(Exception, match="option 'memory_budget' is one of.*from 0 to 1"):
+    with pytest.raises(Exception, match="option 'memory_budget' is one of.*or bytes"):
         compile_with(torch.sin, memory_budget=budget)(torch.randn(3))
 
 
@@ -190,3 +191,79 @@ def test_policies_hold_at_every_budget(contexts):
             assert saved <= between + 64, budget
         else:
             assert 0.7 * products <= saved <= products + between + 64, budget
+
+
+def measured_peak(function, module, x):
+    """Of a step after the first ones, beside what is held between steps."""
+    for _ in range(2):
+        run(function, module, x)
+    module.zero_grad()
+    held = tandem.memory_use()["live_bytes"]
+    tandem.reset_peak_memory()
+    y = function(x)
+    y.square().mean().backward()
+    return tandem.memory_use()["peak_live_bytes"] - held
+
+
+def simulated():
+    (graph,) = tandem.report()["graphs"]
+    memory = graph["memory"]
+    assert memory["step"] == memory["arguments"] + max(memory["forward"], memory["backward"])
+    return memory
+
+
+LARGE = {
+    "transformer": (lambda: torch.nn.Sequential(*[Block(64, 4, 0.1) for _ in range(4)]),
+                    (4, 64, 64)),
+    "convolutions": (convolutions, (8, 3, 48, 48)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_simulated_memory_is_what_a_step_takes(name):
+    make, sizes = LARGE[name]
+    torch.manual_seed(0)
+    module, x = make(), torch.randn(sizes)
+    for budget in ("default", 0.6, 0.2):
+        function = compiled_at(module, budget)
+        peak = measured_peak(function, module, x)
+        memory = simulated()
+        assert max(memory["forward"], memory["backward"]) == pytest.approx(peak, rel=0.02)
+        assert "a step holds" in str(tandem.report())
+
+
+def test_a_budget_in_bytes_is_kept():
+    make, sizes = LARGE["transformer"]
+    torch.manual_seed(0)
+    module, x = make(), torch.randn(sizes)
+    _, expected, _ = run(compiled_at(module, "default"), module, x)
+    whole = simulated()["step"]
+    peaks = []
+    for share in (1, 0.8, 0.6, 0.4):
+        budget = int(whole * share)
+        function = compiled_at(module, f"{budget}B")
+        peak = measured_peak(function, module, x) + simulated()["arguments"]
+        assert peak <= budget
+        peaks.append(peak)
+        _, gradients, _ = run(function, module, x)
+        same(gradients, expected)
+    assert peaks == sorted(peaks, reverse=True) and peaks[0] == whole
+
+
+def test_bytes_that_no_choice_keeps_to():
+    module, x = transformer(blocks=2), torch.randn(2, 16, 32)
+    with pytest.raises(Exception, match="BudgetError.*no choice.* in 1024 bytes: it takes") as raised:
+        compiled_at(module, "1KiB")(x)
+    least = int(re.search(r"it takes (\d+)", str(raised.value)).group(1))
+    run(compiled_at(module, f"{least}B"), module, x)
+    assert simulated()["step"] == least
+
+
+def test_bytes_of_symbolic_sizes_are_those_of_the_call():
+    module = transformer(blocks=1)
+    function = compiled_at(module, "16MiB", dynamic=True)
+    for batch in (2, 3):
+        x = torch.randn(batch, 16, 32)
+        _, gradients, _ = run(function, module, x)
+        _, expected, _ = run(module, module, x)
+        same(gradients, expected)
