@@ -172,6 +172,7 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   }
   image.shape = shape_;
   image.products = std::move(ctx.products);
+  image.cut = std::move(ctx.cut);
   return image;
 }
 
@@ -179,6 +180,7 @@ void GraphFunction::load(FunctionImage image, const std::vector<Times>& times,
                          const FunctionOptions& options) {
   shape_ = std::move(image.shape);
   products_ = std::move(image.products);
+  cut_ = std::move(image.cut);
   for (size_t i = 0; i < image.programs.size(); ++i) {
     Built built;
     built.image = std::move(image.programs[i]);

@@ -118,6 +118,9 @@ class GraphFunction {
   Executable* backward_executable() { return backward_.get(); }
   /// Those with dequantized factors.
   const std::vector<QuantizedProduct>& products() const { return products_; }
+  std::string cut_;
+  /// What is saved for backward and why, where options asked for a report.
+  const std::string& cut() const { return cut_; }
   /// Of a step, where all sizes are known; see driver/step_memory.h.
   std::optional<StepMemory> memory() const;
   int threads() const { return threads_; }

@@ -135,6 +135,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.gradients = options.gradients;
   ctx.partition = options.partition;
   ctx.budget = options.budget;
+  ctx.describes_cut = options.report;
   ctx.step_bytes = [&options](const ir::Graph& joint, const ir::Values& saved) {
     return bytes_of_step(joint, saved, options);
   };

@@ -67,6 +67,9 @@ struct GraphCtx : PassCtx {
   Gradients gradients = Gradients::tangents;  // of joint
   Partition partition = Partition::standard;  // of choose
   Budget budget;                              // of choose
+  bool describes_cut = false;                 // choose writes `cut`
+  std::string cut;                            // what is saved, what is computed again, and why
+  bool describes_choices = false;             // … and the choices that there are behind it
   /// Bytes that a step holds at once where these values are saved; for budgets in bytes.
   std::function<int64_t(const ir::Graph& joint, const ir::Values& saved)> step_bytes;
   UpdateRule updates;                      // of updates

@@ -252,6 +252,7 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("backward_counts",
                    [](GraphFunction& f) { return counts_of(f.backward_executable()); })
       .def_prop_ro("memory", &memory_of)
+      .def_prop_ro("cut", &GraphFunction::cut)
       .def_prop_ro("forward_report", [](GraphFunction& f) { return f.forward_executable().report; })
       .def_prop_ro("backward_report", [](GraphFunction& f) {
         return f.backward_executable() == nullptr ? std::string() : f.backward_executable()->report;

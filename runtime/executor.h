@@ -119,8 +119,9 @@ class LoadedProgram {
   /// All sizes are numbers.
   bool has_known_sizes() const { return bind_steps_.empty(); }
   /// Of a call with the team of the caller, without running it; sizes must be known, kernels may be
-  /// null. `freed`: by input, the bytes that run_and_drop gives back when it lets go of it; or none.
-  /// Copies of arguments that lie otherwise are not counted, nor what library calls take inside.
+  /// null. `freed`: by input, the bytes that run_and_drop gives back when it lets go of it; or
+  /// none. Copies of arguments that lie otherwise are not counted, nor what library calls take
+  /// inside.
   CallMemory call_memory(std::span<const int64_t> freed = {}) const;
   /// Bytes of the arena in the execution used last.
   int64_t arena_bytes() const;

@@ -4,9 +4,12 @@
 // that is kept anyway or is smaller, long attention from queries and keys. Walking backwards
 // decides a value before what it is made from.
 #include <algorithm>
+#include <cstdio>
 
+#include "base/flags.h"
 #include "ops/opdef.h"
 #include "passes/partition/budget.h"
+#include "passes/partition/cut_report.h"
 #include "passes/partition/partition.h"
 #include "passes/passes.h"
 
@@ -100,16 +103,25 @@ namespace {
 ir::Values chosen(ir::Graph& graph, GraphCtx& ctx) {
   const Tuning::Chains& limits = ctx.target.tuning.chains;
   if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, ctx.notes);
-  if (ctx.partition == Partition::budget)
-    return within_budget(graph, ctx);
+  if (ctx.partition == Partition::budget) return within_budget(graph, ctx);
   return default_choice(graph, limits);
+}
+
+std::string choices_text(ir::Graph& graph, GraphCtx& ctx) {
+  return pareto_text(frontier_of(graph, ctx.target, ctx.budget.solver, ctx.notes));
 }
 
 }  // namespace
 
 void choose(ir::Graph& graph, GraphCtx& ctx) {
   if (ctx.partition == Partition::none) return;
-  set_saved(graph, chosen(graph, ctx));
+  const ir::Values saved = chosen(graph, ctx);
+  if (ctx.describes_cut) ctx.cut = cut_text(graph, ctx.target, saved);
+  if (ctx.describes_choices) ctx.cut += choices_text(graph, ctx);
+  if (flag_dump().when == DumpFlag::When::pareto)
+    std::fprintf(stderr, "; choices of @%s\n%s", graph.name().c_str(),
+                 choices_text(graph, ctx).c_str());
+  set_saved(graph, saved);
   ctx.notes.push_back("choose: " + describe_saved(graph));
 }
 

@@ -38,13 +38,18 @@ double terms_of(const Node& node) {
 
 }  // namespace
 
+double product_flops(const Node& node) {
+  if (ops::def_of(node).multiplies == ops::ProductKind::none) return 0;
+  return 2 * elements_of(*node.results.at(0)) * terms_of(node);
+}
+
 double operations_of(const Node& node) {
   const ops::OpDef& def = ops::def_of(node);
   if (node.op->is_view()) return 0;
   double made = 0;
   double largest = 0;
   for (const Value* result : node.results) made += elements_of(*result);
-  if (def.multiplies != ops::ProductKind::none) return 2 * made * terms_of(node);
+  if (def.multiplies != ops::ProductKind::none) return product_flops(node);
   if (def.random) return made * kOperationsOfDraw;
   ir::for_each_operand(
       node.args, [&](const Value* operand) { largest = std::max(largest, elements_of(*operand)); });

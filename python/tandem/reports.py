@@ -44,6 +44,7 @@ class GraphReport:
             "quantized products": native.quantized_products,
             "text": encoded.text,
             "kernels": native.forward_report + native.backward_report,
+            "cut": native.cut,
         }
         self._read()
 

@@ -261,7 +261,8 @@ TEST(Partition, BackwardReadsNothingOfForwardButWhatIsSaved) {
 }
 
 TEST(Partition, UnknownNameIsAnError) {
-  for (const char* name : {"best", "", "-0.1", "1.5", "nan", "0.5x", "inf", "MiB", "-1B", "1e300GB"})
+  for (const char* name :
+       {"best", "", "-0.1", "1.5", "nan", "0.5x", "inf", "MiB", "-1B", "1e300GB"})
     EXPECT_THROW(passes::partition_named(name), UserError) << name;
   EXPECT_THROW(passes::budget_named("0.5", "ilp"), UserError);
   EXPECT_THROW(passes::gradients_named("twos"), UserError);

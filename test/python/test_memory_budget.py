@@ -130,7 +130,10 @@ def test_symbolic_sizes():
         same(gradients, expected)
 
 
-@pytest.mark.parametrize("budget", ["best", 1.5, -0.1, float("nan"), True, None, "512", "5MiB!", "-1MB"])
+BAD = ["best", 1.5, -0.1, float("nan"), True, None, "512", "5MiB!", "-1MB"]
+
+
+@pytest.mark.parametrize("budget", BAD)
 def test_a_budget_that_is_none_is_an_error(budget):
     with pytest.raises(Exception, match="option 'memory_budget' is one of.*or bytes"):
         compile_with(torch.sin, memory_budget=budget)(torch.randn(3))
@@ -252,11 +255,23 @@ def test_a_budget_in_bytes_is_kept():
 
 def test_bytes_that_no_choice_keeps_to():
     module, x = transformer(blocks=2), torch.randn(2, 16, 32)
-    with pytest.raises(Exception, match="BudgetError.*no choice.* in 1024 bytes: it takes") as raised:
+    text = "BudgetError.*no choice.* in 1024 bytes: it takes"
+    with pytest.raises(Exception, match=text) as raised:
         compiled_at(module, "1KiB")(x)
     least = int(re.search(r"it takes (\d+)", str(raised.value)).group(1))
     run(compiled_at(module, f"{least}B"), module, x)
     assert simulated()["step"] == least
+
+
+def test_the_report_says_what_is_saved_and_why():
+    module, x = transformer(blocks=1), torch.randn(2, 16, 32)
+    run(compiled_at(module, 0.3, report=True), module, x)
+    (graph,) = tandem.report()["graphs"]
+    saved = re.findall(r"saved +(\d+) bytes +%\w+ = ", graph["cut"])
+    again = re.findall(r"again +\d+\.\d\d us .*: the budget", graph["cut"])
+    assert again and 0 < sum(map(int, saved)) <= graph["memory"]["saved"]
+    run(compiled_at(module, 0.3), module, x)
+    assert tandem.report()["graphs"][0]["cut"] == ""
 
 
 def test_bytes_of_symbolic_sizes_are_those_of_the_call():
