@@ -282,3 +282,44 @@ def test_bytes_of_symbolic_sizes_are_those_of_the_call():
         _, gradients, _ = run(function, module, x)
         _, expected, _ = run(module, module, x)
         same(gradients, expected)
+
+
+CALLS = []
+
+
+@torch.library.custom_op("tandem_test::counted", mutates_args=())
+def counted(x: torch.Tensor) -> torch.Tensor:
+    CALLS.append(len(CALLS))
+    return x + len(CALLS)  # another result each time
+
+
+@counted.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+counted.register_autograd(lambda ctx, gradient: gradient)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("is_region", [False, True])
+def test_what_runs_in_torch_is_not_run_again(is_region):
+    """Neither a budget nor a checkpoint region runs it twice: it may give something else."""
+
+    def body(x, w):
+        return torch.sin(counted(torch.tanh(x @ w)) * x)
+
+    def function(x, w):
+        if is_region:
+            return checkpointing.checkpoint(body, x, w, use_reentrant=False)
+        return body(x, w)
+
+    x, w = torch.randn(16, 16), torch.randn(16, 16, requires_grad=True)
+    compiled = compile_with(function, memory_budget="min_memory", on_unsupported="eager")
+    CALLS.clear()
+    y = compiled(x, w)
+    y.sum().backward()
+    assert len(CALLS) == 2  # torch runs it once more for its gradient, whatever is saved
+    twin = w.detach().clone().requires_grad_()
+    torch.sin((torch.tanh(x @ twin) + 1) * x).sum().backward()
+    torch.testing.assert_close(w.grad, twin.grad, rtol=1e-4, atol=1e-4)
