@@ -133,6 +133,13 @@ std::vector<std::optional<runtime::Array>> AotFunction::backward(
   return gradients;
 }
 
+AotOptions AotOptions::within(std::string_view memory_budget, std::string_view solver) {
+  AotOptions options;
+  options.partition = passes::partition_named(memory_budget);
+  options.budget = passes::budget_named(memory_budget, solver);
+  return options;
+}
+
 AotFunction aot_function(const ModelFunction& function, const std::vector<AotInput>& inputs,
                          const AotOptions& options) {
   return {function, inputs, options};

@@ -100,6 +100,7 @@ class Executable {
   void refresh() { loaded_->refresh(); }
   const abi::Program& program() const { return loaded_->program(); }
   runtime::LoadedProgram& loaded() { return *loaded_; }
+  const runtime::LoadedProgram& loaded() const { return *loaded_; }
   const std::vector<schedule::Note>& notes() const { return notes_; }
   /// How results lie, by output of the program; not of an image from a cache.
   const std::vector<ir::Sizes>& output_strides() const { return output_strides_; }
