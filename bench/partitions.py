@@ -73,7 +73,7 @@ def _resnet50():
 
 
 def _mobilenet_v2():
-    return convnets.Classified(convnets.MobileNetV2()), {"pixel_values": torch.randn(2, 3, 64, 64)}
+    return convnets.Classified(convnets.mobilenet_v2()), {"pixel_values": torch.randn(2, 3, 64, 64)}
 
 
 MODELS = {
