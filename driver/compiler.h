@@ -34,6 +34,8 @@ struct Options {
   passes::UpdateRule updates;
   /// Cuts the joint graph in two. The graph becomes forward, and the module gets a graph
   /// `<name>_backward`; see passes::split.
+  /// With `updates` the program stays one, and what a partition would not save is computed again in
+  /// it.
   Partition partition = Partition::none;
   Budget budget;  // of Partition::budget
   /// Inference: parameters and buffers that the program does not write are constants. What depends

@@ -162,7 +162,8 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.
-  if (options.partition == Partition::none) return run_pass(graph, kRecompute, ctx);
+  if (options.partition == Partition::none || options.updates)
+    return run_pass(graph, kRecompute, ctx);
   run_pass(graph, kChoose, ctx);
   run_pass(graph, kRemat, ctx);
   run_pass(graph, kSplit, ctx);

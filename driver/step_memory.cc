@@ -87,10 +87,15 @@ ir::Values same_in(const ir::Graph& copy, const ir::Graph& graph, const ir::Valu
 
 std::unique_ptr<LoadedProgram> without_code(abi::Program program) {
   std::vector<abi::KernelFunction> kernels(program.kernels.size(), nullptr);
-  std::unique_ptr<LoadedProgram> loaded =
-      std::make_unique<LoadedProgram>(std::move(program), std::move(kernels));
-  loaded->set_memory(runtime::ProgramMemory::blocks);
-  return loaded;
+  return std::make_unique<LoadedProgram>(std::move(program), std::move(kernels));
+}
+
+/// One program, which has an arena.
+std::optional<StepMemory> memory_of_whole(ir::Graph& graph, const ir::Values& saved,
+                                          const Options& options) {
+  passes::recompute_unsaved(graph, saved);
+  return step_memory(*without_code(schedule::schedule(graph, target_of(options)).program), nullptr,
+                     0);
 }
 
 size_t count_results(const ir::Graph& forward) {
@@ -100,24 +105,34 @@ size_t count_results(const ir::Graph& forward) {
   }));
 }
 
-}  // namespace
-
-int64_t bytes_of_step(const ir::Graph& joint, const ir::Values& saved, const Options& options) {
-  const std::unique_ptr<ir::Module> module =
-      ir::parse_module(ir::to_string(joint), ops::op_table());
-  ir::Graph& forward = *module->graphs()[0];
-  passes::set_saved(forward, same_in(forward, joint, saved));
+/// A forward and a backward, as GraphFunction runs them.
+std::optional<StepMemory> memory_of_halves(ir::Graph& forward, const ir::Values& saved,
+                                           const Options& options) {
+  passes::set_saved(forward, saved);
   GraphCtx ctx;
   passes::remat(forward, ctx);
   passes::split(forward, ctx);
-  ir::Graph& backward = *module->find(ir::GraphRole::Kind::backward, forward);
+  ir::Graph& backward = *forward.module().find(ir::GraphRole::Kind::backward, forward);
   schedule::Scheduled first = schedule::schedule(forward, target_of(options));
   take_saved_strides(backward, forward, first.output_strides);
   schedule::Scheduled second = schedule::schedule(backward, target_of(options));
   const std::unique_ptr<LoadedProgram> loaded = without_code(std::move(first.program));
   const std::unique_ptr<LoadedProgram> behind = without_code(std::move(second.program));
-  const std::optional<StepMemory> memory =
-      step_memory(*loaded, behind.get(), count_results(forward));
+  for (LoadedProgram* part : {loaded.get(), behind.get()})
+    part->set_memory(runtime::ProgramMemory::blocks);
+  return step_memory(*loaded, behind.get(), count_results(forward));
+}
+
+}  // namespace
+
+int64_t bytes_of_step(const ir::Graph& joint, const ir::Values& saved, const Options& options) {
+  const std::unique_ptr<ir::Module> module =
+      ir::parse_module(ir::to_string(joint), ops::op_table());
+  ir::Graph& copy = *module->graphs()[0];
+  const ir::Values same = same_in(copy, joint, saved);
+  const std::optional<StepMemory> memory = passes::is_whole_step(copy)
+                                               ? memory_of_whole(copy, same, options)
+                                               : memory_of_halves(copy, same, options);
   if (!memory)
     throw UserError(
         "[memory_budget] a budget in bytes needs known sizes, and the graph has others");

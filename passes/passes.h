@@ -169,8 +169,8 @@ void choose(ir::Graph& graph, GraphCtx& ctx);
 /// undo it.
 void remat(ir::Graph& graph, GraphCtx& ctx);
 
-/// Where one program owns the whole step: backward reads copies of the forward nodes that a policy
-/// wants computed again, each right before its first reader. cse would undo it.
+/// Where one program owns the whole step: backward reads copies of the forward nodes that a policy,
+/// or `ctx.partition`, wants computed again, each right before its first reader. cse would undo it.
 void recompute(ir::Graph& graph, GraphCtx& ctx);
 
 /// The graph becomes forward: outputs and write-backs as before, then saved values (tensors, then

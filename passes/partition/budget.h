@@ -26,6 +26,12 @@ struct Frontier {
 Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solver,
                      std::vector<std::string>& notes);
 
+/// What to save, by `ctx.partition`. choose.cc
+ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx);
+
+/// For the report, as `ctx` and TANDEM_DUMP ask. choose.cc
+void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved);
+
 /// The choice that takes least time within the budget. More of a budget never saves fewer bytes and
 /// never costs more time.
 /// Of bytes that a step holds at once, `ctx.step_bytes` says how many; UserError names the fewest

@@ -98,14 +98,14 @@ ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits) {
   return Chooser(graph, limits).run();
 }
 
-namespace {
-
-ir::Values chosen(ir::Graph& graph, GraphCtx& ctx) {
+ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx) {
   const Tuning::Chains& limits = ctx.target.tuning.chains;
   if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, ctx.notes);
   if (ctx.partition == Partition::budget) return within_budget(graph, ctx);
   return default_choice(graph, limits);
 }
+
+namespace {
 
 std::string choices_text(ir::Graph& graph, GraphCtx& ctx) {
   return pareto_text(frontier_of(graph, ctx.target, ctx.budget.solver, ctx.notes));
@@ -113,14 +113,18 @@ std::string choices_text(ir::Graph& graph, GraphCtx& ctx) {
 
 }  // namespace
 
-void choose(ir::Graph& graph, GraphCtx& ctx) {
-  if (ctx.partition == Partition::none) return;
-  const ir::Values saved = chosen(graph, ctx);
+void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved) {
   if (ctx.describes_cut) ctx.cut = cut_text(graph, ctx.target, saved);
   if (ctx.describes_choices) ctx.cut += choices_text(graph, ctx);
   if (flag_dump().when == DumpFlag::When::pareto)
     std::fprintf(stderr, "; choices of @%s\n%s", graph.name().c_str(),
                  choices_text(graph, ctx).c_str());
+}
+
+void choose(ir::Graph& graph, GraphCtx& ctx) {
+  if (ctx.partition == Partition::none) return;
+  const ir::Values saved = chosen_values(graph, ctx);
+  describe_choice(graph, ctx, saved);
   set_saved(graph, saved);
   ctx.notes.push_back("choose: " + describe_saved(graph));
 }

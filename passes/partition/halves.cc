@@ -25,7 +25,34 @@ bool must_run_forward(const Node& node) {
 
 }  // namespace
 
+bool is_whole_step(const ir::Graph& graph) {
+  for (const ir::Output& output : graph.outputs())
+    if (output.kind == ir::OutputKind::gradient) return false;
+  for (const Node* node = graph.first(); node != nullptr; node = node->next)
+    if (node->backward) return true;
+  return false;
+}
+
 Halves::Halves(const ir::Graph& graph) {
+  if (is_whole_step(graph)) {
+    find_by_flags(graph);
+  } else {
+    find_by_tangents(graph);
+  }
+}
+
+/// Nothing comes in between the halves: what reverse mode made, and what is made of that.
+void Halves::find_by_flags(const ir::Graph& graph) {
+  for (const Node* node = graph.first(); node != nullptr; node = node->next) {
+    bool reached = node->backward;
+    ir::for_each_operand(node->args,
+                         [&](const Value* operand) { reached |= needs_tangent(operand); });
+    tangent_[node] = reached;
+    forward_[node] = !reached;
+  }
+}
+
+void Halves::find_by_tangents(const ir::Graph& graph) {
   DenseMap<Value, char> wanted;
   for (const ir::Output& output : graph.outputs())
     if (output.value != nullptr && output.kind != ir::OutputKind::gradient)

@@ -11,7 +11,11 @@
 
 namespace tandem::passes {
 
-/// The two halves of a joint graph. What is in neither may be computed on either side.
+/// One program that owns the whole step: what reverse mode made is read by updates, not handed out.
+bool is_whole_step(const ir::Graph& graph);
+
+/// The two halves of a joint graph, or of a whole step (by the flags of its nodes). What is in
+/// neither may be computed on either side.
 struct Halves {
   explicit Halves(const ir::Graph& graph);
 
@@ -24,6 +28,9 @@ struct Halves {
   bool is_forward(const ir::Value* value) const;
 
  private:
+  void find_by_flags(const ir::Graph& graph);
+  void find_by_tangents(const ir::Graph& graph);
+
   DenseMap<ir::Node, char> forward_;
   DenseMap<ir::Node, char> tangent_;
 };
@@ -72,6 +79,9 @@ ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits, std::vector<s
 /// Makes `values` the saved values: outputs of kind `saved` before the gradients, scalars last. Of
 /// an input that is overwritten a copy is saved.
 void set_saved(ir::Graph& graph, const ir::Values& values);
+/// Of a whole step: backward reads copies of what makes the forward values that it reads and that
+/// are not among these. Gives how many nodes are copied. recompute.cc
+size_t recompute_unsaved(ir::Graph& graph, const ir::Values& saved);
 /// Bytes to compare choices by: what lives anyway and scalars count nothing.
 int64_t typical_bytes(const ir::Values& saved);
 /// The note of a choice: how many values, how many bytes.

@@ -1,8 +1,11 @@
 // Problem: where one program owns the whole step nothing is saved between programs, but what
 // backward reads lives from forward on, and a checkpoint region asks that it does not. Approach:
 // what backward reads of such a region is copied right before its first reader there (copies.h), so
-// a region's values live in forward as long as forward needs them, and once more in backward.
+// a region's values live in forward as long as forward needs them, and once more in backward. A
+// partition is the same wish for what it would not save.
+#include "passes/partition/budget.h"
 #include "passes/partition/copies.h"
+#include "passes/partition/cut.h"
 #include "passes/passes.h"
 
 namespace tandem::passes {
@@ -23,22 +26,47 @@ bool reads_what_changes(const Node& node) {
   return reads;
 }
 
-}  // namespace
+using Nodes = DenseMap<Node, char>;
 
-void recompute(ir::Graph& graph, GraphCtx& ctx) {
-  DenseMap<Node, char> asked;  // asked before uses change
+size_t copy_for_backward(ir::Graph& graph, const Nodes& again) {
+  const Halves halves(graph);
   std::vector<Node*> readers;
-  for (Node* node = graph.first(); node != nullptr; node = node->next) {
-    asked[node] = !node->backward && asked_to_recompute(*node) && !reads_what_changes(*node);
-    if (node->backward && !node->op->mutates()) readers.push_back(node);
-  }
+  for (Node* node = graph.first(); node != nullptr; node = node->next)
+    if ((node->backward || halves.needs_tangent(node)) && !node->op->mutates())
+      readers.push_back(node);
   Copies copies(graph, [&](const Value* value) {
-    return value->node == nullptr || asked.at(value->node) == 0;
+    return value->node == nullptr || again.at(value->node) == 0 || reads_what_changes(*value->node);
   });
   for (Node* reader : readers) copies.serve(*reader);
-  if (copies.made() > 0)
-    ctx.notes.push_back("recompute: " + std::to_string(copies.made()) +
-                        " nodes are computed again");
+  return copies.made();
+}
+
+Nodes asked_by_policy(const ir::Graph& graph) {
+  Nodes asked;
+  for (const Node* node = graph.first(); node != nullptr; node = node->next)
+    asked[node] = !node->backward && asked_to_recompute(*node);
+  return asked;
+}
+
+}  // namespace
+
+size_t recompute_unsaved(ir::Graph& graph, const ir::Values& saved) {
+  Nodes again = asked_by_policy(graph);
+  for (const Node* node : computed_again(graph, Halves(graph), saved)) again[node] = true;
+  return copy_for_backward(graph, again);
+}
+
+void recompute(ir::Graph& graph, GraphCtx& ctx) {
+  size_t copies = 0;
+  if (ctx.partition == Partition::none || !is_whole_step(graph)) {
+    copies = copy_for_backward(graph, asked_by_policy(graph));
+  } else {
+    const ir::Values saved = chosen_values(graph, ctx);
+    describe_choice(graph, ctx, saved);
+    copies = recompute_unsaved(graph, saved);
+  }
+  if (copies > 0)
+    ctx.notes.push_back("recompute: " + std::to_string(copies) + " nodes are computed again");
 }
 
 }  // namespace tandem::passes

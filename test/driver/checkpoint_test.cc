@@ -1,10 +1,12 @@
 // checkpoint(f, policy): the same values in less memory, in forward and backward apart and in whole
 // training steps.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <tandem/tandem.h>
 
 #include <cmath>
 
+#include "driver/step_memory.h"
 #include "test/driver/models.h"
 
 namespace tandem::driver {
@@ -64,6 +66,7 @@ RecomputePolicy saves_products(std::string_view op) {
 struct Trained {
   std::vector<float> losses;
   int64_t arena = 0;
+  int64_t arguments = 0;
 };
 
 /// Clipped, so that gradients are made before the first update reads one.
@@ -73,19 +76,21 @@ nn::Adam clipped() {
   return optimizer;
 }
 
-Trained trained(const RegionPolicy* policy) {
+Trained trained(const RegionPolicy* policy, const TrainOptions& options = {}) {
   Deep net;
   State state = State::initial(net, 1);
   BoundProgram step = train_step(
       [&](nn::Trace& trace, const nn::Tensors& in) -> nn::Tensors {
         return {nn::mse_loss(net.forward(trace, in[0], policy), in[1])};
       },
-      state, {{"x", DType::f32, {kRows, kWidth}}, {"y", DType::f32, {kRows, kWidth}}}, clipped());
+      state, {{"x", DType::f32, {kRows, kWidth}}, {"y", DType::f32, {kRows, kWidth}}}, clipped(),
+      options);
   Trained result;
   const std::vector<int64_t> sizes{kRows, kWidth};
   const std::vector<Array> batch{ramp(sizes), Array::zeros(DType::f32, sizes)};
   for (int i = 0; i < 5; ++i) result.losses.push_back(scalar(step.run(batch)));
-  result.arena = step.executable().loaded().arena_bytes();
+  result.arena = step.executable().loaded().call_memory().most;
+  result.arguments = step_memory(step.executable().loaded(), nullptr, 1)->arguments;
   return result;
 }
 
@@ -103,6 +108,21 @@ TEST(Checkpoint, ATrainingStepIsTheSameInLessMemory) {
   EXPECT_LE(whole.arena, plain.arena / 2);
   EXPECT_LT(whole.arena, part.arena);
   EXPECT_LT(part.arena, plain.arena);
+}
+
+TEST(Checkpoint, ATrainingStepKeepsToABudget) {
+  const Trained plain = trained(nullptr);
+  const std::string text = error_of([] { trained(nullptr, TrainOptions::within("1MiB")); });
+  EXPECT_THAT(text, testing::HasSubstr("no choice found holds a step in 1048576 bytes"));
+  const std::string least = text.substr(text.find("it takes ") + 9);
+  for (const std::string& budget :
+       {std::string("min_cut"), std::string("0.6"), least.substr(0, least.find(',')) + "B"}) {
+    const Trained found = trained(nullptr, TrainOptions::within(budget));
+    for (size_t i = 0; i < plain.losses.size(); ++i)
+      EXPECT_NEAR(found.losses[i], plain.losses[i], 1e-5 * plain.losses[i]) << budget << " " << i;
+    if (budget != "0.6") EXPECT_LT(found.arena, plain.arena) << budget;
+    if (budget.ends_with("B")) EXPECT_EQ(found.arena + found.arguments, std::stoll(budget));
+  }
 }
 
 struct Differentiated {
