@@ -41,11 +41,19 @@ size_t copy_for_backward(ir::Graph& graph, const Nodes& again) {
   return copies.made();
 }
 
+bool is_asked(const Node& node) { return !node.backward && asked_to_recompute(node); }
+
 Nodes asked_by_policy(const ir::Graph& graph) {
   Nodes asked;
   for (const Node* node = graph.first(); node != nullptr; node = node->next)
-    asked[node] = !node->backward && asked_to_recompute(*node);
+    asked[node] = is_asked(*node);
   return asked;
+}
+
+bool asks_for_nothing(const ir::Graph& graph) {
+  for (const Node* node = graph.first(); node != nullptr; node = node->next)
+    if (is_asked(*node)) return false;
+  return true;
 }
 
 }  // namespace
@@ -59,6 +67,7 @@ size_t recompute_unsaved(ir::Graph& graph, const ir::Values& saved) {
 void recompute(ir::Graph& graph, GraphCtx& ctx) {
   size_t copies = 0;
   if (ctx.partition == Partition::none || !is_whole_step(graph)) {
+    if (asks_for_nothing(graph)) return;  // most programs
     copies = copy_for_backward(graph, asked_by_policy(graph));
   } else {
     const ir::Values saved = chosen_values(graph, ctx);
