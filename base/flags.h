@@ -46,9 +46,9 @@ std::string flags_cache_key();
 /// together.
 void check_flags();
 
-/// TANDEM_DUMP: `changed`, `after:<pass>`, `before:schedule` or `all:<dir>`.
+/// TANDEM_DUMP: `changed`, `after:<pass>`, `before:schedule`, `all:<dir>` or `pareto`.
 struct DumpFlag {
-  enum class When : uint8_t { never, changed, after, before, all };
+  enum class When : uint8_t { never, changed, after, before, all, pareto };
   When when = When::never;
   std::string argument;  // the pass of `after` and `before`, the folder of `all`
 };

@@ -63,6 +63,7 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   driver::Options compile = options.compile;
   compile.gradients = driver::Gradients::tangents;
   compile.partition = options.partition;
+  compile.budget = options.budget;
   driver::GraphCtx ctx;
   driver::run_passes(graph, compile, ctx);
   ir::Graph& backward = *module.find(ir::GraphRole::Kind::backward, graph);
@@ -130,6 +131,13 @@ std::vector<std::optional<runtime::Array>> AotFunction::backward(
     if (has) gradients.back() = std::get<runtime::Array>(std::move(*next++));
   }
   return gradients;
+}
+
+AotOptions AotOptions::within(std::string_view memory_budget, std::string_view solver) {
+  AotOptions options;
+  options.partition = passes::partition_named(memory_budget);
+  options.budget = passes::budget_named(memory_budget, solver);
+  return options;
 }
 
 AotFunction aot_function(const ModelFunction& function, const std::vector<AotInput>& inputs,

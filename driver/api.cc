@@ -82,13 +82,20 @@ BoundProgram compile_forward(const ModelFunction& model, State& state,
   return {driver::compile(*traced.graph, compile), state, inputs.size()};
 }
 
+TrainOptions TrainOptions::within(std::string_view memory_budget, std::string_view solver) {
+  return {passes::partition_named(memory_budget), passes::budget_named(memory_budget, solver)};
+}
+
 BoundProgram train_step(const ModelFunction& model, State& state,
-                        const std::vector<InputSpec>& inputs, const nn::Optimizer& optimizer) {
+                        const std::vector<InputSpec>& inputs, const nn::Optimizer& optimizer,
+                        const TrainOptions& options) {
   driver::Traced traced = driver::trace_model(model, inputs, true);
-  driver::Options options;
-  options.gradients = driver::Gradients::ones;
-  options.updates = driver::update_rule(state, optimizer);
-  BoundProgram program(driver::compile(*traced.graph, options), state, inputs.size());
+  driver::Options compile;
+  compile.gradients = driver::Gradients::ones;
+  compile.updates = driver::update_rule(state, optimizer);
+  compile.partition = options.partition;
+  compile.budget = options.budget;
+  BoundProgram program(driver::compile(*traced.graph, compile), state, inputs.size());
   program.learning_rate = optimizer.learning_rate;
   return program;
 }

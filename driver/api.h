@@ -64,10 +64,19 @@ BoundProgram compile_forward(const ModelFunction& model, State& state,
                              const std::vector<InputSpec>& inputs,
                              const CompileOptions& options = {});
 
+struct TrainOptions {
+  /// As AotOptions::within: what backward would not save is computed again in the one program.
+  static TrainOptions within(std::string_view memory_budget, std::string_view solver = "dp");
+
+  driver::Partition partition = driver::Partition::none;  // none: policies of regions alone
+  driver::Budget budget;                                  // of Partition::budget
+};
+
 /// Forward, backward, clipping and update as one program; parameters, buffers and optimizer state
 /// (made in `state` as "<parameter>:exp_avg") are updated in place.
 BoundProgram train_step(const ModelFunction& model, State& state,
-                        const std::vector<InputSpec>& inputs, const nn::Optimizer& optimizer);
+                        const std::vector<InputSpec>& inputs, const nn::Optimizer& optimizer,
+                        const TrainOptions& options = {});
 
 /// A size of an input: a number, or a name for any number from 2 on. Equal names are equal sizes.
 struct Size {
@@ -85,7 +94,12 @@ struct AotInput {
 };
 
 struct AotOptions {
+  /// By the words of torch.compile's options: "default", "min_cut", "min_memory", "min_time",
+  /// "0.5", "512MiB"; "dp", "greedy", "exact". Throws UserError for others.
+  static AotOptions within(std::string_view memory_budget, std::string_view solver = "dp");
+
   driver::Partition partition = driver::Partition::standard;  // what forward saves
+  driver::Budget budget;                                      // of Partition::budget
   driver::Options compile;
 };
 

@@ -17,6 +17,7 @@
 
 namespace tandem::driver {
 
+using passes::Budget;
 using passes::Gradients;
 using passes::GraphCtx;
 using passes::GraphPass;
@@ -33,7 +34,10 @@ struct Options {
   passes::UpdateRule updates;
   /// Cuts the joint graph in two. The graph becomes forward, and the module gets a graph
   /// `<name>_backward`; see passes::split.
+  /// With `updates` the program stays one, and what a partition would not save is computed again in
+  /// it.
   Partition partition = Partition::none;
+  Budget budget;  // of Partition::budget
   /// Inference: parameters and buffers that the program does not write are constants. What depends
   /// on them alone is computed once and library calls read them packed. Their values are given by
   /// Executable::bind_constants. Not with gradients.
@@ -98,6 +102,7 @@ class Executable {
   void refresh() { loaded_->refresh(); }
   const abi::Program& program() const { return loaded_->program(); }
   runtime::LoadedProgram& loaded() { return *loaded_; }
+  const runtime::LoadedProgram& loaded() const { return *loaded_; }
   const std::vector<schedule::Note>& notes() const { return notes_; }
   /// How results lie, by output of the program; not of an image from a cache.
   const std::vector<ir::Sizes>& output_strides() const { return output_strides_; }

@@ -41,6 +41,7 @@ std::vector<OpInfo> vocabulary();
 std::unique_ptr<Executable> compile_text(std::string_view text, const Options& options);
 
 // Options by the names that bindings give them; UserError for others.
+using passes::budget_named;
 using passes::gradients_named;
 using passes::partition_named;
 

@@ -56,6 +56,7 @@ Options compile_options(const FunctionOptions& options) {
   if (options.differentiate) {
     compile.gradients = Gradients::tangents;
     compile.partition = options.partition;
+    compile.budget = options.budget;
   }
   compile.target = options.target;
   compile.freeze = options.freeze;
@@ -76,8 +77,9 @@ std::string context_of(const FunctionOptions& options) {
   Target target = target_of(compile_options(options));
   ArchiveWriter machine;
   fields(machine, target);
-  return fmt::format("{}\n{} {} {} {} {} {}\n{}", machine.take(), flag_opt(), options.differentiate,
-                     static_cast<int>(options.partition), options.freeze, options.report,
+  return fmt::format("{}\n{} {} {} {} {} {} {}\n{}", machine.take(), flag_opt(),
+                     options.differentiate, static_cast<int>(options.partition),
+                     passes::to_string(options.budget), options.freeze, options.report,
                      options.tune, flags_cache_key());
 }
 
@@ -170,6 +172,7 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   }
   image.shape = shape_;
   image.products = std::move(ctx.products);
+  image.cut = std::move(ctx.cut);
   return image;
 }
 
@@ -177,6 +180,7 @@ void GraphFunction::load(FunctionImage image, const std::vector<Times>& times,
                          const FunctionOptions& options) {
   shape_ = std::move(image.shape);
   products_ = std::move(image.products);
+  cut_ = std::move(image.cut);
   for (size_t i = 0; i < image.programs.size(); ++i) {
     Built built;
     built.image = std::move(image.programs[i]);
@@ -236,6 +240,11 @@ void GraphFunction::find_saved(const abi::Program& forward) {
 
 int64_t GraphFunction::kept_bytes(const runtime::ConstantSet& constants) {
   return constants.own_bytes() + constants.packed_bytes();
+}
+
+std::optional<StepMemory> GraphFunction::memory() const {
+  return step_memory(forward_->loaded(), backward_ == nullptr ? nullptr : &backward_->loaded(),
+                     shape_.results);
 }
 
 GraphFunction::Forward GraphFunction::forward(std::span<const Argument> arguments,

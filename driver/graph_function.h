@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "driver/compiler.h"
+#include "driver/step_memory.h"
 
 namespace tandem::driver {
 
@@ -18,6 +19,7 @@ struct FunctionImage;  // image.h
 struct FunctionOptions {
   bool differentiate = false;  // inputs that require grad get gradients
   Partition partition = Partition::standard;
+  Budget budget;  // of Partition::budget
   /// Inputs of role parameter or buffer that the graph does not write are constants: they are not
   /// among the arguments of forward, which takes a set of them. Not with differentiate.
   bool freeze = false;
@@ -116,6 +118,11 @@ class GraphFunction {
   Executable* backward_executable() { return backward_.get(); }
   /// Those with dequantized factors.
   const std::vector<QuantizedProduct>& products() const { return products_; }
+  std::string cut_;
+  /// What is saved for backward and why, where options asked for a report.
+  const std::string& cut() const { return cut_; }
+  /// Of a step, where all sizes are known; see driver/step_memory.h.
+  std::optional<StepMemory> memory() const;
   int threads() const { return threads_; }
   /// Of the passes, in milliseconds.
   double pass_time() const { return pass_time_; }

@@ -68,12 +68,13 @@ struct FunctionImage {
   FunctionShape shape;
   std::vector<Image> programs;
   std::vector<QuantizedProduct> products;
+  std::string cut;  // of the partition, where options asked for a report
 };
 
 template <class A>
 void fields(A& archive, FunctionImage& image) {
-  auto& [shape, programs, products] = image;
-  archive(shape, programs, products);
+  auto& [shape, programs, products, cut] = image;
+  archive(shape, programs, products, cut);
 }
 
 }  // namespace tandem::driver

@@ -37,6 +37,11 @@ constexpr const char* kUsage =
     "                                             lists the N slowest instructions\n"
     "       tandem tune [FILE]                    times mappings on this machine and keeps the "
     "choice\n"
+    "       tandem partition [--budget B] [--solver S] [--target CPU] [FILE]\n"
+    "                                             what forward saves for backward, what is "
+    "computed\n"
+    "                                             again, and the choices there are; B: default,\n"
+    "                                             min_cut, min_memory, min_time, 0.5, 512MiB\n"
     "       tandem help [flags|passes]\n"
     "CPU: a processor by LLVM's name, such as znver4 or haswell, instead of this one; `schedule`\n"
     "     also maps for a GPU, sm_80 or sm_90\n";
@@ -290,6 +295,33 @@ int tune(const std::vector<std::string>& args) {
   return 0;
 }
 
+/// The word behind an option, or `otherwise`.
+std::string word_or(std::vector<std::string>& args, std::string_view option,
+                    std::string_view otherwise) {
+  const std::string word = taken_word(args, option, "a name");
+  return word.empty() ? std::string(otherwise) : word;
+}
+
+/// Of a graph with inputs that require a gradient.
+int partition_command(std::vector<std::string> args) {
+  Options options;
+  options.target = taken_target(args);
+  const std::string budget = word_or(args, "--budget", "default");
+  options.gradients = Gradients::tangents;
+  options.partition = passes::partition_named(budget);
+  options.budget = passes::budget_named(budget, word_or(args, "--solver", "dp"));
+  options.report = true;
+  const std::unique_ptr<ir::Module> module =
+      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+  for (ir::Graph* graph : graphs_of(*module)) {
+    GraphCtx ctx;
+    ctx.describes_choices = true;
+    run_passes(*graph, options, ctx);
+    std::fputs(ctx.cut.c_str(), stdout);
+  }
+  return 0;
+}
+
 int help(const std::vector<std::string>& args) {
   if (!args.empty() && args[0] == "flags") {
     std::fputs(flags_help().c_str(), stdout);
@@ -310,6 +342,7 @@ int run_command(const std::vector<std::string>& args) {
   if (args[0] == "objects") return objects(rest);
   if (args[0] == "run") return run_graph(rest);
   if (args[0] == "tune") return tune(rest);
+  if (args[0] == "partition") return partition_command(rest);
   if (args[0] == "help") return help(rest);
   throw UserError(fmt::format("no command '{}'\n{}", args[0], kUsage));
 }

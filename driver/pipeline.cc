@@ -5,6 +5,7 @@
 #include <array>
 
 #include "driver/compiler.h"
+#include "driver/step_memory.h"
 #include "passes/known.h"
 #include "passes/passes.h"
 #include "quant/quant.h"
@@ -65,6 +66,8 @@ constexpr GraphPass kOwnOutputs{"own_outputs", passes::own_outputs, kFunctional,
 constexpr GraphPass kChoose{"choose", passes::choose, kJoint | kCore, kChosen, 0};
 // No cse from here to split: it would merge the copies with what they are copies of.
 constexpr GraphPass kRemat{"remat", passes::remat, kChosen, kSeparate, 0};
+// The same for policies alone, where nothing is saved.
+constexpr GraphPass kRecompute{"recompute", passes::recompute, kFunctional | kPure | kCore, 0, 0};
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
 constexpr std::array kAllPasses = {kFunctionalize,
@@ -85,6 +88,7 @@ constexpr std::array kAllPasses = {kFunctionalize,
                                    kOwnOutputs,
                                    kChoose,
                                    kRemat,
+                                   kRecompute,
                                    kSplit};
 
 }  // namespace
@@ -134,7 +138,12 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
     throw UserError("a program with frozen weights has no gradients: freeze is for inference");
   ctx.gradients = options.gradients;
   ctx.partition = options.partition;
-  ctx.tuning = target_of(options).tuning;
+  ctx.budget = options.budget;
+  ctx.describes_cut = options.report;
+  ctx.step_bytes = [&options](const ir::Graph& joint, const ir::Values& saved) {
+    return bytes_of_step(joint, saved, options);
+  };
+  ctx.target = target_of(options);
   ctx.multiplies_bytes = target_of(options).multiplies_bytes();
   ctx.updates = options.updates;
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
@@ -158,7 +167,8 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.
-  if (options.partition == Partition::none) return;
+  if (options.partition == Partition::none || options.updates)
+    return run_pass(graph, kRecompute, ctx);
   run_pass(graph, kChoose, ctx);
   run_pass(graph, kRemat, ctx);
   run_pass(graph, kSplit, ctx);

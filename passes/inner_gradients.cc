@@ -29,6 +29,7 @@ void expand(ir::Graph& graph, Node* node, const std::vector<Node*>& before) {
   const ir::Call call = node->call();
   ir::Builder builder(graph, node);
   builder.stamp().no_grad = true;
+  builder.stamp().backward = true;
   builder.stamp().origin = node->origin;
   ReverseMode reverse(builder);
   const ir::Values& inputs = call.values("inputs");

@@ -1,6 +1,10 @@
 // Options of passes as people write them, in golden files and in the calls of a binding.
 #include <fmt/format.h>
 
+#include <array>
+#include <charconv>
+#include <optional>
+
 #include "passes/passes.h"
 
 namespace tandem::passes {
@@ -12,10 +16,83 @@ Gradients gradients_named(std::string_view name) {
   throw UserError(fmt::format("gradients start from 'tangents' or 'ones', not from '{}'", name));
 }
 
+namespace {
+
+std::optional<double> fraction_of(std::string_view text) {
+  double number = 0;
+  const std::from_chars_result read =
+      std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
+  return number >= 0 && number <= 1 ? std::optional(number) : std::nullopt;
+}
+
+struct Unit {
+  std::string_view name;
+  int64_t bytes;
+};
+constexpr std::array kUnits{Unit{"KiB", 1 << 10},
+                            Unit{"MiB", 1 << 20},
+                            Unit{"GiB", 1 << 30},
+                            Unit{"KB", 1000},
+                            Unit{"MB", 1000 * 1000},
+                            Unit{"GB", 1000 * 1000 * 1000},
+                            Unit{"B", 1}};  // last: the others end in it
+
+/// "512MiB".
+std::optional<int64_t> bytes_of(std::string_view text) {
+  for (const Unit& unit : kUnits) {
+    if (!text.ends_with(unit.name)) continue;
+    text.remove_suffix(unit.name.size());
+    double number = 0;
+    const std::from_chars_result read =
+        std::from_chars(text.data(), text.data() + text.size(), number);
+    if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
+    const double bytes = number * static_cast<double>(unit.bytes);
+    return bytes >= 0 && bytes < 0x1p60 ? std::optional(static_cast<int64_t>(bytes)) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Partition partition_named(std::string_view name) {
   if (name == "default") return Partition::standard;
   if (name == "min_cut") return Partition::min_cut;
-  throw UserError(fmt::format("a partition is 'default' or 'min_cut', not '{}'", name));
+  if (name == "min_memory" || name == "min_time" || fraction_of(name) || bytes_of(name))
+    return Partition::budget;
+  throw UserError(fmt::format(
+      "a memory budget is 'default', 'min_cut', 'min_memory', 'min_time', a number from "
+      "0 to 1 or bytes ('512MiB'), not '{}'",
+      name));
+}
+
+Budget budget_named(std::string_view text, std::string_view solver) {
+  Budget budget;
+  budget.solver = knapsack_solver_named(solver);
+  if (partition_named(text) != Partition::budget) return budget;
+  if (text == "min_memory") {
+    budget.kind = Budget::Kind::min_memory;
+  } else if (text == "min_time") {
+    budget.kind = Budget::Kind::min_time;
+  } else if (const std::optional<double> fraction = fraction_of(text)) {
+    budget.fraction = *fraction;
+  } else {
+    budget.kind = Budget::Kind::bytes;
+    budget.bytes = bytes_of(text).value();
+  }
+  return budget;
+}
+
+std::string to_string(const Budget& budget) {
+  constexpr std::array kSolvers{"dp", "greedy", "exact"};
+  const char* solver = kSolvers.at(static_cast<size_t>(budget.solver));
+  switch (budget.kind) {
+    case Budget::Kind::min_memory: return fmt::format("min_memory {}", solver);
+    case Budget::Kind::min_time: return fmt::format("min_time {}", solver);
+    case Budget::Kind::bytes: return fmt::format("{} bytes {}", budget.bytes, solver);
+    case Budget::Kind::fraction: break;
+  }
+  return fmt::format("{} {}", budget.fraction, solver);
 }
 
 }  // namespace tandem::passes

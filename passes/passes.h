@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "base/pass.h"
-#include "base/tuning.h"
+#include "base/target.h"
 #include "ir/builder.h"
 #include "ir/graph.h"
+#include "passes/partition/knapsack.h"
 
 namespace tandem::passes {
 
@@ -18,9 +19,28 @@ enum class Gradients : uint8_t { none, tangents, ones };
 Gradients gradients_named(std::string_view name);
 
 /// What a forward program keeps for its backward; none: there is one program.
-enum class Partition : uint8_t { none, standard, min_cut };
-/// "default", "min_cut"; UserError for others.
+enum class Partition : uint8_t { none, standard, min_cut, budget };
+/// "default", "min_cut", and `budget` for what budget_named takes; UserError for others.
 Partition partition_named(std::string_view name);
+
+/// Of Partition::budget: the room for what is saved.
+struct Budget {
+  enum class Kind : uint8_t {
+    fraction,    // of the way from the fewest bytes possible (0) to those of min_cut (1)
+    min_memory,  // the fewest bytes possible
+    min_time,    // as many as it takes for the least work in backward
+    bytes,       // what a step holds at once, arguments included
+  };
+  Kind kind = Kind::fraction;
+  double fraction = 1;
+  int64_t bytes = 0;
+  KnapsackSolver solver = KnapsackSolver::dp;
+};
+/// "min_memory", "min_time", a fraction from 0 to 1, or bytes ("512MiB", "1.5GB"); "dp", "greedy",
+/// "exact". Text that names another partition gives the whole fraction. UserError for others.
+Budget budget_named(std::string_view text, std::string_view solver = "dp");
+/// Says all of it: "0.5 dp".
+std::string to_string(const Budget& budget);
 
 struct ParameterGradient {
   ir::Value* parameter = nullptr;
@@ -46,11 +66,17 @@ struct QuantizedProduct {
 struct GraphCtx : PassCtx {
   Gradients gradients = Gradients::tangents;  // of joint
   Partition partition = Partition::standard;  // of choose
-  UpdateRule updates;                         // of updates
-  std::vector<std::string> kept;              // operators that decompose_composite leaves whole
-  Tuning tuning;                              // of the machine that is compiled for
-  bool multiplies_bytes = true;               // the same
-  std::vector<QuantizedProduct> products;     // what integer_products did
+  Budget budget;                              // of choose
+  bool describes_cut = false;                 // choose writes `cut`
+  std::string cut;                            // what is saved, what is computed again, and why
+  bool describes_choices = false;             // … and the choices that there are behind it
+  /// Bytes that a step holds at once where these values are saved; for budgets in bytes.
+  std::function<int64_t(const ir::Graph& joint, const ir::Values& saved)> step_bytes;
+  UpdateRule updates;                      // of updates
+  std::vector<std::string> kept;           // operators that decompose_composite leaves whole
+  Target target;                           // the machine that is compiled for
+  bool multiplies_bytes = true;            // the same
+  std::vector<QuantizedProduct> products;  // what integer_products did
 };
 using GraphPass = Pass<ir::Graph, GraphCtx>;
 
@@ -142,6 +168,10 @@ void choose(ir::Graph& graph, GraphCtx& ctx);
 /// part, each right before its first reader; marks every node as forward or backward. cse would
 /// undo it.
 void remat(ir::Graph& graph, GraphCtx& ctx);
+
+/// Where one program owns the whole step: backward reads copies of the forward nodes that a policy,
+/// or `ctx.partition`, wants computed again, each right before its first reader. cse would undo it.
+void recompute(ir::Graph& graph, GraphCtx& ctx);
 
 /// The graph becomes forward: outputs and write-backs as before, then saved values (tensors, then
 /// scalars), then saved sizes, each an output without a value that has the symbol's name. A new

@@ -163,6 +163,19 @@ nb::dict counts_of(driver::Executable* part) {
   return counts;
 }
 
+/// Bytes of a step, or None where sizes are not known.
+nb::object memory_of(const GraphFunction& function) {
+  const std::optional<driver::StepMemory> memory = function.memory();
+  if (!memory) return nb::none();
+  nb::dict bytes;
+  bytes["arguments"] = memory->arguments;
+  bytes["saved"] = memory->saved;
+  bytes["forward"] = memory->forward;
+  bytes["backward"] = memory->backward;
+  bytes["step"] = memory->most();
+  return bytes;
+}
+
 /// `callable(arguments, sizes, results)` as a function of the runtime. The tensors share memory
 /// with the program's buffers and must not outlive the call.
 runtime::HostFunction host_function(nb::object callable) {
@@ -184,12 +197,13 @@ runtime::HostFunction host_function(nb::object callable) {
 }
 
 std::unique_ptr<GraphFunction> compile_function(const std::string& text, bool differentiate,
-                                                const std::string& partition, bool freeze,
-                                                bool report, bool tune, int threads,
-                                                nb::list host_functions) {
+                                                const std::string& memory_budget,
+                                                const std::string& solver, bool freeze, bool report,
+                                                bool tune, int threads, nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
-  options.partition = driver::partition_named(partition);
+  options.partition = driver::partition_named(memory_budget);
+  options.budget = driver::budget_named(memory_budget, solver);
   options.freeze = freeze;
   options.report = report;
   options.tune = tune;
@@ -237,13 +251,16 @@ void bind_function(nb::module_& m) {
                    [](GraphFunction& f) { return counts_of(&f.forward_executable()); })
       .def_prop_ro("backward_counts",
                    [](GraphFunction& f) { return counts_of(f.backward_executable()); })
+      .def_prop_ro("memory", &memory_of)
+      .def_prop_ro("cut", &GraphFunction::cut)
       .def_prop_ro("forward_report", [](GraphFunction& f) { return f.forward_executable().report; })
       .def_prop_ro("backward_report", [](GraphFunction& f) {
         return f.backward_executable() == nullptr ? std::string() : f.backward_executable()->report;
       });
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
-        nb::arg("partition") = "default", nb::arg("freeze") = false, nb::arg("report") = false,
-        nb::arg("tune") = false, nb::arg("threads") = 0, nb::arg("host_functions") = nb::list());
+        nb::arg("memory_budget") = "default", nb::arg("memory_budget_solver") = "dp",
+        nb::arg("freeze") = false, nb::arg("report") = false, nb::arg("tune") = false,
+        nb::arg("threads") = 0, nb::arg("host_functions") = nb::list());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

@@ -26,6 +26,8 @@ class Execution {
   void bind(std::span<const Argument> arguments);
   /// `dropped`: the arguments again where their arrays may be let go after their last use, or none.
   std::vector<Result> run(std::span<const Argument> arguments, std::span<Argument> dropped);
+  /// See LoadedProgram::call_memory.
+  CallMemory memory(std::span<const int64_t> freed);
   int64_t arena_bytes() const { return arena_bytes_; }
   std::vector<LibraryCallReport> library_calls() const;
 

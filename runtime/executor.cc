@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/diagnostic.h"
 #include "runtime/constants.h"
 #include "runtime/execution.h"
@@ -525,6 +526,11 @@ std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments,
   std::vector<Result> results = execution->run(arguments, dropped);
   give_execution(std::move(execution));
   return results;
+}
+
+CallMemory LoadedProgram::call_memory(std::span<const int64_t> freed) const {
+  TD_CHECK(has_known_sizes()) << "memory of a program whose sizes its inputs tell";
+  return Execution(*this).memory(freed);
 }
 
 int64_t LoadedProgram::arena_bytes() const {

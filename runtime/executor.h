@@ -49,6 +49,12 @@ struct LibraryCallReport {
   int64_t weight_bytes = 0;  // convolution weights that are
 };
 
+/// What a call takes from the allocator, in bytes that requests really take.
+struct CallMemory {
+  int64_t most = 0;     // at once: temporaries, scratch of the team, results
+  int64_t results = 0;  // outlive the call
+};
+
 /// A program with its kernels and constants, ready to be called once its constants are given. Calls
 /// may come from several threads and any number of results may be alive. Kernels see 64-byte
 /// aligned temporaries and outputs; inputs and given constants are only as aligned as their
@@ -110,6 +116,13 @@ class LoadedProgram {
   int64_t packed_bytes() const;
 
   const abi::Program& program() const { return program_; }
+  /// All sizes are numbers.
+  bool has_known_sizes() const { return bind_steps_.empty(); }
+  /// Of a call with the team of the caller, without running it; sizes must be known, kernels may be
+  /// null. `freed`: by input, the bytes that run_and_drop gives back when it lets go of it; or
+  /// none. Copies of arguments that lie otherwise are not counted, nor what library calls take
+  /// inside.
+  CallMemory call_memory(std::span<const int64_t> freed = {}) const;
   /// Bytes of the arena in the execution used last.
   int64_t arena_bytes() const;
   std::vector<LibraryCallReport> library_calls() const;

@@ -7,6 +7,7 @@
 #include "base/diagnostic.h"
 #include "runtime/execution.h"
 #include "runtime/fork.h"
+#include "runtime/parallel_for.h"
 #include "runtime/placement.h"
 #include "runtime/size_code.h"
 
@@ -170,6 +171,31 @@ void Execution::pack_weights() {
     state.packed = constants_->packed(buffers_[weight.buffer].index, weight.offset, *state.plan);
   }
   is_packed_ = true;
+}
+
+// As run_steps, with numbers for blocks.
+CallMemory Execution::memory(std::span<const int64_t> freed) {
+  resolve();
+  const auto taken = [&](uint32_t buffer) {
+    return Allocator::class_bytes(buffers_[buffer].bytes);
+  };
+  CallMemory memory;
+  const int64_t arena = arena_bytes_ + scratch_bytes_ * threads();
+  int64_t live = arena > 0 ? Allocator::class_bytes(arena) : 0;
+  for (const uint32_t buffer : unborn_) live += taken(buffer);
+  memory.most = live;
+  for (const Step& step : steps_) {
+    for (const uint32_t buffer : step.born) live += taken(buffer);
+    memory.most = std::max(memory.most, live);
+    for (const uint32_t buffer : step.dead) {
+      const BufferState& state = buffers_[buffer];
+      const bool is_input = state.kind == abi::BufferKind::input;
+      live -= is_input ? (freed.empty() ? 0 : freed[state.index]) : taken(buffer);
+    }
+  }
+  for (uint32_t i = 0; i < buffers_.size(); ++i)
+    if (buffers_[i].kind == abi::BufferKind::output) memory.results += taken(i);
+  return memory;
 }
 
 }  // namespace tandem::runtime

@@ -23,10 +23,13 @@
 #pragma once
 
 #include "driver/api.h"
+#include "nn/checkpoint.h"
 #include "nn/layers.h"
 
 namespace tandem {
 
+using nn::checkpoint;
+using nn::RecomputePolicy;
 using runtime::Array;
 
 }  // namespace tandem

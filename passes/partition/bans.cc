@@ -14,13 +14,6 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-/// Runs inside the kernel of what reads it, so that computing it again moves no memory of its own.
-bool is_light(const Node& node) {
-  const ops::OpDef& def = ops::def_of(node);
-  if (node.op->mutates() || def.can_fail || !def.fast.empty()) return false;
-  return def.pointwise || node.op->is_view() || is_source(node);
-}
-
 bool is_reduction(const Node& node) {
   const ops::OpDef& def = ops::def_of(node);
   if (node.op->mutates() || def.can_fail || !def.fast.empty() || is_light(node)) return false;
@@ -36,14 +29,14 @@ class Bans {
   Bans(const ir::Graph& graph, const Halves& halves, const Tuning::Chains& limits)
       : graph_(graph), halves_(halves), wide_(wide_nodes(graph, limits)) {}
 
-  DenseMap<Node, const char*> run() {
+  DenseMap<Node, Ban> run() {
     for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
       if (!halves_.is_forward(node) || node->op->mutates()) continue;
-      banned_[node] = why_banned(*node);
+      bans_[node] = ban_of(*node);
     }
     ban_used_far_apart();
     ban_long_chains();
-    return std::move(banned_);
+    return std::move(bans_);
   }
 
  private:
@@ -51,20 +44,31 @@ class Bans {
     return !node.op->is_view() && !asked_to_recompute(node) && wide_.at(&node) == 0;
   }
 
-  const char* why_banned(const Node& node) const {
-    if (!may_ban(node)) return nullptr;
-    if (node.policy == ir::RecomputePolicy::must_save) return "it must be saved";
-    if (node.policy == ir::RecomputePolicy::must_recompute ||
-        node.policy == ir::RecomputePolicy::prefer_recompute)
-      return "it fails or a later checkpoint region starts from it";
-    if (ops::def_of(node).random) return "it draws random numbers";
-    if (!is_light(node)) return "it takes a kernel of its own";
-    if (is_source(node)) return nullptr;
+  Ban ban_of(const Node& node) const {
+    if (!may_ban(node)) return {};
+    if (Ban ban = ban_for_ever(node); ban.is_ban()) return ban;
+    if (node.policy == ir::RecomputePolicy::prefer_save)
+      return {Ban::Kind::preferred, "it should be saved"};
+    if (ops::def_of(node).random) return {Ban::Kind::dear, "it draws random numbers"};
+    if (!is_light(node)) return {Ban::Kind::dear, "it takes a kernel of its own"};
+    if (is_source(node)) return {};
     // Casts of weights: keeping a copy alive from step to step is worse than making it.
     if (is_realized_behind(node) && !reads_what_lives_anyway(node))
-      return "backward needs it in memory";
-    if (shrinks(node)) return "it is much smaller than what it is made from";
-    return nullptr;
+      return {Ban::Kind::placed, "backward needs it in memory"};
+    if (shrinks(node)) return {Ban::Kind::dear, "it is much smaller than what it is made from"};
+    return {};
+  }
+
+  /// A second run could give something else, or the user says so.
+  static Ban ban_for_ever(const Node& node) {
+    const auto never = [](const char* reason) { return Ban{Ban::Kind::never, reason}; };
+    if (node.policy == ir::RecomputePolicy::must_save) return never("it must be saved");
+    if (node.policy == ir::RecomputePolicy::must_recompute ||
+        node.policy == ir::RecomputePolicy::prefer_recompute)
+      return never("it fails or a later checkpoint region starts from it");
+    if (ops::def_of(node).can_fail) return never("it can fail");
+    if (!gives_the_same_again(node)) return never("a second run could give something else");
+    return {};
   }
 
   static bool reads_what_lives_anyway(const Node& node) {
@@ -107,8 +111,8 @@ class Bans {
       size_t limit = first_unfusible_behind(*node, order);
       for_each_forward_reader(*node, [&](const Node& reader, const Value& value) {
         if (order.at(&reader) > limit && fuses(value, reader) && may_ban(reader) &&
-            banned_.at(&reader) == nullptr)
-          banned_[&reader] = "it and an earlier reader stand far apart";
+            !bans_.at(&reader).is_ban())
+          bans_[&reader] = {Ban::Kind::placed, "it and an earlier reader stand far apart"};
       });
     }
   }
@@ -158,13 +162,13 @@ class Bans {
     for (const Node* node : forward_nodes()) {
       int longest = 0;
       ir::for_each_operand(node->args, [&](const Value* operand) {
-        bool chains =
-            operand->node != nullptr && is_light(*operand->node) && !banned_.at(operand->node);
+        bool chains = operand->node != nullptr && is_light(*operand->node) &&
+                      !bans_.at(operand->node).is_ban();
         if (chains) longest = std::max(longest, length.at(operand->node));
       });
       length[node] = longest + 1;
-      if (longest < kLongest || !may_ban(*node) || banned_.at(node) != nullptr) continue;
-      banned_[node] = "the chain before it is long";
+      if (longest < kLongest || !may_ban(*node) || bans_.at(node).is_ban()) continue;
+      bans_[node] = {Ban::Kind::placed, "the chain before it is long"};
       length[node] = 0;
     }
   }
@@ -172,18 +176,28 @@ class Bans {
   const ir::Graph& graph_;
   const Halves& halves_;
   DenseMap<Node, char> wide_;
-  DenseMap<Node, const char*> banned_;
+  DenseMap<Node, Ban> bans_;
 };
 
 }  // namespace
+
+bool is_light(const Node& node) {
+  const ops::OpDef& def = ops::def_of(node);
+  if (node.op->mutates() || def.can_fail || !def.fast.empty()) return false;
+  return def.pointwise || node.op->is_view() || is_source(node);
+}
 
 bool fuses(const Value& value, const Node& reader) {
   return (value.node == nullptr || is_light(*value.node)) &&
          (is_light(reader) || is_reduction(reader));
 }
 
-DenseMap<Node, const char*> banned_nodes(const ir::Graph& graph, const Halves& halves,
-                                         const Tuning::Chains& limits) {
+const char* why_saved(const Ban& ban) {
+  return ban.is_ban() ? ban.reason : "smaller than what it is made from";
+}
+
+DenseMap<Node, Ban> bans_of(const ir::Graph& graph, const Halves& halves,
+                            const Tuning::Chains& limits) {
   return Bans(graph, halves, limits).run();
 }
 

@@ -1,11 +1,15 @@
-// What forward saves for backward: a minimum cut (min_cut.cc), or the default: what backward reads
-// is saved as it is, but for what is cheaper made than kept. Views are made again from their base,
-// fills from nothing, casts and masks from what they read where that is kept anyway or is smaller,
-// long attention from queries and keys. Walking backwards decides a value before what it is made
-// from.
+// What forward saves for backward: a minimum cut (min_cut.cc), what fits a budget (budget.cc), or
+// the default: what backward reads is saved as it is, but for what is cheaper made than kept. Views
+// are made again from their base, fills from nothing, casts and masks from what they read where
+// that is kept anyway or is smaller, long attention from queries and keys. Walking backwards
+// decides a value before what it is made from.
 #include <algorithm>
+#include <cstdio>
 
+#include "base/flags.h"
 #include "ops/opdef.h"
+#include "passes/partition/budget.h"
+#include "passes/partition/cut_report.h"
 #include "passes/partition/partition.h"
 #include "passes/passes.h"
 
@@ -94,11 +98,34 @@ ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits) {
   return Chooser(graph, limits).run();
 }
 
+ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx) {
+  const Tuning::Chains& limits = ctx.target.tuning.chains;
+  if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, ctx.notes);
+  if (ctx.partition == Partition::budget) return within_budget(graph, ctx);
+  return default_choice(graph, limits);
+}
+
+namespace {
+
+std::string choices_text(ir::Graph& graph, GraphCtx& ctx) {
+  return pareto_text(frontier_of(graph, ctx.target, ctx.budget.solver, ctx.notes));
+}
+
+}  // namespace
+
+void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved) {
+  if (ctx.describes_cut) ctx.cut = cut_text(graph, ctx.target, saved);
+  if (ctx.describes_choices) ctx.cut += choices_text(graph, ctx);
+  if (flag_dump().when == DumpFlag::When::pareto)
+    std::fprintf(stderr, "; choices of @%s\n%s", graph.name().c_str(),
+                 choices_text(graph, ctx).c_str());
+}
+
 void choose(ir::Graph& graph, GraphCtx& ctx) {
   if (ctx.partition == Partition::none) return;
-  const bool cuts = ctx.partition == Partition::min_cut;
-  set_saved(graph, cuts ? min_cut(graph, ctx.tuning.chains, ctx.notes)
-                        : default_choice(graph, ctx.tuning.chains));
+  const ir::Values saved = chosen_values(graph, ctx);
+  describe_choice(graph, ctx, saved);
+  set_saved(graph, saved);
   ctx.notes.push_back("choose: " + describe_saved(graph));
 }
 

@@ -23,18 +23,36 @@ bool must_run_forward(const Node& node) {
   return node.op->mutates() || (ops::def_of(node).can_fail && !node.backward);
 }
 
-int64_t typical(sym::Expr size) {
-  std::optional<int64_t> value =
-      sym::evaluate(size, [](const sym::Node* symbol) -> std::optional<int64_t> {
-        return std::clamp(kTypicalSize, std::max<int64_t>(symbol->range.lo, 0),
-                          std::max<int64_t>(symbol->range.hi, 0));
-      });
-  return value.value_or(kTypicalSize);
-}
-
 }  // namespace
 
+bool is_whole_step(const ir::Graph& graph) {
+  for (const ir::Output& output : graph.outputs())
+    if (output.kind == ir::OutputKind::gradient) return false;
+  for (const Node* node = graph.first(); node != nullptr; node = node->next)
+    if (node->backward) return true;
+  return false;
+}
+
 Halves::Halves(const ir::Graph& graph) {
+  if (is_whole_step(graph)) {
+    find_by_flags(graph);
+  } else {
+    find_by_tangents(graph);
+  }
+}
+
+/// Nothing comes in between the halves: what reverse mode made, and what is made of that.
+void Halves::find_by_flags(const ir::Graph& graph) {
+  for (const Node* node = graph.first(); node != nullptr; node = node->next) {
+    bool reached = node->backward;
+    ir::for_each_operand(node->args,
+                         [&](const Value* operand) { reached |= needs_tangent(operand); });
+    tangent_[node] = reached;
+    forward_[node] = !reached;
+  }
+}
+
+void Halves::find_by_tangents(const ir::Graph& graph) {
   DenseMap<Value, char> wanted;
   for (const ir::Output& output : graph.outputs())
     if (output.value != nullptr && output.kind != ir::OutputKind::gradient)
@@ -84,7 +102,16 @@ sym::Expr bytes_of(const Value* value) {
   return value->type.is_tensor() ? value->type.numel() * size_of(value->type.dtype) : sym::Expr(0);
 }
 
-int64_t typical_bytes(const Value* value) { return typical(bytes_of(value)); }
+int64_t typical_size(sym::Expr size) {
+  std::optional<int64_t> value =
+      sym::evaluate(size, [](const sym::Node* symbol) -> std::optional<int64_t> {
+        return std::clamp(kTypicalSize, std::max<int64_t>(symbol->range.lo, 0),
+                          std::max<int64_t>(symbol->range.hi, 0));
+      });
+  return value.value_or(kTypicalSize);
+}
+
+int64_t typical_bytes(const Value* value) { return typical_size(bytes_of(value)); }
 
 Value* base_of(Value* value) {
   while (value->node != nullptr && value->node->op->is_view())
@@ -110,10 +137,16 @@ bool is_source(const Node& node) {
   return !reads;
 }
 
+bool gives_the_same_again(const Node& node) {
+  const ops::OpDef& def = ops::def_of(node);
+  const bool draws_anew = def.random && node.op->schema.find("seed") < 0;
+  return !node.op->mutates() && !def.can_fail && !def.host && !draws_anew;
+}
+
 bool asked_to_recompute(const Node& node) {
   bool asked = node.policy == ir::RecomputePolicy::must_recompute ||
                node.policy == ir::RecomputePolicy::prefer_recompute;
-  if (!asked || ops::def_of(node).can_fail) return false;
+  if (!asked || !gives_the_same_again(node)) return false;
   for (const Value* result : node.results)
     for (const ir::Use& use : result->uses)
       if (use.node != nullptr && !use.node->backward && use.node->region > node.region &&

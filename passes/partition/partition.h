@@ -11,7 +11,11 @@
 
 namespace tandem::passes {
 
-/// The two halves of a joint graph. What is in neither may be computed on either side.
+/// One program that owns the whole step: what reverse mode made is read by updates, not handed out.
+bool is_whole_step(const ir::Graph& graph);
+
+/// The two halves of a joint graph, or of a whole step (by the flags of its nodes). What is in
+/// neither may be computed on either side.
 struct Halves {
   explicit Halves(const ir::Graph& graph);
 
@@ -24,6 +28,9 @@ struct Halves {
   bool is_forward(const ir::Value* value) const;
 
  private:
+  void find_by_flags(const ir::Graph& graph);
+  void find_by_tangents(const ir::Graph& graph);
+
   DenseMap<ir::Node, char> forward_;
   DenseMap<ir::Node, char> tangent_;
 };
@@ -35,6 +42,7 @@ ir::Values crossing(const ir::Graph& graph, const Halves& halves);
 /// typical one).
 sym::Expr bytes_of(const ir::Value* value);
 int64_t typical_bytes(const ir::Value* value);
+int64_t typical_size(sym::Expr size);
 
 /// The value whose elements a chain of views shows.
 ir::Value* base_of(ir::Value* value);
@@ -45,8 +53,11 @@ bool lives_anyway(const ir::Value* value);
 bool is_overwritten(const ir::Value* value);
 /// Reads no tensor: a constant fill, a ramp, random numbers.
 bool is_source(const ir::Node& node);
-/// Checkpointing asks that it be computed again. What can fail never is, and neither is what a
-/// later checkpoint region starts from.
+/// Nothing tells a second run from the first: it writes nothing, cannot fail, runs here, and draws
+/// its random numbers by a seed.
+bool gives_the_same_again(const ir::Node& node);
+/// Checkpointing asks that it be computed again. Never so where that could give something else, nor
+/// of what a later checkpoint region starts from.
 bool asked_to_recompute(const ir::Node& node);
 
 /// Large results of batches of narrow products, what is made of those element by element, and the
@@ -68,6 +79,9 @@ ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits, std::vector<s
 /// Makes `values` the saved values: outputs of kind `saved` before the gradients, scalars last. Of
 /// an input that is overwritten a copy is saved.
 void set_saved(ir::Graph& graph, const ir::Values& values);
+/// Of a whole step: backward reads copies of what makes the forward values that it reads and that
+/// are not among these. Gives how many nodes are copied. recompute.cc
+size_t recompute_unsaved(ir::Graph& graph, const ir::Values& saved);
 /// Bytes to compare choices by: what lives anyway and scalars count nothing.
 int64_t typical_bytes(const ir::Values& saved);
 /// The note of a choice: how many values, how many bytes.

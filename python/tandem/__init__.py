@@ -17,6 +17,7 @@ from tandem._tandem import Executable as _Executable
 from tandem._tandem import compile_text as _compile_text
 
 __all__ = [
+    "BudgetError",
     "DataError",
     "Executable",
     "InternalError",
@@ -43,6 +44,10 @@ def __getattr__(name):
         from tandem import dynamo
 
         return dynamo.backend
+    if name == "BudgetError":
+        from tandem import options
+
+        return options.BudgetError
     if name == "VerificationError":
         from tandem import verify
 

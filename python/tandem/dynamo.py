@@ -22,7 +22,7 @@ from tandem.encode import encode
 from tandem.fakes import place_text
 from tandem.flat_inputs import FlatInputs, has_lists
 from tandem.function import Compiled
-from tandem.options import Options
+from tandem.options import BudgetError, Options
 from tandem.reports import ChainReport, EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic, sizes_by_symbol, specialize, tie_sizes
 from tandem.verify import Verified
@@ -184,11 +184,12 @@ def _compile_program(captured, options, times, floats_known, sizes):
     numbers = {symbol: sympy.Integer(size.node.hint) for symbol, size in sizes.items()}
     encoded = encode(captured, use_host, floats_known, numbers, compile_body, freeze)
     times["encode"] = 1e3 * (time.perf_counter() - started)
-    native = _tandem.compile_function(
+    native = _compile_text(
         encoded.text,
         differentiate=differentiate,
         freeze=bool(freeze),
-        partition=options.memory_budget,
+        memory_budget=str(options.memory_budget),
+        memory_budget_solver=options.memory_budget_solver,
         report=options.report,
         tune=options.tune,
         threads=options.threads or 0,
@@ -196,6 +197,15 @@ def _compile_program(captured, options, times, floats_known, sizes):
     )
     _check_products(native, options)
     return encoded, native
+
+
+def _compile_text(text, **options):
+    try:
+        return _tandem.compile_function(text, **options)
+    except UserError as error:
+        if "[memory_budget] no choice" not in str(error):
+            raise
+        raise BudgetError(str(error)) from None  # no other sizes and no other engine would do
 
 
 def _check_products(native, options):

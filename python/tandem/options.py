@@ -1,6 +1,7 @@
 """Options of the backend: `torch.compile(model, backend="tandem", options={...})`."""
 
 import dataclasses
+import re
 
 from tandem._tandem import UserError
 
@@ -12,7 +13,13 @@ class Options:
         "strict" does so for whatever would run in torch, also by design: operators between segments
         (`nonzero`, `item`), and calls whose inputs overlap.
     memory_budget: "default" saves what is cheap to keep for backward; "min_cut" saves as few bytes
-        as possible and computes chains of pointwise operators again.
+        as possible and computes chains of pointwise operators again. A number from 0 to 1 is a
+        share of what "min_cut" saves beyond the fewest bytes possible: products, reductions and
+        random numbers are computed again too, those that take the least time for their bytes.
+        "min_memory" saves the fewest bytes possible, "min_time" what makes backward fastest. Bytes
+        ("512MiB") are what a step of the graph holds at once, parameters and other arguments
+        included; where no choice holds that, BudgetError says what is possible.
+    memory_budget_solver: how a number's values are picked: "dp", "greedy" or "exact".
     freeze: in graphs without gradients, parameters and buffers that nothing writes are constants:
         what depends on them alone is computed once, batch norms are folded into convolutions, and
         library calls read weights packed. A weight that was replaced, written or given other memory
@@ -31,7 +38,8 @@ class Options:
         raises `tandem.VerificationError` where they differ."""
 
     on_unsupported: str = "eager"
-    memory_budget: str = "default"
+    memory_budget: str | float = "default"
+    memory_budget_solver: str = "dp"
     freeze: bool | str = False
     report: bool = False
     threads: int | None = None
@@ -52,7 +60,7 @@ class Options:
 
 _CHOICES = {
     "on_unsupported": ("eager", "error", "strict"),
-    "memory_budget": ("default", "min_cut"),
+    "memory_budget_solver": ("dp", "greedy", "exact"),
     "freeze": (True, False, "checked"),
     "int8": (None, "require"),
 }
@@ -63,9 +71,30 @@ def _check(name, value):
         choices = [choice for choice in _CHOICES[name] if type(choice) is type(value)]
         if value not in choices:
             raise UserError(f"option '{name}' is one of {_CHOICES[name]}, not {value!r}")
+    elif name == "memory_budget":
+        _check_budget(value)
     elif name == "threads":
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if value is not None and not whole:
             raise UserError(f"option 'threads' is a positive number or None, not {value!r}")
     elif not isinstance(value, bool):
         raise UserError(f"option '{name}' is True or False, not {value!r}")
+
+
+_BYTES = re.compile(r"\d+(\.\d+)?([KMG]i?)?B")
+_BUDGETS = ("default", "min_cut", "min_memory", "min_time")
+
+
+def _check_budget(value):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    is_share = is_number and 0 <= value <= 1
+    is_bytes = isinstance(value, str) and _BYTES.fullmatch(value)
+    if not is_share and not is_bytes and value not in _BUDGETS:
+        raise UserError(
+            f"option 'memory_budget' is one of {_BUDGETS}, a number from 0 to 1 or bytes "
+            f"('512MiB'), not {value!r}"
+        )
+
+
+class BudgetError(ValueError):
+    """No choice of what is saved holds a step in the budget; torch would not either."""

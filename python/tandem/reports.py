@@ -44,6 +44,7 @@ class GraphReport:
             "quantized products": native.quantized_products,
             "text": encoded.text,
             "kernels": native.forward_report + native.backward_report,
+            "cut": native.cut,
         }
         self._read()
 
@@ -59,6 +60,9 @@ class GraphReport:
 
     def as_dict(self):
         self._read()
+        native = self._native()
+        if native is not None and "memory" not in self._facts:  # lays the programs out
+            self._facts["memory"] = native.memory
         return self._facts | {"bodies": [body.as_dict() for body in self._bodies]}
 
 
@@ -142,6 +146,14 @@ class Report(dict):
                         f"{counts['library_calls']} library calls, "
                         f"{counts['arena_bytes'] / 2**20:.1f} MiB of temporaries"
                     )
+            if graph["training"] and graph.get("memory"):
+                step, saved, arguments = (
+                    graph["memory"][name] / 2**20 for name in ("step", "saved", "arguments")
+                )
+                lines.append(
+                    f"  a step holds {step:.1f} MiB at most: {arguments:.1f} of arguments; "
+                    f"{saved:.1f} are saved"
+                )
             if graph["verified"]:
                 lines.append(f"  verified: {graph['verified']}")
             if graph["calls in torch"]:

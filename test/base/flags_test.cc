@@ -34,11 +34,12 @@ TEST(Flags, DefaultsWhenUnset) {
   EXPECT_EQ(flag_isa(), std::nullopt);
 }
 
-TEST(Flags, DumpHasFourForms) {
+TEST(Flags, DumpHasFiveForms) {
   for (const auto& [text, when, argument] :
        std::vector<std::tuple<std::string, DumpFlag::When, std::string>>{
            {"", DumpFlag::When::never, ""},
            {"changed", DumpFlag::When::changed, ""},
+           {"pareto", DumpFlag::When::pareto, ""},
            {"after:min_cut", DumpFlag::When::after, "min_cut"},
            {"before:schedule", DumpFlag::When::before, "schedule"},
            {"all:/tmp/a:b", DumpFlag::When::all, "/tmp/a:b"}}) {

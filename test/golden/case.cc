@@ -174,7 +174,9 @@ std::string with_errors(const Lines& lines) {
 driver::GraphCtx context_of(const Command& command, State& state, const nn::Optimizer& optimizer) {
   driver::GraphCtx ctx;
   ctx.gradients = passes::gradients_named(command.option("gradients", "tangents"));
-  ctx.partition = passes::partition_named(command.option("partition", "default"));
+  const std::string_view partition = command.option("partition", "default");
+  ctx.partition = passes::partition_named(partition);
+  ctx.budget = passes::budget_named(partition, command.option("solver", "dp"));
   if (command.option("optimizer", "") == "sgd") ctx.updates = driver::update_rule(state, optimizer);
   return ctx;
 }

@@ -10,6 +10,7 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "ops/opdef.h"
+#include "passes/partition/budget.h"
 #include "passes/partition/partition.h"
 #include "passes/passes.h"
 #include "test/passes/programs.h"
@@ -22,7 +23,8 @@ using runtime::Array;
 using runtime::Result;
 using Program = std::function<std::unique_ptr<ir::Module>()>;
 
-constexpr std::string_view kPartitions[] = {"default", "min_cut"};
+constexpr std::string_view kPartitions[] = {"default", "min_cut",    "1",       "0.5",
+                                            "0.1",     "min_memory", "min_time"};
 
 struct Named {
   std::string name;
@@ -49,6 +51,13 @@ void make_joint(ir::Graph& graph, driver::GraphCtx& ctx) {
       {"functionalize", "decompose_composite", "rng", "cse", "dce", "joint", "decompose_core",
        "cse", "dce"},
       ctx);
+}
+
+driver::GraphCtx context_of(std::string_view partition) {
+  driver::GraphCtx ctx;
+  ctx.partition = passes::partition_named(partition);
+  ctx.budget = passes::budget_named(partition);
+  return ctx;
 }
 
 /// Every run starts from the same arguments, since some are overwritten.
@@ -89,11 +98,14 @@ driver::Options interpreted() {
   return options;
 }
 
-Outcome run_joint(const Program& program, Arguments& arguments) {
+Outcome run_joint(const Program& program, Arguments& arguments,
+                  std::initializer_list<std::string_view> passes = {}) {
   std::unique_ptr<ir::Module> module = program();
   ir::Graph& graph = *module->graphs()[0];
   driver::GraphCtx ctx;
   make_joint(graph, ctx);
+  run(graph, passes, ctx);
+  EXPECT_TRUE(ir::verify(graph).empty());
   arguments = arguments_for(graph);
   Outcome outcome;
   outcome.inputs = copies(arguments.forward);
@@ -106,9 +118,8 @@ Outcome run_joint(const Program& program, Arguments& arguments) {
 Outcome run_apart(const Program& program, std::string_view partition, const Arguments& arguments) {
   std::unique_ptr<ir::Module> module = program();
   ir::Graph& graph = *module->graphs()[0];
-  driver::GraphCtx ctx;
+  driver::GraphCtx ctx = context_of(partition);
   make_joint(graph, ctx);
-  ctx.partition = passes::partition_named(partition);
   run(graph, {"choose", "remat", "split"}, ctx);
   const ir::Graph& backward = *module->graphs()[1];
   EXPECT_TRUE(ir::verify(graph).empty());
@@ -155,6 +166,17 @@ TEST(Partition, ForwardAndBackwardGiveWhatTheJointProgramGives) {
   }
 }
 
+TEST(Partition, RecomputeChangesNoValue) {
+  for (const Named& program : programs(100)) {
+    SCOPED_TRACE(program.name);
+    Arguments arguments;
+    const Outcome joint = run_joint(program.make, arguments);
+    const Outcome again = run_joint(program.make, arguments, {"recompute"});
+    expect_equal(joint.results, again.results);
+    expect_equal(joint.inputs, again.inputs);
+  }
+}
+
 /// What keeping every value that backward reads takes; a view keeps its base.
 int64_t bytes_of_all(const ir::Graph& graph) {
   ir::Values bases;
@@ -174,21 +196,54 @@ ir::Values saved_by(const ir::Graph& graph) {
 
 TEST(Partition, SavesNoMoreThanAll) {
   for (uint32_t number = 0; number < 400; ++number) {
-    int64_t chosen[2];
-    for (int i = 0; i < 2; ++i) {
+    std::vector<int64_t> chosen;
+    for (std::string_view partition : kPartitions) {
       std::unique_ptr<ir::Module> module = test::random_program(number, false);
+      ir::Graph& graph = *module->graphs()[0];
+      driver::GraphCtx ctx = context_of(partition);
+      make_joint(graph, ctx);
+      int64_t all = bytes_of_all(graph);
+      run(graph, {"choose"}, ctx);
+      chosen.push_back(passes::typical_bytes(saved_by(graph)));
+      EXPECT_LE(chosen.back(), all) << partition << " of random " << number << "\n"
+                                    << ir::to_string(graph);
+    }
+    for (size_t i = 1; i < 6; ++i) EXPECT_LE(chosen[i], chosen[i - 1]) << "random " << number;
+  }
+}
+
+/// Without times and bytes of its own: what the passes make of it.
+std::string text_of(uint32_t number, std::string_view partition) {
+  std::unique_ptr<ir::Module> module = test::random_program(number, true);
+  ir::Graph& graph = *module->graphs()[0];
+  driver::GraphCtx ctx = context_of(partition);
+  make_joint(graph, ctx);
+  run(graph, {"choose", "remat", "split"}, ctx);
+  return ir::to_string(*module);
+}
+
+TEST(Partition, GivesTheSameTwice) {
+  for (uint32_t number = 0; number < 60; ++number)
+    for (std::string_view partition : kPartitions)
+      EXPECT_EQ(text_of(number, partition), text_of(number, partition)) << partition;
+}
+
+TEST(Partition, MoreOfABudgetSavesMoreAndComputesLess) {
+  for (uint32_t number = 0; number < 200; ++number)
+    for (const char* solver : {"dp", "greedy", "exact"}) {
+      std::unique_ptr<ir::Module> module = test::random_program(number, true);
       ir::Graph& graph = *module->graphs()[0];
       driver::GraphCtx ctx;
       make_joint(graph, ctx);
-      ctx.partition = passes::partition_named(kPartitions[i]);
-      int64_t all = bytes_of_all(graph);
-      run(graph, {"choose"}, ctx);
-      chosen[i] = passes::typical_bytes(saved_by(graph));
-      EXPECT_LE(chosen[i], all) << kPartitions[i] << " of random " << number << "\n"
-                                << ir::to_string(graph);
+      const passes::Frontier frontier =
+          passes::frontier_of(graph, Target(), passes::knapsack_solver_named(solver), ctx.notes);
+      ASSERT_FALSE(frontier.choices.empty());
+      for (size_t i = 1; i < frontier.choices.size(); ++i) {
+        EXPECT_GT(frontier.choices[i].bytes, frontier.choices[i - 1].bytes);
+        EXPECT_LT(frontier.choices[i].cost, frontier.choices[i - 1].cost);
+      }
+      EXPECT_LE(frontier.choices.front().bytes, frontier.cut_bytes);
     }
-    EXPECT_LE(chosen[1], chosen[0]) << "random " << number;
-  }
 }
 
 TEST(Partition, BackwardReadsNothingOfForwardButWhatIsSaved) {
@@ -196,9 +251,8 @@ TEST(Partition, BackwardReadsNothingOfForwardButWhatIsSaved) {
     for (std::string_view partition : kPartitions) {
       std::unique_ptr<ir::Module> module = test::random_program(number, true);
       ir::Graph& graph = *module->graphs()[0];
-      driver::GraphCtx ctx;
+      driver::GraphCtx ctx = context_of(partition);
       make_joint(graph, ctx);
-      ctx.partition = passes::partition_named(partition);
       run(graph, {"choose", "remat"}, ctx);
       std::vector<Diagnostic> problems = passes::check_facts(graph, passes::kSeparate);
       EXPECT_TRUE(problems.empty())
@@ -207,7 +261,10 @@ TEST(Partition, BackwardReadsNothingOfForwardButWhatIsSaved) {
 }
 
 TEST(Partition, UnknownNameIsAnError) {
-  EXPECT_THROW(passes::partition_named("best"), UserError);
+  for (const char* name :
+       {"best", "", "-0.1", "1.5", "nan", "0.5x", "inf", "MiB", "-1B", "1e300GB"})
+    EXPECT_THROW(passes::partition_named(name), UserError) << name;
+  EXPECT_THROW(passes::budget_named("0.5", "ilp"), UserError);
   EXPECT_THROW(passes::gradients_named("twos"), UserError);
 }
 

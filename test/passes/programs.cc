@@ -60,6 +60,16 @@ const std::vector<std::string_view>& hand_written() {
         %2 = aten.mul.Tensor(%0, %s)
         return %2
       })",
+      R"(graph @overwritten_in_a_region(%x: f32[4, 4] {input grad}, %s: f32[4, 4]) {
+        %0 = aten.slice.Tensor(%s, start=0, end=2) {region 1, must_recompute}
+        %1 = aten.slice.Tensor(%s, start=2, end=4) {region 1, must_recompute}
+        %2 = aten.cat([%0, %1]) {region 1, must_recompute}
+        %3 = aten.mm(%2, %x) {region 1, must_recompute}
+        %4 = aten.mm(%3, %x) {region 1, must_recompute}
+        %5 = aten.sin(%4)
+        %6 = aten.add_.Scalar(%s, 1)
+        return %5
+      })",
       R"(graph @half(%x: bf16[8, 8] {input grad}, %w: f32[8, 8] {param "w" grad}) {
         %0 = aten._to_copy(%w, dtype=bf16)
         %1 = aten.mm(%x, %0)

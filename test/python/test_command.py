@@ -1,6 +1,7 @@
 """The tandem command: what it says to arguments that it cannot use, and the code that it writes."""
 
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -54,3 +55,44 @@ def test_tune_says_what_it_chose(tmp_path):
     done = subprocess.run([COMMAND, "tune", path], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].endswith("are mapped otherwise than the model would")
+
+
+MLP = """graph @mlp(%x: f32[64, 32] {input grad}, %w: f32[32, 256] {param "w" grad}) {
+  %0 = aten.mm(%x, %w)
+  %1 = aten.tanh(%0)
+  %2 = aten.dropout(%1, 0.5, true)
+  %3 = aten.sin(%2)
+  return %3
+}
+"""
+
+
+def partition(tmp_path, *arguments):
+    path = tmp_path / "graph.tir"
+    path.write_text(MLP)
+    return subprocess.run(
+        [COMMAND, "partition", *arguments, path], capture_output=True, text=True
+    )
+
+
+def test_partition_says_what_is_saved_and_why(tmp_path):
+    plain = partition(tmp_path, "--budget", "min_cut").stdout
+    assert "values saved" in plain and "it takes a kernel of its own" in plain
+    least = partition(tmp_path, "--budget", "min_memory").stdout
+    assert re.search(r"again +\d+\.\d+ us +%\d+ = aten.mm\(.*: the budget", least)
+    assert f"{2 * 64 * 32 * 256} flops of products" in least  # the product, once more
+    # The choices: more bytes, less time.
+    lines = [line for line in least.splitlines() if re.match(r" *\d+ ", line)]
+    saved = [int(line.split()[0]) for line in lines]
+    times = [float(re.findall(r"\d+\.\d", line)[-1]) for line in lines]
+    assert len(saved) > 2 and saved == sorted(saved) and times == sorted(times, reverse=True)
+    assert f"saved, {saved[0]} bytes" in least
+
+
+def test_partition_of_bytes(tmp_path):
+    small = partition(tmp_path, "--budget", "1KiB")
+    assert small.returncode == 1
+    takes = re.search(r"holds a step in 1024 bytes: it takes (\d+)", small.stderr).group(1)
+    assert "values saved" in partition(tmp_path, "--budget", f"{takes}B").stdout
+    assert "is solved by" in partition(tmp_path, "--solver", "cbc").stderr
+    assert "a memory budget is" in partition(tmp_path, "--budget", "half").stderr

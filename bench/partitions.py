@@ -1,0 +1,218 @@
+"""Saved bytes and products computed again, beside PyTorch's partitioner on the same models.
+
+Nothing is timed. Each model is traced once for training; PyTorch's joint graph (with Inductor's
+decompositions) is cut by its min-cut partitioner at some budgets, and Tandem's own joint graph of
+the same model by its partitions. Arguments count for neither side, nor do values that a forward
+returns anyway. `--write` puts the table into docs/partition.md. Needs transformers.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch_config
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.decomposition import select_decomp_table
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.flop_counter import flop_registry
+
+import tandem
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "test" / "models"))
+
+import convnets  # noqa: E402
+
+PAGE = ROOT / "docs" / "partition.md"
+MARKS = ("<!-- table: bench/partitions.py --write -->", "<!-- end of the table -->")
+FRACTIONS = (1.0, 0.7, 0.5, 0.3, 0.1)
+
+
+def _transformers():
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    return transformers
+
+
+def _gpt2():
+    library = _transformers()
+    config = library.GPT2Config(
+        n_layer=4, n_embd=256, n_head=4, vocab_size=4096, resid_pdrop=0, embd_pdrop=0,
+        attn_pdrop=0, use_cache=False,
+    )
+    return library.GPT2LMHeadModel(config), {"input_ids": torch.randint(0, 4096, (2, 512))}
+
+
+def _bert():
+    library = _transformers()
+    config = library.BertConfig(
+        num_hidden_layers=4, hidden_size=256, num_attention_heads=4, intermediate_size=1024,
+        vocab_size=4096, attention_probs_dropout_prob=0, hidden_dropout_prob=0,
+    )
+    return library.BertModel(config), {"input_ids": torch.randint(0, 4096, (2, 512))}
+
+
+def _vit():
+    library = _transformers()
+    config = library.ViTConfig(
+        num_hidden_layers=4, hidden_size=256, num_attention_heads=4, intermediate_size=1024,
+        image_size=64, patch_size=8, attention_probs_dropout_prob=0, hidden_dropout_prob=0,
+    )
+    return library.ViTModel(config), {"pixel_values": torch.randn(4, 3, 64, 64)}
+
+
+def _resnet50():
+    library = _transformers()
+    model = library.ResNetForImageClassification(library.ResNetConfig())
+    return model, {"pixel_values": torch.randn(2, 3, 64, 64)}
+
+
+def _mobilenet_v2():
+    return convnets.Classified(convnets.mobilenet_v2()), {"pixel_values": torch.randn(2, 3, 64, 64)}
+
+
+MODELS = {
+    "GPT-2, 4 layers of 256, 2 x 512": _gpt2,
+    "BERT, 4 layers of 256, 2 x 512": _bert,
+    "ViT, 4 layers of 256, 4 x 64": _vit,
+    "ResNet-50, 2 x 64 x 64": _resnet50,
+    "MobileNet V2, 2 x 64 x 64": _mobilenet_v2,
+}
+
+
+def first_of(outputs):
+    """One result, so that what is saved for it is all that is saved."""
+    for name in ("logits", "last_hidden_state"):
+        if hasattr(outputs, name):
+            return getattr(outputs, name)
+    return outputs
+
+
+# --- PyTorch
+
+
+def _storage(node):
+    return StorageWeakRef(node.meta["val"].untyped_storage())
+
+
+def saved_bytes_of(forward, results):
+    """Of storages, each once: a view keeps all of what it shows a part of."""
+    outputs = next(node for node in forward.graph.nodes if node.op == "output").args[0]
+    given = {_storage(n) for n in forward.graph.nodes if n.op == "placeholder"
+             and isinstance(n.meta["val"], torch.Tensor)}
+    given |= {_storage(n) for n in outputs[:results] if isinstance(n, torch.fx.Node)}
+    sizes = {}
+    for node in outputs[results:]:
+        value = node.meta["val"]
+        if isinstance(value, torch.Tensor) and _storage(node) not in given:
+            sizes[_storage(node)] = value.untyped_storage().nbytes()
+    return sum(sizes.values())
+
+
+def product_flops(node):
+    count = flop_registry.get(getattr(node.target, "overloadpacket", None))
+    if count is None:
+        return 0
+    values = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in node.args]
+    return count(*values, **node.kwargs, out_val=node.meta["val"])
+
+
+def by_pytorch(model, inputs, budget):
+    found = {}
+
+    def partition(joint, arguments, *, num_fwd_outputs, **options):
+        forward, backward = min_cut_rematerialization_partition(
+            joint, arguments, num_fwd_outputs=num_fwd_outputs, **options
+        )
+        forward_names = {n.name for n in forward.graph.nodes if n.op == "call_function"}
+        found["saved"] = saved_bytes_of(forward, num_fwd_outputs)
+        found["flops"] = sum(
+            product_flops(node)
+            for node in backward.graph.nodes
+            if node.op == "call_function" and node.name in forward_names
+        )
+        return forward, backward
+
+    def as_it_is(graph, examples):
+        del examples
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    backend = aot_autograd(
+        fw_compiler=as_it_is, bw_compiler=as_it_is, partition_fn=partition,
+        decompositions=select_decomp_table(),
+    )
+    with functorch_config.patch(activation_memory_budget=budget, enable_autograd_cache=False):
+        torch.compile(lambda **given: first_of(model(**given)), backend=backend)(**inputs)
+    return found["saved"], found["flops"]
+
+
+# --- Tandem
+
+CUT = re.compile(r"cut of @.*, (\d+) flops of products")
+
+
+def by_tandem(model, inputs, budget):
+    torch._dynamo.reset()
+    tandem.reset_report()
+    options = {"memory_budget": budget, "report": True, "on_unsupported": "error"}
+    torch.compile(
+        lambda **given: first_of(model(**given)), backend=tandem.backend, options=options
+    )(**inputs)
+    (graph,) = tandem.report()["graphs"]
+    return graph["memory"]["saved"], int(CUT.match(graph["cut"]).group(1))
+
+
+# --- the table
+
+
+def cell(saved, flops):
+    text = f"{saved / 2**20:.2f}"
+    return f"{text} ({flops / 1e6:.0f})" if flops else text
+
+
+def rows_of(name, make):
+    torch.manual_seed(0)
+    model, inputs = make()
+    model.train()
+    theirs = [by_pytorch(model, inputs, fraction) for fraction in FRACTIONS]
+    ours = [by_tandem(model, inputs, fraction) for fraction in FRACTIONS]
+    default, cut = by_tandem(model, inputs, "default"), by_tandem(model, inputs, "min_cut")
+    yield f"| {name} | PyTorch | | | {' | '.join(cell(*each) for each in theirs)} |"
+    own = " | ".join(cell(*each) for each in (default, cut, *ours))
+    yield f"| | Tandem | {own} |"
+
+
+def table(names):
+    heads = " | ".join(f"{fraction:g}" for fraction in FRACTIONS)
+    yield f"| model | | `default` | `min_cut` | {heads} |"
+    yield "|---|---|" + "---|" * (2 + len(FRACTIONS))
+    for name in names:
+        for row in rows_of(name, MODELS[name]):
+            print(row, flush=True)
+            yield row
+
+
+def write(lines):
+    text = PAGE.read_text()
+    begin, end = (text.index(mark) for mark in MARKS)
+    PAGE.write_text(text[: begin + len(MARKS[0])] + "\n" + "\n".join(lines) + "\n" + text[end:])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="the table goes into docs")
+    parser.add_argument("--only", default="", help="models whose name holds this")
+    chosen = parser.parse_args()
+    lines = list(table([name for name in MODELS if chosen.only.lower() in name.lower()]))
+    if chosen.write:
+        write(lines)
+
+
+if __name__ == "__main__":
+    main()

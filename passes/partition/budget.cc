@@ -1,0 +1,303 @@
+// Problem: of all choices that save at most so many bytes, find the one that computes least again.
+// With a price for a microsecond it is a minimum cut, which sees what a value needs to be made
+// from: cuts at rising prices give the corners of what is possible. Between two corners, where a
+// dozen equal layers change sides at once, a knapsack picks which of the dear values are tied down,
+// and a cut around them chooses the rest. What is found is kept where nothing else is better in
+// both, and it does not depend on the budget, so that a larger budget cannot choose worse.
+#include "passes/partition/budget.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <optional>
+
+#include "ir/text.h"
+#include "passes/partition/bans.h"
+#include "passes/partition/cut.h"
+#include "passes/partition/recompute_cost.h"
+
+namespace tandem::passes {
+namespace {
+
+using ir::Node;
+using ir::Value;
+
+class Search {
+ public:
+  Search(ir::Graph& graph, const Target& target, KnapsackSolver solver,
+         std::vector<std::string>& notes)
+      : graph_(graph),
+        target_(target),
+        solver_(solver),
+        notes_(notes),
+        halves_(graph),
+        bans_(bans_of(graph, halves_, target.tuning.chains)) {
+    for (const Node* node = graph.first(); node != nullptr; node = node->next)
+      if (halves_.is_forward(node) && !node->op->mutates()) measure(*node);
+  }
+
+  Frontier run() {
+    std::vector<std::string> unused;
+    Frontier frontier;
+    add(default_choice(graph_, target_.tuning.chains));
+    frontier.cut_bytes = add(min_cut(graph_, target_.tuning.chains, unused)).bytes;
+    add_corners();
+    add_packed();
+    frontier.choices = best_of(std::move(choices_));
+    return frontier;
+  }
+
+ private:
+  // Bytes that a microsecond is worth: next to nothing, so that only ties are decided by time …
+  static constexpr double kOnlyMemory = 1e-3;
+  static constexpr double kOnlyTime = 1e9;  // … and more than any value takes
+  static constexpr int kMostCorners = 24;
+  static constexpr int64_t kRooms = 24;
+  static constexpr double kPreference = 1000;
+
+  void measure(const Node& node) {
+    const double time = microseconds_again(node, target_);
+    microseconds_[&node] = time;
+    costs_[&node] = bans_.at(&node).kind == Ban::Kind::preferred ? kPreference * time : time;
+  }
+
+  const Choice& add(ir::Values saved) {
+    Choice choice;
+    choice.bytes = typical_bytes(saved);
+    for (const Node* node : computed_again(graph_, halves_, saved)) {
+      choice.microseconds += microseconds_.at(node);
+      choice.cost += costs_.at(node);
+    }
+    choice.saved = std::move(saved);
+    choices_.push_back(std::move(choice));
+    return choices_.back();
+  }
+
+  // --- cuts
+  // -----------------------------------------------------------------------------------------
+
+  /// `tied`: what is not computed again beside what must not be.
+  Choice cut(double bytes_for_microsecond, const DenseMap<Node, char>& tied) {
+    return add(cheapest_cut(graph_, halves_,
+                            {[&](const Value* value) { return keeping(*value); },
+                             [&](const Node* node) {
+                               const bool never =
+                                   tied.at(node) != 0 || bans_.at(node).kind == Ban::Kind::never;
+                               return never ? kNever
+                                            : price(costs_.at(node) * bytes_for_microsecond);
+                             }}));
+  }
+
+  static int64_t price(double bytes) {
+    constexpr double kPartsOfByte = 64;
+    return static_cast<int64_t>(std::min(bytes * kPartsOfByte, static_cast<double>(kMostPrice)));
+  }
+
+  static int64_t keeping(const Value& value) {
+    if (!value.type.is_tensor()) return 1;
+    if (lives_anyway(&value)) return 0;
+    if (value.node != nullptr && (asked_to_recompute(*value.node) || shows_all_of_base(value)))
+      return kNever;
+    return price(static_cast<double>(typical_bytes(&value)));
+  }
+
+  void add_corners() {
+    std::deque<std::pair<Choice, Choice>> open{{cut(kOnlyMemory, {}), cut(kOnlyTime, {})}};
+    for (int corners = 0; !open.empty() && corners < kMostCorners; ++corners) {
+      const auto [less, more] = std::move(open.front());
+      open.pop_front();
+      if (less.bytes >= more.bytes || less.cost <= more.cost) continue;
+      const double bytes = static_cast<double>(more.bytes - less.bytes);
+      const Choice between = cut(bytes / (less.cost - more.cost), {});
+      if (between.bytes <= less.bytes || between.bytes >= more.bytes) continue;
+      open.emplace_back(less, between);
+      open.emplace_back(between, more);
+    }
+  }
+
+  // --- what is tied down
+  // ---------------------------------------------------------------------------------------------
+
+  /// Backward reads a result, or what is made from it.
+  DenseMap<Node, char> before_backward() const {
+    DenseMap<Node, char> before;
+    for (const Node* node = graph_.last(); node != nullptr; node = node->prev) {
+      bool reaches = halves_.needs_tangent(node);
+      for (const Value* result : node->results)
+        for (const ir::Use& use : result->uses)
+          reaches |= use.node == nullptr
+                         ? graph_.outputs()[use.arg].kind == ir::OutputKind::gradient
+                         : before.at(use.node) != 0;
+      before[node] = reaches;
+    }
+    return before;
+  }
+
+  void find_items() {
+    const DenseMap<Node, char> before = before_backward();
+    for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
+      const Ban::Kind kind = bans_.at(node).kind;
+      if (kind != Ban::Kind::dear && kind != Ban::Kind::preferred) continue;
+      KnapsackItem item{0, costs_.at(node)};
+      for (const Value* result : node->results) item.bytes += typical_bytes(result);
+      if (item.bytes == 0 || !before.at(node)) continue;
+      item_nodes_.push_back(node);
+      items_.push_back(item);
+    }
+  }
+
+  void add_packed() {
+    find_items();
+    int64_t all = 0;
+    for (const KnapsackItem& item : items_) all += item.bytes;
+    std::vector<char> last;
+    for (int64_t i = 1; i < kRooms; ++i) {
+      const Knapsack packed = pack(items_, all / kRooms * i, solver_);
+      if (solver_ == KnapsackSolver::exact && packed.bound > packed.worth)
+        notes_.push_back(fmt::format("budget: the knapsack of {} bytes is solved to {:.3f} %",
+                                     all / kRooms * i, 100 * (packed.bound / packed.worth - 1)));
+      if (packed.kept == last) continue;
+      last = packed.kept;
+      DenseMap<Node, char> tied;
+      for (size_t k = 0; k < last.size(); ++k) tied[item_nodes_[k]] = last[k];
+      cut(kOnlyMemory, tied);
+    }
+  }
+
+  /// Those that no other one beats in bytes and in cost; the first of equal ones.
+  static std::vector<Choice> best_of(std::vector<Choice> choices) {
+    std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
+      return a.bytes != b.bytes ? a.bytes < b.bytes : a.cost < b.cost;
+    });
+    std::vector<Choice> best;
+    for (Choice& choice : choices)
+      if (best.empty() || choice.cost < best.back().cost) best.push_back(std::move(choice));
+    return best;
+  }
+
+  ir::Graph& graph_;
+  const Target& target_;
+  KnapsackSolver solver_;
+  std::vector<std::string>& notes_;
+  Halves halves_;
+  DenseMap<Node, Ban> bans_;
+  DenseMap<Node, double> microseconds_;  // of forward's nodes; others run once, wherever
+  DenseMap<Node, double> costs_;
+  std::vector<const Node*> item_nodes_;
+  std::vector<KnapsackItem> items_;
+  std::vector<Choice> choices_;
+};
+
+int64_t room_of(const Budget& budget, const Frontier& frontier) {
+  const int64_t least = frontier.choices.front().bytes;
+  switch (budget.kind) {
+    case Budget::Kind::min_memory: return least;
+    case Budget::Kind::min_time: return INT64_MAX;
+    case Budget::Kind::bytes:
+    case Budget::Kind::fraction: break;
+  }
+  return least + static_cast<int64_t>(
+                     std::floor(budget.fraction * static_cast<double>(frontier.cut_bytes - least)));
+}
+
+}  // namespace
+
+Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solver,
+                     std::vector<std::string>& notes) {
+  return Search(graph, target, solver, notes).run();
+}
+
+namespace {
+
+const Choice& within_room(const Frontier& frontier, const Budget& budget) {
+  const int64_t room = room_of(budget, frontier);
+  const Choice* chosen = &frontier.choices.front();
+  for (const Choice& choice : frontier.choices)
+    if (choice.bytes <= room) chosen = &choice;
+  return *chosen;
+}
+
+/// Laying out a step takes long, and what it holds neither rises nor falls with what is saved: few
+/// saved bytes may mean a long recomputation that is alive at once. So every so many choices are
+/// tried from the fastest on, then those between the first that fits and the one before it.
+class ByteSearch {
+ public:
+  ByteSearch(const ir::Graph& graph, const GraphCtx& ctx, const std::vector<Choice>& choices)
+      : graph_(graph), ctx_(ctx), choices_(choices), bytes_(choices.size()) {}
+
+  size_t run() {
+    const size_t count = choices_.size();
+    const size_t stride = std::max<size_t>(1, (count - 1) / kCoarse);
+    size_t before = count;
+    for (size_t left = count; left > 0; left -= std::min(left, stride)) {
+      if (fits(left - 1)) return first_that_fits(before, left - 1).value_or(left - 1);
+      before = left - 1;
+    }
+    const size_t best = least();
+    const size_t above = std::min(count, best + stride);
+    const size_t below = best >= stride ? best - stride : 0;
+    if (const std::optional<size_t> found = first_that_fits(above, below)) return *found;
+    throw UserError(fmt::format(
+        "[memory_budget] no choice found holds a step in {} bytes: it takes {}, arguments included",
+        ctx_.budget.bytes, *bytes_[least()]));
+  }
+
+  int64_t bytes_of(size_t at) {
+    if (!bytes_[at]) bytes_[at] = ctx_.step_bytes(graph_, choices_[at].saved);
+    return *bytes_[at];
+  }
+
+ private:
+  static constexpr size_t kCoarse = 8;
+
+  bool fits(size_t at) { return bytes_of(at) <= ctx_.budget.bytes; }
+
+  /// Of those between the two, the fastest.
+  std::optional<size_t> first_that_fits(size_t above, size_t below) {
+    for (size_t at = above; at-- > below + 1;)
+      if (fits(at)) return at;
+    return std::nullopt;
+  }
+
+  /// Of those that were laid out.
+  size_t least() const {
+    size_t best = 0;
+    for (size_t at = 0; at < bytes_.size(); ++at)
+      if (bytes_[at] && (!bytes_[best] || *bytes_[at] < *bytes_[best])) best = at;
+    return best;
+  }
+
+  const ir::Graph& graph_;
+  const GraphCtx& ctx_;
+  const std::vector<Choice>& choices_;
+  std::vector<std::optional<int64_t>> bytes_;
+};
+
+const Choice& within_bytes(const ir::Graph& graph, const Frontier& frontier, GraphCtx& ctx) {
+  if (!ctx.step_bytes)
+    throw UserError("[memory_budget] bytes of a step are known where it is compiled only");
+  ByteSearch search(graph, ctx, frontier.choices);
+  const size_t found = search.run();
+  ctx.notes.push_back(
+      fmt::format("budget: a step holds {} bytes of {}", search.bytes_of(found), ctx.budget.bytes));
+  return frontier.choices[found];
+}
+
+}  // namespace
+
+ir::Values within_budget(ir::Graph& graph, GraphCtx& ctx) {
+  const Frontier frontier = frontier_of(graph, ctx.target, ctx.budget.solver, ctx.notes);
+  const Choice& chosen = ctx.budget.kind == Budget::Kind::bytes ? within_bytes(graph, frontier, ctx)
+                                                                : within_room(frontier, ctx.budget);
+  const std::vector<Choice>& all = frontier.choices;
+  ctx.notes.push_back(fmt::format(
+      "budget: of {} choices between {} bytes with {:.1f} us computed again and {} with {:.1f}: "
+      "{} with {:.1f}",
+      all.size(), all.front().bytes, all.front().microseconds, all.back().bytes,
+      all.back().microseconds, chosen.bytes, chosen.microseconds));
+  return chosen.saved;
+}
+
+}  // namespace tandem::passes

@@ -1,0 +1,41 @@
+// What can be saved between the fewest bytes and the least time.
+#pragma once
+
+#include "base/target.h"
+#include "passes/partition/partition.h"
+#include "passes/passes.h"
+
+namespace tandem::passes {
+
+/// Values to save.
+struct Choice {
+  ir::Values saved;
+  int64_t bytes = 0;        // typical_bytes of them
+  double microseconds = 0;  // of forward's work, done again in backward
+  double cost = 0;          // the same, what should be saved by its policy counted a thousand times
+};
+
+struct Frontier {
+  std::vector<Choice> choices;  // each with more bytes and less cost than the one before
+  int64_t cut_bytes = 0;        // of min_cut's choice
+};
+
+/// The best choices found: minimum cuts at rates of bytes for a microsecond, and with a knapsack's
+/// pick of what is dear tied down. Deterministic; never empty. `notes` says where an exact knapsack
+/// was not solved to the end.
+Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solver,
+                     std::vector<std::string>& notes);
+
+/// What to save, by `ctx.partition`. choose.cc
+ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx);
+
+/// For the report, as `ctx` and TANDEM_DUMP ask. choose.cc
+void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved);
+
+/// The choice that takes least time within the budget. More of a budget never saves fewer bytes and
+/// never costs more time.
+/// Of bytes that a step holds at once, `ctx.step_bytes` says how many; UserError names the fewest
+/// where no choice keeps to the budget.
+ir::Values within_budget(ir::Graph& graph, GraphCtx& ctx);
+
+}  // namespace tandem::passes
