@@ -23,6 +23,7 @@ from tandem.fakes import place_text
 from tandem.flat_inputs import FlatInputs, has_lists
 from tandem.function import Compiled
 from tandem.options import Options
+from tandem.overlapping import Overlapping
 from tandem.reports import ChainReport, EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic, sizes_by_symbol, specialize, tie_sizes
 from tandem.verify import Verified
@@ -72,6 +73,9 @@ def _compile_graph(module, examples, options):
         names = ", ".join(report.missing)
         _warn(f"operators that run in torch, because Tandem does not have them: {names}")
     add(report)
+    if isinstance(compiled, Compiled) and compiled.writes_inputs and not options.freeze:
+        again = functools.partial(_compile_graph, options=options)
+        compiled.overlapping = Overlapping(module, compiled.written, again)
     return _leaving_mode(_callable(compiled, report, module, captured, options), captured)
 
 

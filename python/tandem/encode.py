@@ -19,8 +19,8 @@ from tandem.fakes import (
     changes_shape,
     dtype_name,
     dtype_text,
+    handed_on,
     is_float,
-    is_in_place,
     is_row_major,
     is_tensor,
     memory_order,
@@ -117,6 +117,7 @@ class Encoder:
             self._host,
             self._scalars.readers,
             self._offsets,
+            [number >= 0 and self._requires_grad[number] for number in self._arguments],
         )
 
     def _text(self):
@@ -496,8 +497,11 @@ class Encoder:
         order = memory_order(base.meta["val"])
         if order is None or base.meta["val"].dtype != value.dtype:
             raise Unsupported("a result shares memory with another one in a way that is not known")
+        history = self._memory.history(out, any(self._requires_grad))
+        if history == "base" and handed_on(out) is handed_on(base):
+            return Result("fresh", self._number(base, order))
         result = self._view(value, "fresh view", self._number(base, order), base.meta["val"])
-        result.history = self._memory.history(out, any(self._requires_grad))
+        result.history = history
         return result
 
     def _number(self, node, order):
@@ -525,8 +529,7 @@ class Encoder:
 
     def _root_input(self, node):
         """Number of the input that an in-place op handed on."""
-        while node.op == "call_function" and is_in_place(node.target):
-            node = node.args[0]
+        node = handed_on(node)
         if node.op != "placeholder":
             return None
         return int(self._names[node][1:])

@@ -43,6 +43,13 @@ def is_in_place(target):
     return bool(returns) and returns[0].alias_info is not None and returns[0].alias_info.is_write
 
 
+def handed_on(node):
+    """The node whose tensor operators in place handed on."""
+    while node.op == "call_function" and is_in_place(node.target):
+        node = node.args[0]
+    return node
+
+
 def written_by(node):
     """The nodes to whose memory an operator in place gives values that autograd sees: one, or a
     list (`_foreach_add_`). What is written beside results (running statistics) has no history."""
