@@ -86,6 +86,7 @@ class Compiled:
             for i, result in enumerate(self.encoded.results)
         )
         plain = only_fresh and self._function is None and self._takes_all and not self._written
+        plain = plain and not self.encoded.has_asserts
         if plain and not self.native.takes_seed:
             return self.native.__call__
         return self._call
