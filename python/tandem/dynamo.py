@@ -26,6 +26,7 @@ from tandem.options import Options
 from tandem.overlapping import Overlapping
 from tandem.reports import ChainReport, EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic, sizes_by_symbol, specialize, tie_sizes
+from tandem.subclasses import Desugared, holds_others
 from tandem.verify import Verified
 
 # Else Dynamo breaks the graph around nn.LSTM, nn.GRU and nn.RNN, and no backend sees them. It reads
@@ -65,6 +66,10 @@ def compile_graph(module, examples, options):
 
 
 def _compile_graph(module, examples, options):
+    if any(holds_others(each) for each in examples):
+        thawed = dataclasses.replace(options, freeze=False)
+        again = functools.partial(_compile_graph, options=thawed)
+        return Desugared(module, examples, again).callable()
     started = time.perf_counter()
     captured = capture(module, examples)
     times = {"capture": 1e3 * (time.perf_counter() - started)}
