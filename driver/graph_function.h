@@ -61,7 +61,7 @@ struct FunctionShape {
   std::vector<std::string> names;            // of the inputs
   std::vector<char> reads;                   // by input: the program reads it
   std::vector<std::string> tangents;         // names, in the order that backward takes
-  std::vector<std::string> gradient_inputs;  // names of inputs that differentiable_backward takes
+  std::vector<std::string> gradient_inputs;  // names: what differentiable_backward takes
 };
 
 /// What one forward saved in blocks of its own; freed by `release` or with the handle.
@@ -123,7 +123,7 @@ class GraphFunction {
   /// Names of the inputs, and of what backward takes as tangents.
   const std::vector<std::string>& names() const { return shape_.names; }
   const std::vector<std::string>& tangents() const { return shape_.tangents; }
-  /// Names of inputs, of which `differentiable_backward` takes no others.
+  /// Names of inputs and tangents that gradients read: `differentiable_backward` takes no others.
   const std::vector<std::string>& gradient_inputs() const { return shape_.gradient_inputs; }
   /// The backward as a function that reverse mode can go through: inputs, as they were before the
   /// call, and tangents in, by `names`; one result for each gradient. Compiled when it is asked

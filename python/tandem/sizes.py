@@ -192,8 +192,10 @@ CHECKS_OF_SIZES = {
 }
 
 
-# What these give is written as an expression where it is read.
+# What these give is known while tracing, or written as an expression where it is read.
 QUESTIONS_OF_SIZES = {
+    "aten._has_same_storage_numel",
+    "aten.is_same_size",
     "aten.sym_size.int",
     "aten.sym_stride.int",
     "aten.sym_numel",

@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 import second_gradients
 import tandem
@@ -94,6 +95,51 @@ def test_product_with_the_hessian(compiled, dynamic):
         return torch.autograd.grad(gradients, (x, w), (torch.ones(3, 4), torch.ones(4, 4)))
 
     pairs(product(compiled(scalar, dynamic=dynamic)), product(scalar))
+
+
+def product_by_grad(x):
+    return torch.func.grad(lambda y: torch.func.grad(energy)(y).square().sum())(x)
+
+
+def forward_over_reverse(x):
+    return torch.func.jvp(torch.func.grad(energy), (x,), (torch.ones_like(x),))[1]
+
+
+def whole_hessian(x):
+    return torch.func.hessian(energy)(x)
+
+
+def energy(x):
+    return (x.sin() * x).sum() + x.prod()
+
+
+@pytest.mark.parametrize("function", [product_by_grad, forward_over_reverse, whole_hessian])
+def test_transforms_of_functorch(compiled, function):
+    x = Tensors().value(4, dtype=torch.float64)
+    same_values(compiled(function)(x), function(x), "derivative")
+
+
+def test_checkpoint_around_the_call(compiled):
+    def second(call):
+        x = Tensors().leaf(4)
+        value = torch.utils.checkpoint.checkpoint(call, x, use_reentrant=False)
+        (first,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+        return first, *torch.autograd.grad(first.sum(), x)
+
+    def function(x):
+        return (x.sin() * x).exp()
+
+    pairs(second(compiled(function)), second(function))
+
+
+def test_a_freed_input_under_hooks_is_refused(compiled):
+    x = Tensors().leaf(3)
+    middle = x * 2
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone):
+        value = compiled(lambda y: y.sin())(middle)
+    del middle
+    with pytest.raises(RuntimeError, match="an input that was freed"):
+        torch.autograd.grad(value.sum(), x, create_graph=True)
 
 
 def test_fourth_order(compiled):
