@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tandem import complex_numbers
 from tandem._tandem import InternalError, Unsupported, UserError
-from tandem.autocast import ambient_autocast
+from tandem.autocast import ambient_autocast, open_products
 from tandem.fakes import gives_its_operand
 from tandem.gradients import autograd_grad
 from tandem.higher_order import HANDLERS, Bodies
@@ -314,6 +314,8 @@ def capture(module, examples):
                 _hand_on_operands(graph.graph)
                 _drop_known_reads(graph.graph)
                 _drop_shapes_alone(graph.graph)
+            if pre_dispatch:
+                open_products(traced.graph, ambient_autocast())
             held = list(attributes.values())
             captured = Captured(traced, fakes, requires_grad, held, dialect, bodies)
             captured.weights, captured.unwatched = weights - unwatched, unwatched

@@ -1,6 +1,6 @@
-"""Random programs over inputs that are views of one tensor, or of two, or the same one twice: writes
-with and without history, reads, results that are inputs and views of them. Beside eager, with
-nothing in torch. `python test_random_aliases.py FIRST LAST` runs more of them."""
+"""Random programs over inputs that are views of one tensor, or of two, or the same one twice:
+writes with and without history, reads, results that are inputs and views of them. Beside eager,
+with nothing in torch. `python test_random_aliases.py FIRST LAST` runs more of them."""
 
 import collections
 import random
