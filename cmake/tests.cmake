@@ -120,7 +120,7 @@ endfunction()
 
 file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE ${PROJECT_SOURCE_DIR}/test
      ${PROJECT_SOURCE_DIR}/test/*)
-list(REMOVE_ITEM folders golden support tools python data)
+list(REMOVE_ITEM folders golden support tools python data conformance)
 foreach(folder IN LISTS folders)
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/test/${folder})
     tandem_test_folder(${folder})

@@ -30,6 +30,9 @@ struct Options {
   /// Gradients of the inputs that require them become outputs; ones: the first output is a scalar
   /// loss.
   Gradients gradients = Gradients::none;
+  /// Of what `gradients` are asked: 1: the graph; 2: its backward, which is the program then, a
+  /// function of inputs and tangents; 3: the backward of that, and so on.
+  int derivative = 1;
   /// A training step: what becomes of the gradients instead.
   passes::UpdateRule updates;
   /// Cuts the joint graph in two. The graph becomes forward, and the module gets a graph

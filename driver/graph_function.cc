@@ -57,6 +57,7 @@ Options compile_options(const FunctionOptions& options) {
     compile.gradients = Gradients::tangents;
     compile.partition = options.partition;
     compile.budget = options.budget;
+    compile.derivative = options.derivative;
   }
   compile.target = options.target;
   compile.freeze = options.freeze;
@@ -77,10 +78,10 @@ std::string context_of(const FunctionOptions& options) {
   Target target = target_of(compile_options(options));
   ArchiveWriter machine;
   fields(machine, target);
-  return fmt::format("{}\n{} {} {} {} {} {} {}\n{}", machine.take(), flag_opt(),
+  return fmt::format("{}\n{} {} {} {} {} {} {} {}\n{}", machine.take(), flag_opt(),
                      options.differentiate, static_cast<int>(options.partition),
-                     passes::to_string(options.budget), options.freeze, options.report,
-                     options.tune, flags_cache_key());
+                     passes::to_string(options.budget), options.derivative, options.freeze,
+                     options.report, options.tune, flags_cache_key());
 }
 
 /// Null where the bytes are no image.
@@ -121,7 +122,7 @@ Saved Saved::take() {
 }
 
 GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& options)
-    : threads_(options.threads) {
+    : text_(text), options_(options), threads_(options.threads) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   const runtime::ForkHold hold;
@@ -147,12 +148,12 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
   if (module->graphs().empty()) throw UserError("the text holds no graph");
   ir::Graph& graph = *module->graphs()[0];
-  shape_.results = count(graph, ir::OutputKind::output);
   const Options compile = compile_options(options);
   GraphCtx ctx;
   run_passes(graph, compile, ctx);
   pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   find_shape(graph);
+  shape_.gradient_inputs = std::move(ctx.gradient_inputs);
   FunctionImage image;
   const auto add = [&](Built& built) {
     times.push_back(built.times);
@@ -193,7 +194,13 @@ void GraphFunction::load(FunctionImage image, const std::vector<Times>& times,
 }
 
 void GraphFunction::find_shape(const ir::Graph& forward) {
-  shape_.inputs = static_cast<size_t>(std::ranges::count_if(forward.inputs(), is_argument));
+  for (const ir::Value* input : forward.inputs()) {
+    if (!is_argument(input)) continue;
+    shape_.names.push_back(input->name);
+    shape_.reads.push_back(!input->type.is_tensor() || !input->uses.empty());
+  }
+  shape_.inputs = shape_.names.size();
+  shape_.results = count(forward, ir::OutputKind::output);
   shape_.takes_seed = std::any_of(forward.inputs().begin(), forward.inputs().end(),
                                   [](const ir::Value* v) { return v->role == ir::Role::seed; });
   shape_.saved_sizes = count(forward, ir::OutputKind::saved_size);
@@ -203,8 +210,11 @@ void GraphFunction::find_shape(const ir::Graph& forward) {
 }
 
 void GraphFunction::find_backward(const ir::Graph& backward, const ir::Graph& forward) {
-  for (const ir::Value* input : backward.inputs())
-    if (input->role == ir::Role::tangent) mark_tangent(input->subject, forward);
+  for (const ir::Value* input : backward.inputs()) {
+    if (input->role != ir::Role::tangent) continue;
+    shape_.tangents.push_back(input->name);
+    mark_tangent(input->subject, forward);
+  }
   for (const ir::Output& output : backward.outputs()) {
     if (output.value == nullptr || output.subject.kind != ir::Subject::Kind::input) continue;
     const ir::Value* input = forward.inputs().at(output.subject.number);
@@ -245,6 +255,16 @@ int64_t GraphFunction::kept_bytes(const runtime::ConstantSet& constants) {
 std::optional<StepMemory> GraphFunction::memory() const {
   return step_memory(forward_->loaded(), backward_ == nullptr ? nullptr : &backward_->loaded(),
                      shape_.results);
+}
+
+GraphFunction& GraphFunction::differentiable_backward() {
+  const std::lock_guard<std::mutex> lock(compiles_backward_);
+  if (differentiable_backward_ == nullptr) {
+    FunctionOptions options = options_;
+    ++options.derivative;
+    differentiable_backward_ = std::make_unique<GraphFunction>(text_, options);
+  }
+  return *differentiable_backward_;
 }
 
 GraphFunction::Forward GraphFunction::forward(std::span<const Argument> arguments,

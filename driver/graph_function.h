@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@ struct FunctionOptions {
   bool differentiate = false;  // inputs that require grad get gradients
   Partition partition = Partition::standard;
   Budget budget;  // of Partition::budget
+  int derivative = 1;  // as driver::Options
   /// Inputs of role parameter or buffer that the graph does not write are constants: they are not
   /// among the arguments of forward, which takes a set of them. Not with differentiate.
   bool freeze = false;
@@ -58,6 +60,10 @@ struct FunctionShape {
   std::vector<char> has_tangent;   // by result
   std::vector<char> has_gradient;  // by input
   std::vector<SavedPlace> saved_places;
+  std::vector<std::string> names;            // of the inputs
+  std::vector<char> reads;                   // by input: the program reads it
+  std::vector<std::string> tangents;         // names, in the order that backward takes
+  std::vector<std::string> gradient_inputs;  // names: what differentiable_backward takes
 };
 
 /// What one forward saved in blocks of its own; freed by `release` or with the handle.
@@ -114,6 +120,18 @@ class GraphFunction {
   std::vector<runtime::Result> backward(Saved saved, std::span<const runtime::Array> borrowed,
                                         std::span<const runtime::Array> tangents);
 
+  /// By input: whether its value matters.
+  const std::vector<char>& reads() const { return shape_.reads; }
+  /// Names of the inputs, and of what backward takes as tangents.
+  const std::vector<std::string>& names() const { return shape_.names; }
+  const std::vector<std::string>& tangents() const { return shape_.tangents; }
+  /// Names of inputs and tangents that gradients read: `differentiable_backward` takes no others.
+  const std::vector<std::string>& gradient_inputs() const { return shape_.gradient_inputs; }
+  /// The backward as a function that reverse mode can go through: inputs, as they were before the
+  /// call, and tangents in, by `names`; one result for each gradient. Compiled when it is asked
+  /// for. Throws Unsupported, where a gradient has none of its own.
+  GraphFunction& differentiable_backward();
+
   Executable& forward_executable() { return *forward_; }
   Executable* backward_executable() { return backward_.get(); }
   /// Those with dequantized factors.
@@ -139,6 +157,10 @@ class GraphFunction {
   void mark_tangent(ir::Subject subject, const ir::Graph& forward);
   void find_saved(const abi::Program& forward);
 
+  std::string text_;
+  FunctionOptions options_;
+  std::mutex compiles_backward_;
+  std::unique_ptr<GraphFunction> differentiable_backward_;
   FunctionShape shape_;
   std::vector<QuantizedProduct> products_;
   std::unique_ptr<Executable> forward_;

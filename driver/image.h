@@ -58,9 +58,9 @@ void fields(A& archive, SavedPlace& place) {
 template <class A>
 void fields(A& archive, FunctionShape& shape) {
   auto& [inputs, results, saved_sizes, takes_seed, has_backward, mutations, has_tangent,
-         has_gradient, saved_places] = shape;
+         has_gradient, saved_places, names, reads, tangents, gradient_inputs] = shape;
   archive(inputs, results, saved_sizes, takes_seed, has_backward, mutations, has_tangent,
-          has_gradient, saved_places);
+          has_gradient, saved_places, names, reads, tangents, gradient_inputs);
 }
 
 /// Forward, and backward where there is a program for it.

@@ -38,6 +38,11 @@ constexpr GraphPass kInnerGradients{"inner_gradients", passes::inner_gradients,
                                     kFunctional | kPure | kDifferentiable, 0, 0};
 constexpr GraphPass kJointPass{"joint", passes::joint, kFunctional | kPure | kDifferentiable,
                                kJoint, 0};
+// What it leaves is a graph before reverse mode again, but for composites: gradient rules may use
+// ops that have no rule of their own.
+constexpr GraphPass kDifferentiableBackward{"differentiable_backward",
+                                            passes::differentiable_backward, kFunctional | kJoint,
+                                            0, kJoint | kDifferentiable};
 // Reads the gradients before anything else may, and writes ops that decompose_core sees.
 constexpr GraphPass kUpdates{"updates", passes::updates, kFunctional | kJoint, 0, kJoint};
 // Gradient rules may use ops that have no loops of their own, so this comes after them.
@@ -78,6 +83,7 @@ constexpr std::array kAllPasses = {kFunctionalize,
                                    kDce,
                                    kInnerGradients,
                                    kJointPass,
+                                   kDifferentiableBackward,
                                    kUpdates,
                                    kFoldBatchNorm,
                                    kWeightOnlyProducts,
@@ -130,6 +136,15 @@ void prepare_body(ir::Graph& body, GraphCtx& ctx) {
   run_pass(body, kInnerGradients, ctx);
 }
 
+/// The joint graph of the backward, from the joint graph of a program.
+void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
+  run_pass(graph, kDifferentiableBackward, ctx);
+  run_pass(graph, kDecomposeComposite, ctx);
+  run_pass(graph, kCse, ctx);
+  run_pass(graph, kDce, ctx);
+  run_pass(graph, kJointPass, ctx);
+}
+
 }  // namespace
 
 void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
@@ -155,6 +170,8 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   run_pass(graph, kDce, ctx);
   run_pass(graph, kInnerGradients, ctx);
   if (differentiates) run_pass(graph, kJointPass, ctx);
+  for (int done = 1; done < options.derivative; ++done) differentiate_again(graph, ctx);
+  if (differentiates) ctx.gradient_inputs = passes::inputs_of_gradients(graph);
   if (differentiates && options.updates) run_pass(graph, kUpdates, ctx);
   const bool has_constants = passes::has_constants(graph);
   if (has_constants && !differentiates) run_pass(graph, kFoldBatchNorm, ctx);

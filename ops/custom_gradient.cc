@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "base/diagnostic.h"
 #include "ir/graph.h"
 #include "ops/families.h"
 #include "ops/types.h"
@@ -16,11 +17,27 @@ namespace {
 using ir::Builder;
 using ir::Call;
 
+/// A body may write to what it is given: gradients, which nobody else reads, but not to what
+/// forward saved, which lives on.
+void check_write(const Call& c, const ir::Node& node, size_t gradients) {
+  const ir::Value* written = std::get<ir::Value*>(node.args[0]);
+  if (written->node == nullptr && written->index < gradients) return;
+  throw Unsupported(
+      fmt::format("[{}] the backward of a custom function writes to %{}, which it "
+                  "did not make",
+                  c.op().schema.full_name(), written->name));
+}
+
 /// Writes the nodes of `body` with `arguments` for its inputs; its results.
-ir::Values write_body(Builder& b, const ir::Graph& body, const ir::Values& arguments) {
+ir::Values write_body(Builder& b, const Call& c, const ir::Graph& body,
+                      const ir::Values& arguments) {
   std::map<const ir::Value*, ir::Value*> known;
   for (size_t i = 0; i < arguments.size(); ++i) known[body.inputs()[i]] = arguments[i];
   for (const ir::Node* node = body.first(); node != nullptr; node = node->next) {
+    if (node->op->mutates()) {  // of its inputs, at its end
+      check_write(c, *node, c.result_count());
+      continue;
+    }
     std::vector<ir::Arg> args;
     for (const ir::Arg& arg : node->args)
       args.push_back(ir::map_operands(arg, [&](ir::Value* v) { return known.at(v); }));
@@ -58,16 +75,24 @@ std::vector<int64_t> kept_of(const Call& c, size_t results) {
   return kept;
 }
 
+/// An output that was saved has the history of this node, as in eager: the gradient of the gradient
+/// goes through it.
+ir::Value* handed_on(const Call& c, ir::Value* saved) {
+  const ir::Values& outputs = c.values("outputs");
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (outputs[i] == saved) return c.result(i);
+  return saved;
+}
+
 Gradients custom_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
   const ir::Graph* body = b.graph().module().find(c.string("body"));
   if (body == nullptr) c.fail("there is no graph @" + c.string("body"));
   ir::Values arguments;
   for (size_t i = 0; i < grads.size(); ++i)
     arguments.push_back((grads[i] ? grads[i] : zeros_like({b, c.result(i)})).value());
-  const ir::Values& saved = c.values("saved");
-  arguments.insert(arguments.end(), saved.begin(), saved.end());
+  for (ir::Value* saved : c.values("saved")) arguments.push_back(handed_on(c, saved));
   check_body(c, *body, arguments);
-  ir::Values results = write_body(b, *body, arguments);
+  ir::Values results = write_body(b, c, *body, arguments);
   const ir::Values& inputs = c.values("inputs");
   const std::vector<int64_t> kept = kept_of(c, results.size());
   Gradients gradients;

@@ -27,10 +27,22 @@ std::vector<Family> quantization_families() {
       weight_only_family(),
   };
 }
+std::vector<Family> view_families() {
+  return {
+      view_family(),
+      shape_family(),
+      composite_view_family(),
+      numpy_like_family(),
+      diagonal_family(),
+      join_family(),
+      conversion_family(),
+      bits_family(),
+      edge_pad_family(),
+  };
+}
 std::vector<Family> other_families() {
   return {
       pointwise_family(),
-      view_family(),
       reduce_family(),
       matmul_family(),
       factory_family(),
@@ -62,9 +74,6 @@ std::vector<Family> other_families() {
       convolution_forms_family(),
       resample_family(),
       upsample_family(),
-      edge_pad_family(),
-      composite_view_family(),
-      numpy_like_family(),
       bessel_family(),
 
       transcendental_family(),
@@ -73,10 +82,10 @@ std::vector<Family> other_families() {
       bitwise_family(),
       pairs_family(),
       blend_family(),
+      asserts_family(),
       foreach_family(),
       shrink_family(),
       gate_family(),
-      shape_family(),
       index_family(),
       clamp_family(),
       compare_family(),
@@ -86,9 +95,6 @@ std::vector<Family> other_families() {
       gradient_family(),
       empty_family(),
       patterns_family(),
-      diagonal_family(),
-      join_family(),
-      conversion_family(),
       scan_family(),
       index_write_family(),
       search_family(),
@@ -111,6 +117,7 @@ std::vector<Family> other_families() {
 
 std::vector<Family> all_families() {
   std::vector<Family> families = other_families();
+  for (Family family : view_families()) families.push_back(family);
   for (Family family : quantization_families()) families.push_back(family);
   return families;
 }

@@ -97,6 +97,8 @@ Family division_family();
 Family bitwise_family();
 Family pairs_family();
 Family blend_family();
+Family asserts_family();
+Family bits_family();
 Family foreach_family();
 Family shrink_family();
 Family gate_family();

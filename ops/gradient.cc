@@ -34,9 +34,11 @@ Types gradient_types(const Call& c) {
 }
 
 const OpDef kGradient{
-    .schema = "tandem::gradient(Tensor[] outputs, Tensor[] tangents, Tensor[] inputs) -> Tensor[]",
+    .schema =
+        "tandem::gradient(Tensor[] outputs, Tensor[] tangents, Tensor[] inputs, bool "
+        "create_graph=False) -> Tensor[]",
     .types = gradient_types,
-    .no_grad = "gradients of gradients are not supported",
+    .no_grad = "the pass inner_gradients writes it in ops that have gradients",
     .samples = {}};
 
 const OpDef* const kOps[] = {&kGradient};

@@ -2,6 +2,9 @@
 // node names a function of the caller by number, and its result types are given, not inferred. Its
 // gradient is another function of the caller, which gets the inputs again: nothing opaque has to
 // live from forward to backward. Neither is merged, computed twice or removed.
+#include <fmt/format.h>
+
+#include "base/diagnostic.h"
 #include "ops/families.h"
 #include "ops/types.h"
 
@@ -41,6 +44,14 @@ Gradients host_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
   return gradients;
 }
 
+/// The framework runs the gradient as one opaque call.
+Gradients no_second_gradient(Builder&, const Call& c, std::span<const Tensor>) {
+  throw Unsupported(
+      fmt::format("[{}] runs outside of the program, and its gradient has no gradient of its own "
+                  "(create_graph=True)",
+                  c.string("label")));
+}
+
 std::string never(const Call&, const Target&) { return ""; }
 
 const OpDef kHost{
@@ -53,7 +64,7 @@ const OpDef kHostBackward{
     .schema =
         "tandem::host_backward(Tensor[] inputs, Tensor[] grads, SymInt[] sizes, int "
         "function, str label) -> Tensor[]",
-    .no_grad = "the gradient of an operator of the host has no gradient of its own",
+    .vjp = no_second_gradient,
     .fast = {{RouteKind::host, never}},
     .can_fail = true,
     .host = true};

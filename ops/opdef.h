@@ -165,7 +165,8 @@ struct OpDef {
   bool shows_self = false;
   /// Of a view: calls that give a copy after all (a cast). Null: its index map says.
   bool (*copies)(const ir::Call&) = nullptr;
-  /// Of an op that writes operands besides giving new results (batch norm's running statistics).
+  /// Of an op that writes operands besides giving new results (batch norm's running statistics), or
+  /// some of whose results have no history in a user's program.
   /// `mutates` names the parameters where the schema text does not mark them.
   FunctionalRule functional = nullptr;
   std::vector<std::string_view> mutates{};

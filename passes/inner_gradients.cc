@@ -1,6 +1,7 @@
 // Gradients that the program itself asks for (torch.autograd.grad in a graph, so the backward of a
 // training step in one graph): each tandem::gradient node becomes reverse mode over the nodes
-// before it. What is written stands outside of history: nobody asked for gradients of gradients.
+// before it. What is written stands outside of history unless `create_graph` asks for gradients of
+// gradients; then it is made of ops that have gradients, as all nodes before it are.
 #include "ops/opdef.h"
 #include "passes/passes.h"
 #include "passes/reverse_mode.h"
@@ -10,6 +11,8 @@ namespace {
 
 using ir::Node;
 using ops::Tensor;
+
+bool creates_graph(const Node& node) { return node.call().boolean("create_graph"); }
 
 bool asks(const Node& node) { return node.op->schema.name == "tandem::gradient"; }
 
@@ -28,8 +31,8 @@ void seed(ReverseMode& reverse, ir::Builder& builder, const ir::Call& call) {
 void expand(ir::Graph& graph, Node* node, const std::vector<Node*>& before) {
   const ir::Call call = node->call();
   ir::Builder builder(graph, node);
-  builder.stamp().no_grad = true;
-  builder.stamp().backward = true;
+  builder.stamp().no_grad = node->no_grad || !creates_graph(*node);
+  builder.stamp().backward = !creates_graph(*node);
   builder.stamp().origin = node->origin;
   ReverseMode reverse(builder);
   const ir::Values& inputs = call.values("inputs");
@@ -47,7 +50,7 @@ void expand(ir::Graph& graph, Node* node, const std::vector<Node*>& before) {
 
 }  // namespace
 
-void inner_gradients(ir::Graph& graph, GraphCtx&) {
+void inner_gradients(ir::Graph& graph, GraphCtx& ctx) {
   std::vector<Node*> before;
   Node* next = nullptr;
   for (Node* node = graph.first(); node != nullptr; node = next) {
@@ -56,7 +59,9 @@ void inner_gradients(ir::Graph& graph, GraphCtx&) {
       before.push_back(node);
       continue;
     }
+    const bool has_history = creates_graph(*node);
     expand(graph, node, before);
+    if (has_history) decompose_composite(graph, ctx);
     before.clear();
     for (Node* each = graph.first(); each != next; each = each->next) before.push_back(each);
   }

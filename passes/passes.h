@@ -77,6 +77,7 @@ struct GraphCtx : PassCtx {
   Target target;                           // the machine that is compiled for
   bool multiplies_bytes = true;            // the same
   std::vector<QuantizedProduct> products;  // what integer_products did
+  std::vector<std::string> gradient_inputs;   // inputs_of_gradients, where there are gradients
 };
 using GraphPass = Pass<ir::Graph, GraphCtx>;
 
@@ -119,6 +120,14 @@ void inner_gradients(ir::Graph& graph, GraphCtx& ctx);
 /// scalar loss). Gradients become outputs named by input, in input order; none for inputs that need
 /// none.
 void joint(ir::Graph& graph, GraphCtx& ctx);
+
+/// A joint graph becomes its backward alone, as a graph of inputs and tangents that joint can
+/// differentiate again: gradients (without those that are none) are its outputs, tangents inputs
+/// that require grad, a seed comes last. Inputs that no gradient reads go, unless sizes are read
+/// off them. Writes to inputs stay with forward: a gradient is that of the value before.
+void differentiable_backward(ir::Graph& graph, GraphCtx& ctx);
+/// Names of the inputs of a joint graph that it keeps.
+std::vector<std::string> inputs_of_gradients(const ir::Graph& graph);
 
 /// A joint graph becomes a training step: `ctx.updates` gets the gradients, which are outputs no
 /// more, and what it gives is written to inputs at the end. Without a rule nothing changes.

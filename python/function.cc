@@ -95,6 +95,11 @@ nb::list backward(GraphFunction& function, Saved& handle, nb::sequence borrowed,
   return objects_of(gradients);
 }
 
+GraphFunction& differentiable_backward(GraphFunction& function) {
+  const CallScope scope(function.threads());
+  return function.differentiable_backward();
+}
+
 /// What has to be handed to backward: ("input" | "output", number).
 nb::list borrowed_places(const GraphFunction& function) {
   using Kind = driver::SavedPlace::Kind;
@@ -237,6 +242,11 @@ void bind_function(nb::module_& m) {
       .def("run", &run, nb::arg("arguments"), nb::arg("overlap"),
            nb::arg("constants").none() = nb::none())
       .def("backward", &backward)
+      .def("differentiable_backward", &differentiable_backward, nb::rv_policy::reference_internal)
+      .def_prop_ro("reads", [](const GraphFunction& f) { return flags(f.reads()); })
+      .def_prop_ro("names", &GraphFunction::names)
+      .def_prop_ro("tangents", &GraphFunction::tangents)
+      .def_prop_ro("gradient_inputs", &GraphFunction::gradient_inputs)
       .def_prop_ro("takes_seed", &GraphFunction::takes_seed)
       .def_prop_ro("has_backward", &GraphFunction::has_backward)
       .def_prop_ro("has_tangent", [](const GraphFunction& f) { return flags(f.has_tangent()); })

@@ -24,6 +24,7 @@ class Overlap {
     const std::byte* end = nullptr;
     bool is_written = false;
   };
+  bool found_by_pairs(std::span<const runtime::Argument> arguments) const;
   void set_ranges(std::span<const runtime::Argument> arguments);
 
   std::vector<size_t> written_;

@@ -315,7 +315,14 @@ const OpDef kLogSigmoidBackward{
         "aten::log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor",
     .types = backward_types,
     .lower = formula<kLogSigmoidGrad>,
-    .no_grad = "a gradient of log_sigmoid, which eager does not differentiate",
+    // d (g sigmoid(-x)) = dg sigmoid(-x) - g sigmoid(x) sigmoid(-x) dx
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      Tensor x = self_of(b, c);
+      Tensor grad{b, c.value("grad_output")};
+      Tensor of_x = call(b, "aten.sigmoid_backward", {g[0] * grad, call(b, "aten.sigmoid", {x})});
+      return {{"grad_output", call(b, "aten.log_sigmoid_backward", {g[0], x, c.arg("buffer")})},
+              {"self", -of_x}};
+    },
     .samples = {"f32[0], f32[0], f32[0]"},
     .pointwise = true};
 

@@ -248,19 +248,32 @@ Tensors flash_forward(Builder& b, const Call& c) {
   Tensor sums = call(b, "aten.logsumexp", {seen, std::vector<int64_t>{2}, true});
   return {f.result(bmm(weights, f.flat("value")), 0), f.result(where(blind, 0.0, sums), 1)};
 }
+/// P = exp(S - lse), the weights again.
+Tensor flash_weights(Tensor scores, Tensor lse) {
+  Tensor hidden = compare("eq", scores, -HUGE_VAL);
+  return where(hidden, 0.0, exp(where(hidden, 0.0, scores) - lse));
+}
 // P = exp(S - lse), dV = P^T dO, dS = P (dO V^T - rowsum(dO O)), dQ = scale dS K, dK = scale dS^T Q
 Tensors flash_backward(Builder& b, const Call& c) {
   Flash f(b, c);
-  Tensor scores = f.scores();
-  Tensor hidden = compare("eq", scores, -HUGE_VAL);
-  Tensor lse = f.flat_rows({b, c.value("logsumexp")});
-  Tensor weights = where(hidden, 0.0, exp(where(hidden, 0.0, scores) - lse));
+  Tensor weights = flash_weights(f.scores(), f.flat_rows({b, c.value("logsumexp")}));
   Tensor grad = f.flat("grad_out");
   Tensor rows = sum(grad * f.flat("out"), {2}, true);
   Tensor of_scores = weights * (bmm(grad, transpose(f.flat("value"), -2, -1)) - rows) * f.scale;
   return {f.result(bmm(of_scores, f.flat("key")), 0),
           f.result(bmm(transpose(of_scores, -2, -1), f.flat("query")), 1),
           f.result(bmm(transpose(weights, -2, -1), grad), 2)};
+}
+/// What a gradient of lse adds, which only the gradient of the gradient has: dS = dlse P.
+Tensors through_logsumexp(Builder& b, const Call& c, Tensor of_lse) {
+  Flash f(b, c);
+  Tensor weights = flash_weights(f.scores(), f.flat_rows({b, c.result(1)}));
+  Tensor of_scores = weights * f.flat_rows(of_lse) * f.scale;
+  const auto like = [&](Tensor x, std::string_view name) {
+    return to(reshape(x, c.type(name).sizes), c.type(name).dtype);
+  };
+  return {like(bmm(of_scores, f.flat("key")), "query"),
+          like(bmm(transpose(of_scores, -2, -1), f.flat("query")), "key")};
 }
 const OpDef kFlash{
     .schema =
@@ -276,11 +289,14 @@ const OpDef kFlash{
     },
     .decompose = flash_forward,
     .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
-      if (!g[0]) return {};
+      Tensors of_lse(2);
+      if (g[1]) of_lse = through_logsumexp(b, c, g[1]);
+      if (!g[0]) return {{"query", of_lse[0]}, {"key", of_lse[1]}};
       Tensors grads = call_many(b, "aten._scaled_dot_product_flash_attention_for_cpu_backward",
                                 {g[0], c.arg("query"), c.arg("key"), c.arg("value"),
                                  Tensor{b, c.result(0)}, Tensor{b, c.result(1)}, c.arg("dropout_p"),
                                  c.arg("is_causal"), c.arg("attn_mask"), c.arg("scale")});
+      for (size_t i = 0; g[1] && i < 2; ++i) grads[i] = grads[i] + of_lse[i];
       return {{"query", grads[0]}, {"key", grads[1]}, {"value", grads[2]}};
     },
     .samples = {"$[2, 3, 5, 8], $[2, 3, 7, 8], $[2, 3, 7, 8]",
@@ -310,7 +326,6 @@ const OpDef kFlashBackward{
       return types;
     },
     .decompose = flash_backward,
-    .no_grad = "eager gives none: a gradient of the gradient goes through the plain op",
     .samples = {"f32[2, 3, 5, 8], f32[2, 3, 5, 8], f32[2, 3, 7, 8], f32[2, 3, 7, 8], f32[2, 3, 5, "
                 "8], f32[2, 3, 5], 0.0, false",
                 "f32[2, 3, 5, 8], f32[2, 3, 5, 8], f32[2, 3, 5, 8], f32[2, 3, 5, 8], f32[2, 3, 5, "

@@ -10,10 +10,9 @@
 namespace tandem::ops {
 namespace {
 
+Tensor widened(Tensor x) { return to(x, compute_type(x.dtype())); }
 Tensor wide(Builder& b, const Call& c, std::string_view name) {
-  if (!c.has(name)) return {};
-  Tensor x{b, c.value(name)};
-  return to(x, compute_type(x.dtype()));
+  return c.has(name) ? widened({b, c.value(name)}) : Tensor();
 }
 bool has(const Call& c, std::string_view name) {
   return c.op().schema.find(name) >= 0 && c.has(name);
@@ -147,18 +146,42 @@ Tensors batch_norm_parts(Builder& b, const Call& c) {
 Operand operand_or_none(const Call& c, std::string_view name) {
   return has(c, name) ? Operand(c.arg(name)) : Operand(ir::Arg(ir::None{}));
 }
+/// What the gradients of the saved mean and rstd, of a batch of n elements a channel, add:
+/// gmean / n - grstd rstd^2 xhat / n. Only the gradient of a gradient has them: no program does.
+Tensor statistics_gradient(Builder& b, const Call& c, Grads g) {
+  Tensor rstd = by_channel(widened({b, c.result(2)}), c);
+  Tensor xhat = (wide(b, c, "input") - by_channel(widened({b, c.result(1)}), c)) * rstd;
+  Tensor total;
+  if (g[2]) total = -(by_channel(widened(g[2]), c) * rstd * rstd * xhat);
+  if (g[1]) {
+    Tensor of_mean = by_channel(widened(g[1]), c);
+    total = total ? total + of_mean : expand(of_mean, xhat.sizes());
+  }
+  return to(channel_mean(total, c), c.type("input").dtype);
+}
 Gradients batch_norm_vjp(Builder& b, const Call& c, Grads g) {
-  if (!g[0]) return {};
+  Tensor of_statistics;
+  if (uses_batch(c) && (g[1] || g[2])) of_statistics = statistics_gradient(b, c, g);
+  if (!g[0]) return {{"input", of_statistics}};
   ir::Ints mask = {Expr(1), Expr(has(c, "weight") ? 1 : 0), Expr(has(c, "bias") ? 1 : 0)};
   Tensors grads =
       call_many(b, "aten.native_batch_norm_backward",
                 {g[0], c.arg("input"), c.arg("weight"), operand_or_none(c, "running_mean"),
                  operand_or_none(c, "running_var"), Tensor{b, c.result(1)}, Tensor{b, c.result(2)},
                  uses_batch(c), c.arg("eps"), mask});
-  Gradients result{{"input", grads[0]}};
+  Gradients result{{"input", of_statistics ? grads[0] + of_statistics : grads[0]}};
   if (has(c, "weight")) result.push_back({"weight", grads[1]});
   if (has(c, "bias")) result.push_back({"bias", grads[2]});
   return result;
+}
+
+/// A program that calls the op itself gets no gradient through what is saved, as in eager.
+Tensors without_history(Builder& b, const Call& c) {
+  std::vector<Operand> args;
+  for (const ir::Param& param : c.op().schema.params) args.emplace_back(c.arg(param.name));
+  Tensors results = call_many(b, c.op().name(), args);
+  for (size_t i = 1; i < results.size(); ++i) results[i] = call(b, "aten.detach", {results[i]});
+  return results;
 }
 
 const OpDef kFunctional{
@@ -171,6 +194,7 @@ const OpDef kFunctional{
     .types = functional_types,
     .decompose = batch_norm_parts,
     .vjp = batch_norm_vjp,
+    .functional = without_history,
     .samples = {"f32[4, 3], f32[3], f32[3], f32[3], f32[3]:positive, true, 0.1, 1e-5",
                 "f32[2, 3, 4, 5], f32[3], f32[3], f32[3], f32[3]:positive, true, 0.3, 1e-5"}};
 const OpDef kNoStats{.schema =
@@ -180,6 +204,7 @@ const OpDef kNoStats{.schema =
                      .types = saving_types,
                      .decompose = batch_norm_parts,
                      .vjp = batch_norm_vjp,
+                     .functional = without_history,
                      .samples = {"$[4, 3], $[3], $[3], true, 0.1, 1e-5",
                                  "$[2, 3, 4, 5], none, none, true, 0.1, 1e-5"}};
 const OpDef kNoTraining{

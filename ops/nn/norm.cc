@@ -117,6 +117,22 @@ Tensors layer_norm_parts(Builder& b, const Call& c) {
   Tensor y = affine(s.centred * rstd, wide(b, c, "weight"), wide(b, c, "bias"));
   return rounded(c, {y, s.mean, rstd});
 }
+Tensor layer_statistics_gradient(Builder& b, const Call& c, Grads g) {
+  Tensor rstd = widened({b, c.result(2)});
+  Tensor xhat = (wide(b, c, "input") - widened({b, c.result(1)})) * rstd;
+  const auto wider = [](Tensor x) { return x ? widened(x) : x; };
+  Tensor grad = through_statistics(xhat, rstd, wider(g[1]), wider(g[2]), normalised(c));
+  return to(grad, c.type("input").dtype);
+}
+/// A program that reads mean or rstd gets no gradient through them, as in eager; the gradient of a
+/// gradient does, because the first one reads them.
+Tensors without_history(Builder& b, const Call& c) {
+  Tensors results = call_many(
+      b, "aten.native_layer_norm",
+      {c.arg("input"), c.arg("normalized_shape"), c.arg("weight"), c.arg("bias"), c.arg("eps")});
+  for (size_t i = 1; i < 3; ++i) results[i] = call(b, "aten.detach", {results[i]});
+  return results;
+}
 const Samples kLayerNormSamples = {
     "$[3, 4], [4], $[4], $[4], 1e-5",    "$[2, 3, 4], [3, 4], none, none, 1e-5",
     "$[5, 67], [67], $[67], none, 1e-3", "$[4, 3]{1, 4}, [3], $[3], $[3], 1e-5",
@@ -129,16 +145,19 @@ const OpDef kNativeLayerNorm{
     .types = layer_norm_types,
     .decompose = layer_norm_parts,
     .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
-      if (!g[0]) return {};
+      Tensor of_statistics;
+      if (g[1] || g[2]) of_statistics = layer_statistics_gradient(b, c, g);
+      if (!g[0]) return {{"input", of_statistics}};
       Tensors grads =
           call_many(b, "aten.native_layer_norm_backward",
                     {g[0], c.arg("input"), c.arg("normalized_shape"), Tensor{b, c.result(1)},
                      Tensor{b, c.result(2)}, c.arg("weight"), c.arg("bias"), mask_of(c)});
-      Gradients result{{"input", grads[0]}};
+      Gradients result{{"input", of_statistics ? grads[0] + of_statistics : grads[0]}};
       if (c.has("weight")) result.push_back({"weight", grads[1]});
       if (c.has("bias")) result.push_back({"bias", grads[2]});
       return result;
     },
+    .functional = without_history,
     .samples = kLayerNormSamples};
 const OpDef kNativeLayerNormBackward{
     .schema =

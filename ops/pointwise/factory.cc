@@ -47,6 +47,13 @@ const OpDef kZeros{.schema = "aten::zeros(SymInt[] size, *, " TANDEM_FACTORY_OPT
                    .lower = fill<kZero>,
                    .no_grad = kNoOperand,
                    .samples = {"[2, 3]", "[0]", "[2], dtype=i64"}};
+/// Eager gives one that has no memory; what reads it is the same.
+const OpDef kEfficientZeros{
+    .schema = "aten::_efficientzerotensor(SymInt[] size, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
+    .types = sized,
+    .lower = fill<kZero>,
+    .no_grad = kNoOperand,
+    .samples = {"[2, 3]", "[0]", "[2], dtype=i64"}};
 const OpDef kOnes{.schema = "aten::ones(SymInt[] size, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
                   .types = sized,
                   .lower = fill<kOne>,
@@ -160,8 +167,9 @@ const OpDef kArangeStep{.schema =
                         .no_grad = kNoOperand,
                         .samples = {"2, 9, 3", "9, 2, -2", "0, 1, 0.25"}};
 
-const OpDef* const kOps[] = {&kFull,     &kZeros,        &kOnes,   &kZerosLike,   &kOnesLike,
-                             &kFullLike, &kScalarTensor, &kArange, &kArangeStart, &kArangeStep};
+const OpDef* const kOps[] = {&kEfficientZeros, &kFull,        &kZeros,     &kOnes,
+                             &kZerosLike,      &kOnesLike,    &kFullLike,  &kScalarTensor,
+                             &kArange,         &kArangeStart, &kArangeStep};
 
 }  // namespace
 

@@ -60,7 +60,8 @@ Tensors norm_parts(Builder& b, const Call& c) {
     norm = pow(sum(pow(x, p), dims, keep), 1 / p);
   return {to(norm, c.result()->type.dtype)};
 }
-/// Gradient against |x| times what is shared over the norm; 0 where the norm is 0.
+/// Gradient against |x| times what is shared over the norm; 0 where the norm is 0, and no 0 / 0 on
+/// the way: the gradient of the gradient would keep it.
 Gradients norm_vjp(Builder& b, const Call& c, Grads g) {
   Tensor x = to(self_of(b, c), compute_type(norm_dtype(c)));
   Tensor norm = against_self(widened(result_of(b, c)), c);
@@ -69,15 +70,18 @@ Gradients norm_vjp(Builder& b, const Call& c, Grads g) {
   if (p == 0) return {};
   Tensor result;
   if (p == 2) {
-    result = where(compare("eq", norm, 0.0), 0.0, x * (grad / norm));
+    const Tensor none = compare("eq", norm, 0.0);
+    result = where(none, 0.0, x * (grad / where(none, 1.0, norm)));
   } else if (p == 1) {
     result = sign(x) * grad;
   } else if (std::isinf(p)) {
     Tensor reached = to(eq(abs(x), norm), x.dtype());
     result = sign(x) * reached * (grad / sum(reached, reduced_dims(c), true));
   } else {
-    Tensor slope = sign(x) * pow(abs(x), p - 1);
-    result = where(compare("eq", norm, 0.0), 0.0, slope * (grad / pow(norm, p - 1)));
+    const Tensor zero = compare("eq", x, 0.0);
+    Tensor slope = sign(x) * pow(where(zero, 1.0, abs(x)), p - 1);
+    const Tensor none = compare("eq", norm, 0.0);
+    result = where(none, 0.0, slope * (grad / pow(where(none, 1.0, norm), p - 1)));
   }
   return {{"self", to(result, c.type("self").dtype)}};
 }

@@ -1,8 +1,11 @@
 """What autocast does at a place: the 16-bit type of the region, or None."""
 
 import torch
+from torch import fx
+from torch._guards import detect_fake_mode
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from tandem.fakes import dtype_name
+from tandem.fakes import DTYPES, dtype_name
 
 
 def ambient_autocast():
@@ -18,3 +21,46 @@ def autocast_dtype(device_type, dtype=None, enabled=True, cache_enabled=None):
     if device_type != "cpu" or not enabled:
         return None
     return dtype_name(dtype or torch.get_autocast_dtype("cpu"))
+
+
+# What torch makes of other products, which it casts: these have no line in its table.
+_OVER_PRODUCTS = tuple(
+    getattr(torch.ops.aten, name).default
+    for name in ("einsum", "tensordot", "linalg_multi_dot", "chain_matmul", "inner",
+                 "matrix_power", "linalg_matrix_power")
+)  # fmt: skip
+
+
+def open_products(graph, ambient):
+    """In autocast regions, what these are made of stands in their place. `ambient`: the type of the
+    region that the graph is in."""
+    dtypes = [ambient]
+    for node in list(graph.nodes):
+        if node.target is torch.amp.autocast_mode._enter_autocast:
+            dtypes.append(autocast_dtype(*node.args, **node.kwargs))
+        elif node.target is torch.amp.autocast_mode._exit_autocast:
+            dtypes.pop()
+        elif node.target in _OVER_PRODUCTS and dtypes[-1] is not None:
+            _open(graph, node, dtypes[-1])
+
+
+def _open(graph, node, dtype):
+    inputs = node.all_input_nodes
+
+    def parts(*values):
+        given = dict(zip(inputs, values, strict=True))
+        args, kwargs = fx.map_arg((node.args, node.kwargs), given.get)
+        return node.target(*args, **kwargs)
+
+    fakes = [each.meta["val"] for each in inputs]
+    half = next(torch_type for torch_type, name in DTYPES.items() if name == dtype)
+    with torch.no_grad(), torch.autocast("cpu", dtype=half), detect_fake_mode(fakes):
+        body = make_fx(parts, tracing_mode="real")(*fakes)  # behind autocast: casts are nodes
+    body.graph.eliminate_dead_code()  # questions of sizes
+    known = dict(zip(body.graph.find_nodes(op="placeholder"), inputs, strict=True))
+    with graph.inserting_before(node):
+        result = graph.graph_copy(body.graph, known)
+    for made in known.values():
+        made.meta.setdefault("stack_trace", node.meta.get("stack_trace"))
+    node.replace_all_uses_with(result)
+    graph.erase_node(node)

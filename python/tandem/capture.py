@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tandem import complex_numbers
 from tandem._tandem import InternalError, Unsupported, UserError
-from tandem.autocast import ambient_autocast
+from tandem.autocast import ambient_autocast, open_products
 from tandem.fakes import gives_its_operand
 from tandem.gradients import autograd_grad
 from tandem.higher_order import HANDLERS, Bodies
@@ -223,6 +223,15 @@ def _drop_known_reads(graph):
                 graph.erase_node(node)
 
 
+def _drop_shapes_alone(graph):
+    """Without what torch computed on the device `meta` to learn a shape (forward-mode rules do)."""
+    for node in reversed(list(graph.nodes)):
+        value = node.meta.get("val")
+        is_shape = isinstance(value, torch.Tensor) and value.device.type == "meta"
+        if is_shape and node.op == "call_function" and not node.users:
+            graph.erase_node(node)
+
+
 def _same(value):
     return value
 
@@ -304,6 +313,9 @@ def capture(module, examples):
             for graph in (traced, *bodies.graphs):
                 _hand_on_operands(graph.graph)
                 _drop_known_reads(graph.graph)
+                _drop_shapes_alone(graph.graph)
+            if pre_dispatch:
+                open_products(traced.graph, ambient_autocast())
             held = list(attributes.values())
             captured = Captured(traced, fakes, requires_grad, held, dialect, bodies)
             captured.weights, captured.unwatched = weights - unwatched, unwatched

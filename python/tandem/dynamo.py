@@ -23,8 +23,10 @@ from tandem.fakes import place_text
 from tandem.flat_inputs import FlatInputs, has_lists
 from tandem.function import Compiled
 from tandem.options import BudgetError, Options
+from tandem.overlapping import Overlapping
 from tandem.reports import ChainReport, EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic, sizes_by_symbol, specialize, tie_sizes
+from tandem.subclasses import Desugared, holds_others
 from tandem.verify import Verified
 
 # Else Dynamo breaks the graph around nn.LSTM, nn.GRU and nn.RNN, and no backend sees them. It reads
@@ -64,6 +66,10 @@ def compile_graph(module, examples, options):
 
 
 def _compile_graph(module, examples, options):
+    if any(holds_others(each) for each in examples):
+        thawed = dataclasses.replace(options, freeze=False)
+        again = functools.partial(_compile_graph, options=thawed)
+        return Desugared(module, examples, again).callable()
     started = time.perf_counter()
     captured = capture(module, examples)
     times = {"capture": 1e3 * (time.perf_counter() - started)}
@@ -72,6 +78,9 @@ def _compile_graph(module, examples, options):
         names = ", ".join(report.missing)
         _warn(f"operators that run in torch, because Tandem does not have them: {names}")
     add(report)
+    if isinstance(compiled, Compiled) and compiled.writes_inputs and not options.freeze:
+        again = functools.partial(_compile_graph, options=options)
+        compiled.overlapping = Overlapping(module, compiled.written, again)
     return _leaving_mode(_callable(compiled, report, module, captured, options), captured)
 
 

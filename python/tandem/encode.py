@@ -19,13 +19,14 @@ from tandem.fakes import (
     changes_shape,
     dtype_name,
     dtype_text,
+    handed_on,
     is_float,
-    is_in_place,
     is_row_major,
     is_tensor,
     memory_order,
     place_of,
     place_text,
+    plain_text,
     storage_of,
     written_by,
 )
@@ -36,7 +37,14 @@ from tandem.host import HostControl, HostOp
 from tandem.memory import Memory
 from tandem.ranges import divided_symbols, ranges_text
 from tandem.scalars import READS_OF_NUMBERS, Scalars
-from tandem.sizes import Sizes, symbol_name, symbol_readers
+from tandem.sizes import (
+    ASSERTS_ON_DATA,
+    CHECKS_OF_SIZES,
+    QUESTIONS_OF_SIZES,
+    Sizes,
+    symbol_name,
+    symbol_readers,
+)
 
 
 class _ReadsBroken(Exception):
@@ -90,6 +98,7 @@ class Encoder:
         self._more_graphs = []
         self._ops = {}
         self._scalars = Scalars(self._places)
+        self._asserts = []  # names of results that nobody gets: a program computes what it returns
         self._offsets = {}  # number of an input -> the place in its storage that the text assumes
 
     def encode(self):
@@ -105,19 +114,12 @@ class Encoder:
         if self._problems:
             raise Unsupported("\n".join(dict.fromkeys(self._problems)))
         held = self._examples + len(self._lifted)
-        return Encoded(
-            self._text(),
-            self._results,
-            self._examples,
-            [held - 1 - number if number < 0 else number for number in self._arguments],
-            [text[1 : text.index(":")] for text in self._inputs],
-            self._ops,
-            self._lifted,
-            symbol_readers(self._fakes),
-            self._host,
-            self._scalars.readers,
-            self._offsets,
-        )
+        numbers = [held - 1 - number if number < 0 else number for number in self._arguments]
+        names = [text[1 : text.index(":")] for text in self._inputs]
+        readers = symbol_readers(self._fakes), self._host, self._scalars.readers, self._offsets
+        flags = [number >= 0 and self._requires_grad[number] for number in self._arguments]
+        border = self._examples, numbers, names, self._ops, self._lifted, *readers, flags
+        return Encoded(self._text(), self._results, *border, bool(self._asserts))
 
     def _text(self):
         symbols = self._sizes.symbols.values()
@@ -220,7 +222,7 @@ class Encoder:
         name = str(target).removesuffix(".default")
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
-        if name in _CHECKS_OF_SIZES or name in _QUESTIONS_OF_SIZES:
+        if name in CHECKS_OF_SIZES or name in QUESTIONS_OF_SIZES:
             return
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             if is_float(node) and self._scalars.note(node):
@@ -230,7 +232,9 @@ class Encoder:
             name = self._view_form(node, name)
         for written in written_by(node):
             self._memory.check_write(written, name)
-        if target is CUSTOM_GRADIENT:
+        if name in ASSERTS_ON_DATA:
+            self._assert(node)
+        elif target is CUSTOM_GRADIENT:
             self._custom_gradient(node)
         elif target is GRADIENT:
             self._gradient(node)
@@ -270,7 +274,8 @@ class Encoder:
         """A number for a tensor is an operand without dimensions, unless the operator has a form
         for it (`mul.Scalar`) beside a tensor, which the compiler finds."""
         arguments = [self._argument(arg) for arg in self._from_base(node)]
-        has_form = ".".join([*name.split(".")[:2], "Scalar"]) in self._known
+        form = ".".join([*name.split(".")[:2], "Scalar"])
+        has_form = form in self._known and "out" not in node.kwargs
         if has_form and any(is_tensor(arg) for arg in node.args):
             return arguments
         for i, (arg, parameter) in enumerate(zip(node.args, node.target._schema.arguments)):
@@ -335,6 +340,14 @@ class Encoder:
         results = self._result_names(node, node.meta["val"])
         self._add_line(results, f'tandem.custom_gradient({lists}, {list(kept)}, "{name}")', node)
 
+    def _assert(self, node):
+        if self.is_backward_body:
+            raise Unsupported(f"[{node.target}] in the backward of a custom function")
+        value, text = (*node.args, "expected a value other than 0")[:2]
+        self._asserts.append(f"v{len(self._lines)}")
+        call = f'tandem.assert_true({self._argument(value)}, "{plain_text(text)}")'
+        self._add_line(["%" + self._asserts[-1]], call, node)
+
     def _gradient(self, node):
         lists = ", ".join(self._argument(values) for values in node.args)
         results = self._result_names(node, node.meta["val"])
@@ -378,11 +391,13 @@ class Encoder:
             results = names if isinstance(names, list) else [names]
             values = value if isinstance(value, (list, tuple)) else [value]
         self._host_line(node, host, tensors, zip(results, values, strict=True))
-        for i, (result, arg) in enumerate(zip(results, host.written, strict=False)):
-            name = f"v{len(self._lines)}"
-            self._add_line(["%" + name], f"aten.copy_(%{self._names[arg]}, %{result})", node)
-            if i == 0:
-                self._names[node] = name
+        written = []
+        for result, arg in zip(results, host.written, strict=False):
+            written.append(f"v{len(self._lines)}")
+            call = f"aten.copy_(%{self._names[arg]}, %{result})"
+            self._add_line(["%" + written[-1]], call, node)
+        if written:
+            self._names[node] = written if isinstance(value, (list, tuple)) else written[0]
 
     def _host_line(self, node, host, tensors, results):
         """A tandem::host node: its number among the functions, its tensors and run-time sizes."""
@@ -478,6 +493,7 @@ class Encoder:
             self._fresh = [self._argument(out) for out in outputs]
             return
         self._results = [self._result(out, readers) for out in outputs]
+        self._fresh += ["%" + name for name in self._asserts]
 
     def _result(self, out, readers):
         if not isinstance(out, fx.Node):
@@ -496,8 +512,11 @@ class Encoder:
         order = memory_order(base.meta["val"])
         if order is None or base.meta["val"].dtype != value.dtype:
             raise Unsupported("a result shares memory with another one in a way that is not known")
+        history = self._memory.history(out, any(self._requires_grad))
+        if history == "base" and handed_on(out) is handed_on(base):
+            return Result("fresh", self._number(base, order))
         result = self._view(value, "fresh view", self._number(base, order), base.meta["val"])
-        result.history = self._memory.history(out, any(self._requires_grad))
+        result.history = history
         return result
 
     def _number(self, node, order):
@@ -525,8 +544,7 @@ class Encoder:
 
     def _root_input(self, node):
         """Number of the input that an in-place op handed on."""
-        while node.op == "call_function" and is_in_place(node.target):
-            node = node.args[0]
+        node = handed_on(node)
         if node.op != "placeholder":
             return None
         return int(self._names[node][1:])
@@ -556,24 +574,6 @@ def is_number_in_tensor(node, value):
     is_scalar = isinstance(value, torch.Tensor) and value.dim() == 0
     reads = all(user.target in READS_OF_NUMBERS for user in node.users)
     return is_scalar and value.dtype == torch.float64 and bool(node.users) and reads
-
-
-# What these assert, Dynamo guards.
-_CHECKS_OF_SIZES = {
-    "aten._assert_scalar",
-    "aten.sym_constrain_range",
-    "aten.sym_constrain_range_for_size",
-    "aten._assert_tensor_metadata",
-}
-
-
-# What these give is written as an expression where it is read.
-_QUESTIONS_OF_SIZES = {
-    "aten.sym_size.int",
-    "aten.sym_stride.int",
-    "aten.sym_numel",
-    "aten.sym_storage_offset",
-}
 
 
 def known_operators():

@@ -31,3 +31,5 @@ class Encoded:
     host: list  # HostOp, HostControl: nodes that Python runs
     readers: list  # functions of the inputs: floats that come after inputs and `lifted`
     offsets: dict  # number of an input -> the only offset in its storage that the text holds for
+    requires_grad: list  # by argument
+    has_asserts: bool  # behind the results, the program gives one for each

@@ -43,16 +43,37 @@ def is_in_place(target):
     return bool(returns) and returns[0].alias_info is not None and returns[0].alias_info.is_write
 
 
+def handed_on(node):
+    """The node whose tensor operators in place, or with `out=`, handed on."""
+    while node.op == "call_function" and is_in_place(node.target):
+        node = written_arguments(node)[0]
+    return node
+
+
+def written_arguments(node):
+    """The nodes that an operator's schema says it writes: its first arguments, or `out=`."""
+    parameters = node.target._schema.arguments
+    given = dict(zip([each.name for each in parameters], node.args, strict=False)) | node.kwargs
+    names = [each.name for each in parameters if each.alias_info and each.alias_info.is_write]
+    values = [given[name] for name in names if name in given]
+    return [each for value in values for each in (value if is_list(value) else [value])]
+
+
+def is_list(value):
+    return isinstance(value, (list, tuple))
+
+
 def written_by(node):
     """The nodes to whose memory an operator in place gives values that autograd sees: one, or a
-    list (`_foreach_add_`). What is written beside results (running statistics) has no history."""
+    list (`_foreach_add_`), or `out=`. What is written beside results (running statistics) has no
+    history."""
     if is_in_place(node.target):
-        return [node.args[0]]
+        return written_arguments(node)
     if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.returns:
         return []
     first = node.target._schema.arguments[:1]
-    is_list = first and first[0].alias_info is not None and first[0].alias_info.is_write
-    return list(node.args[0]) if is_list else []
+    is_written = first and first[0].alias_info is not None and first[0].alias_info.is_write
+    return list(node.args[0]) if is_written else []
 
 
 def gives_its_operand(node):
@@ -141,6 +162,11 @@ def place_of(node):
             file, rest = line[6:].split('", line ', 1)
             place = f"{file.rsplit('/', 1)[-1]}:{rest.split(',')[0]}"
     return place
+
+
+def plain_text(text):
+    """What a quoted string of ours can hold."""
+    return "".join(each if each.isprintable() and each not in '"\\' else " " for each in text)
 
 
 def place_text(node):

@@ -9,6 +9,7 @@ import torch
 
 from tandem import _tandem
 from tandem._tandem import Unsupported
+from tandem.backward import autograd_function
 from tandem.reports import ODD_CALL, count_call_in_torch
 from tandem.seeds import draw_seed
 
@@ -55,7 +56,8 @@ class Compiled:
         self._readers = encoded.readers
         self._offsets = list(encoded.offsets.items())
         self._sizes = encoded.symbols
-        self._function = _autograd_function(self) if native.has_backward else None
+        self._function = autograd_function(native) if native.has_backward else None
+        self._unneeded = self._without_gradient() if self._function else []
         is_checked = options.freeze == "checked"
         self._frozen = Frozen(native, encoded, is_checked) if native.constants else None
         numbers = self._frozen.others if self._frozen else encoded.arguments
@@ -68,6 +70,7 @@ class Compiled:
         self.written = [numbers[number] for number in self._written]  # of the graph's inputs
         self.writes_inputs = bool(self._written)
         self._is_strict = options.on_unsupported == "strict"
+        self.overlapping = None  # an Overlapping, where calls may be for one
         self.eager_calls = 0
         self.verified = ""  # "yes", or why not
 
@@ -83,9 +86,34 @@ class Compiled:
             for i, result in enumerate(self.encoded.results)
         )
         plain = only_fresh and self._function is None and self._takes_all and not self._written
+        plain = plain and not self.encoded.has_asserts
         if plain and not self.native.takes_seed:
             return self.native.__call__
         return self._call
+
+    def _without_gradient(self):
+        """Arguments with a history that backward does not lead to: autograd must not walk it."""
+        pairs = zip(self.encoded.requires_grad, self.native.has_gradient, strict=True)
+        wanted = [number for number, (requires, has) in enumerate(pairs) if requires and not has]
+        return [number for number in wanted if number not in self._dirty]
+
+    def _recorded(self, values):
+        """Results, with a history. None where the call must not run as compiled. What is a view,
+        and written with a history, is written by torch, which knows the history of its base."""
+        if self._written and self._overlap.found(values):
+            return None
+        views = [number for number in self._dirty if values[number]._is_view()]
+        if not views and not self._unneeded:
+            return self._function.apply(None, *values)
+        given = list(values)
+        for number in self._unneeded:
+            given[number] = given[number].detach()
+        for number in views:
+            given[number] = given[number].clone()
+        results = self._function.apply(None, *given)
+        for number in views:
+            values[number].copy_(given[number])
+        return results
 
     def _call(self, *args):
         everything = args + self._lifted
@@ -96,8 +124,18 @@ class Compiled:
         values = args if self._takes_all else self._take(everything)
         fresh = self._run(values, everything)
         if fresh is None:
-            return self._in_torch(args)
+            return self._otherwise(args, everything)
         return [self._result(result, fresh, everything) for result in self.encoded.results]
+
+    def _otherwise(self, args, everything):
+        """Of a call that must not run as compiled."""
+        made = self.overlapping.run(args) if self.overlapping else None
+        if made is None:
+            return self._in_torch(args)
+        return [
+            self._result(result, None, everything) if result.kind.startswith("input") else other
+            for result, other in zip(self.encoded.results, made, strict=True)
+        ]
 
     def _run(self, values, everything):
         """Results of the program. None, and nothing has run, where it must not."""
@@ -112,9 +150,9 @@ class Compiled:
             return self._run_native(values, constants)
         if self._function is not None and self._turns_grad_on:
             with torch.enable_grad():
-                return None if self._is_odd(values) else self._function.apply(*values)
+                return self._recorded(values)
         if self._function is not None and torch.is_grad_enabled():  # bodies run without it, too
-            return None if self._is_odd(values) else self._function.apply(*values)
+            return self._recorded(values)
         return self._run_native(values, None)
 
     def _run_native(self, values, constants):
@@ -132,14 +170,6 @@ class Compiled:
         self.eager_calls += 1
         count_call_in_torch()
         return self._fallback(*args)
-
-    def _is_odd(self, values):
-        """Nobody guards these: an input that is written shares memory with another one (of a call
-        without gradients `native.run` sees that), or is a view whose base's history autograd would
-        have to rewrite."""
-        if any(values[number]._is_view() for number in self._dirty):
-            return True
-        return bool(self._written) and self._overlap.found(values)
 
     def _result(self, result, fresh, inputs):
         kind = result.kind
@@ -166,62 +196,3 @@ class Compiled:
             return value
         values = {symbol: read(inputs) for symbol, read in self._sizes.items()}
         return int(value.xreplace(values))
-
-
-def _autograd_function(compiled):
-    native = compiled.native
-    has_tangent = native.has_tangent
-    dirty = [number for number, tangent in native.mutations if tangent]
-    clean = [number for number, tangent in native.mutations if not tangent]
-    places = native.borrowed_places
-    has_gradient = native.has_gradient
-    takes_seed = native.takes_seed
-    constant = [i for i, tangent in enumerate(has_tangent) if not tangent]
-
-    class Graph(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, *args):
-            seed = (draw_seed(),) if takes_seed else ()
-            results, ctx.handle = native.forward(*args, *seed)
-            ctx.set_materialize_grads(False)
-            ctx.save_for_backward(
-                *[(args if kind == "input" else results)[number] for kind, number in places]
-            )
-            if constant:
-                ctx.mark_non_differentiable(*[results[i] for i in constant])
-            if clean:
-                torch.autograd.graph.increment_version([args[i] for i in clean])
-            if dirty:
-                ctx.mark_dirty(*[args[i] for i in dirty])
-                results += [args[i] for i in dirty]
-            ctx.shapes = [(result.shape, result.dtype) for result in results]
-            return tuple(results)
-
-        @staticmethod
-        def backward(ctx, *grads):
-            if torch.is_grad_enabled():
-                raise RuntimeError(
-                    "tandem: a compiled backward has no gradient of its own (create_graph=True); "
-                    "compile a function that calls torch.autograd.grad inside instead, or run this "
-                    "model in eager"
-                )
-            borrowed = ctx.saved_tensors
-            handle = ctx.handle
-            if not handle.is_alive:
-                raise RuntimeError(
-                    "Trying to backward through the graph a second time (or directly access saved "
-                    "tensors after they have already been freed). Specify retain_graph=True if you "
-                    "need to backward through the graph a second time."
-                )
-            tangents = []
-            for i, grad in enumerate(grads):
-                if i >= len(has_tangent) or has_tangent[i]:
-                    if grad is None:
-                        shape, dtype = ctx.shapes[i]
-                        grad = torch.zeros(shape, dtype=dtype)
-                    tangents.append(grad)
-            keep = torch._C._autograd._get_current_graph_task_keep_graph()
-            gradients = iter(native.backward(handle, borrowed, tangents, keep))
-            return tuple([next(gradients) if has else None for has in has_gradient])
-
-    return Graph

@@ -7,12 +7,20 @@ import torch
 from tandem._tandem import Unsupported, UserError
 
 _library = torch.library.Library("tandem_capture", "FRAGMENT")
-_library.define("gradient(Tensor[] outputs, Tensor[] tangents, Tensor[] inputs) -> Tensor[]")
-_library.impl(
-    "gradient",
-    lambda outputs, tangents, inputs: [torch.zeros_like(each).detach() for each in inputs],
-    "CompositeImplicitAutograd",
+_library.define(
+    "gradient(Tensor[] outputs, Tensor[] tangents, Tensor[] inputs, bool create_graph) -> Tensor[]"
 )
+
+
+def _stand_ins(outputs, tangents, inputs, create_graph):
+    """Where they have a history, it is one of everything that the gradient may depend on."""
+    if not create_graph:
+        return [torch.zeros_like(each).detach() for each in inputs]
+    read = sum(0 * each.sum() for each in [*outputs, *tangents, *inputs])
+    return [torch.zeros_like(each) + read.to(each.dtype) for each in inputs]
+
+
+_library.impl("gradient", _stand_ins, "CompositeImplicitAutograd")
 GRADIENT = torch.ops.tandem_capture.gradient.default
 
 
@@ -49,8 +57,8 @@ def autograd_grad(
 ):
     """In the place of torch.autograd.grad while a graph is traced."""
     del retain_graph, only_inputs
-    if create_graph or is_grads_batched:
-        raise Unsupported("torch.autograd.grad with create_graph or is_grads_batched, in a graph")
+    if is_grads_batched:
+        raise Unsupported("torch.autograd.grad with is_grads_batched, in a graph")
     outputs, inputs = _listed(outputs), _listed(inputs)
     tangents = [] if grad_outputs is None else _listed(grad_outputs)
     if any(tangent is None for tangent in tangents):
@@ -68,7 +76,8 @@ def autograd_grad(
         )
     if not any(used):
         return tuple(torch.zeros_like(each) if materialize_grads else None for each in inputs)
-    made = iter(GRADIENT(outputs, tangents, [x for x, is_used in zip(inputs, used) if is_used]))
+    wanted = [x for x, is_used in zip(inputs, used) if is_used]
+    made = iter(GRADIENT(outputs, tangents, wanted, create_graph and torch.is_grad_enabled()))
     return tuple(
         next(made) if is_used else (torch.zeros_like(each) if materialize_grads else None)
         for each, is_used in zip(inputs, used)

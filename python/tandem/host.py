@@ -13,7 +13,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from tandem._tandem import Unsupported
-from tandem.fakes import place_text
+from tandem.fakes import place_text, written_arguments
 
 
 class _HostNode:
@@ -139,12 +139,7 @@ class HostOp(_HostNode):
             raise Unsupported(f"[{self.name}] writes arguments and gives new results")
 
     def _written_arguments(self):
-        schema = self.node.target._schema
-        written = []
-        for parameter, argument in zip(schema.arguments, self.node.args, strict=False):
-            if parameter.alias_info is not None and parameter.alias_info.is_write:
-                written.append(argument)
-        return [each for each in written if isinstance(each, fx.Node)]
+        return [each for each in written_arguments(self.node) if isinstance(each, fx.Node)]
 
     def _run(self, tensors, sizes):
         args, kwargs = self._filled(tensors, sizes)

@@ -12,8 +12,9 @@ from tandem.host import HostControl, HostOp
 _count = collections.Counter
 # Why a call of a compiled graph runs in torch.
 ODD_CALL = (
-    "an input that is written overlaps another one, or is a view with a history; or an input "
-    "begins at another place of its memory than results that are views of it were compiled for"
+    "an input that is written overlaps another one of another element type, or with another "
+    "history; or an input begins at another place of its memory than results that are views of it "
+    "were compiled for"
 )
 
 

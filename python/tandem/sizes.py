@@ -179,3 +179,25 @@ def _tie(symbols, sizes, equation):
             bool(sizes[symbol] == sizes[twins[0]])
         elif not plain or not equation.rhs.is_Symbol:
             int(sizes[symbol])
+
+
+ASSERTS_ON_DATA = {"aten._assert_async", "aten._assert_async.msg"}
+
+# What these assert, Dynamo guards.
+CHECKS_OF_SIZES = {
+    "aten._assert_scalar",
+    "aten.sym_constrain_range",
+    "aten.sym_constrain_range_for_size",
+    "aten._assert_tensor_metadata",
+}
+
+
+# What these give is known while tracing, or written as an expression where it is read.
+QUESTIONS_OF_SIZES = {
+    "aten._has_same_storage_numel",
+    "aten.is_same_size",
+    "aten.sym_size.int",
+    "aten.sym_stride.int",
+    "aten.sym_numel",
+    "aten.sym_storage_offset",
+}

@@ -57,6 +57,42 @@ def test_region_around_the_call():
     torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)
 
 
+OVER_PRODUCTS = {
+    "einsum": lambda a, b: torch.einsum("ij,jk->ik", a, b).sin(),
+    "einsum of three": lambda a, b: torch.einsum("ij,jk,kl->il", a, b, a),
+    "einsum of one": lambda a, b: torch.einsum("ij->j", a),
+    "tensordot": lambda a, b: torch.tensordot(a, b, 1),
+    "multi_dot": lambda a, b: torch.linalg.multi_dot([a, b, a]),
+    "inner": torch.inner,
+    "matrix_power": lambda a, b: torch.matrix_power(a, 3),
+}
+
+
+@pytest.mark.parametrize("name", OVER_PRODUCTS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_other_products_are_made_of(name, dynamic):
+    """These have no line in torch's table: the products that they call do."""
+
+    def function(a, b):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            cast = OVER_PRODUCTS[name](a, b)
+            with torch.autocast("cpu", enabled=False):
+                exact = OVER_PRODUCTS[name](a, b)
+        return cast, exact
+
+    found = []
+    for call in (function, compile_with(function, fullgraph=True, dynamic=dynamic)):
+        torch.manual_seed(0)
+        a, b = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+        results = call(a, b)
+        ends = [result.float().sum() for result in results]
+        gradients = torch.autograd.grad(ends, (a, b), allow_unused=True)
+        found.append([*results, *[each for each in gradients if each is not None]])
+    for eager, ours in zip(*found, strict=True):
+        assert ours.dtype == eager.dtype
+        torch.testing.assert_close(ours, eager, rtol=2e-2, atol=2e-2)
+
+
 def test_the_table_is_torchs():
     """Every operator of ours that torch's autocast touches is in our table, and no other."""
     ours = {op.name for op in tandem.ops() if op.autocast != "none"}

@@ -67,6 +67,7 @@ FITTING = {
     "parameter": lambda: torch.nn.Parameter(torch.ones(3)),
     "made in inference mode": made_in_inference_mode,
     "subclass": lambda: torch.ones(3).as_subclass(Named),
+    "wrapper": lambda: Wrapper(torch.ones(3)),
     "bool": lambda: torch.tensor([True, False]),
 }
 # What it refuses, and torch computes.
@@ -76,7 +77,6 @@ REFUSED = {
     "conjugated": (lambda: COMPLEX.conj(), "complex64|conjugates"),
     "half of a conjugated": (lambda: COMPLEX.conj().imag, "a view that negates"),
     "negated": (lambda: torch._neg_view(torch.ones(3)), "a view that negates"),
-    "wrapper": (lambda: Wrapper(torch.ones(3)), "a Wrapper, which holds others"),
     "jagged": (
         lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
         "layout torch.jagged",

@@ -108,10 +108,11 @@ PAGE = {
     },
     "**Several forwards may wait for their backward**": {
         "dynamo": "gradients_accumulate_over_forwards backward_twice_needs_retain_graph "
-        "saved_input_that_is_written_is_noticed double_backward_says_so",
+        "saved_input_that_is_written_is_noticed",
         "training_uses": "saved_activations_live_until_backward "
         "gradients_go_where_saved_activations_were",
     },
+    "**Gradients of gradients**, of every order": {"dynamo": "double_backward"},
     "one program serves every size from 2 on": {
         "dynamo": "dynamic_sizes_share_one_program",
         "dynamic_compile": "only_the_length_of_a_recurrent_network_is_known functions_of_floats",

@@ -1,0 +1,142 @@
+"""The autograd.Function around a compiled forward and backward.
+
+A backward that somebody differentiates (create_graph=True) is another compiled function, of the
+inputs and the tangents, with an autograd.Function of its own: so there is a gradient of every
+order. It is compiled when it is asked for, and computes forward values again."""
+
+import functools
+import weakref
+
+import torch
+
+from tandem.seeds import draw_seed
+
+
+def autograd_function(native):
+    """A class; `apply(seed, *inputs)` gives the results, then the new values of inputs that are
+    written with a history. `seed` None: one is drawn."""
+    has_tangent = native.has_tangent
+    dirty = [number for number, tangent in native.mutations if tangent]
+    clean = [number for number, tangent in native.mutations if not tangent]
+    places = native.borrowed_places
+    has_gradient = native.has_gradient
+    constant = [i for i, tangent in enumerate(has_tangent) if not tangent]
+    again = _Again(native)
+
+    class Graph(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, seed, *args):
+            ctx.seed = ()
+            if native.takes_seed:
+                ctx.seed = (draw_seed() if seed is None else seed,)
+            results, ctx.handle = native.forward(*args, *ctx.seed)
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(
+                *[(args if kind == "input" else results)[number] for kind, number in places]
+            )
+            ctx.inputs = again.hold(args)
+            if constant:
+                ctx.mark_non_differentiable(*[results[i] for i in constant])
+            if clean:
+                torch.autograd.graph.increment_version([args[i] for i in clean])
+            if dirty:
+                ctx.mark_dirty(*[args[i] for i in dirty])
+                results += [args[i] for i in dirty]
+            ctx.shapes = [(result.shape, result.dtype) for result in results]
+            return tuple(results)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            if not ctx.handle.is_alive:
+                raise RuntimeError(
+                    "Trying to backward through the graph a second time (or directly access saved "
+                    "tensors after they have already been freed). Specify retain_graph=True if you "
+                    "need to backward through the graph a second time."
+                )
+            tangents = []
+            for i, grad in enumerate(grads):
+                if i >= len(has_tangent) or has_tangent[i]:
+                    if grad is None:
+                        shape, dtype = ctx.shapes[i]
+                        grad = torch.zeros(shape, dtype=dtype)
+                    tangents.append(grad)
+            if torch.is_grad_enabled():
+                gradients = iter(again.gradients(ctx.inputs, tangents, ctx.seed))
+            else:
+                keep = torch._C._autograd._get_current_graph_task_keep_graph()
+                gradients = iter(native.backward(ctx.handle, ctx.saved_tensors, tangents, keep))
+                if not keep:
+                    ctx.inputs = None
+            return (None, *[next(gradients) if has else None for has in has_gradient])
+
+    return Graph
+
+
+class _Again:
+    """The backward of `native` as a function that autograd records."""
+
+    def __init__(self, native):
+        self._native = native
+        self._names = native.names
+        dirty = {number for number, tangent in native.mutations if tangent}
+        wanted = set(native.gradient_inputs)
+        self._written = {self._names[number] for number, _ in native.mutations}
+        self._numbers = [
+            i for i, name in enumerate(self._names) if name in wanted and i not in dirty
+        ]
+
+    def hold(self, args):
+        """What `gradients` needs of a call: inputs and their versions. Leaves live anyway. Where
+        hooks watch what is saved (a checkpoint frees it), nothing is kept alive behind their
+        back."""
+        hooked = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+        held = []
+        for number in self._numbers:
+            value = args[number]
+            if not isinstance(value, torch.Tensor):
+                held.append((value, None))
+            else:
+                version = None if value.is_inference() else value._version
+                held.append((weakref.ref(value) if hooked else value, version))
+        return held
+
+    def gradients(self, held, tangents, seed):
+        """Of the inputs that have one, recorded."""
+        values = {}
+        for number, (value, version) in zip(self._numbers, held, strict=True):
+            value = value() if isinstance(value, weakref.ref) else value
+            if value is None:
+                raise RuntimeError(
+                    "tandem: a gradient of a gradient (create_graph=True) needs an input that was "
+                    "freed, as hooks of saved tensors were set when it was given"
+                )
+            name = self._names[number]
+            watched = version is not None and name not in self._written
+            if watched and value._version != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an "
+                    f"inplace operation: {name}, an input of a compiled graph, is "
+                    f"at version {value._version}; expected version {version} instead. A gradient "
+                    "of a gradient (create_graph=True) computes forward values again"
+                )
+            values[name] = value
+        values.update(
+            (name, tangent.contiguous())
+            for name, tangent in zip(self._native.tangents, tangents, strict=True)
+        )
+        native, function = self._compiled
+        for name, reads in zip(native.names, native.reads, strict=True):
+            if name not in values or (reads and name in self._written):
+                raise RuntimeError(
+                    f"tandem: a gradient of a gradient (create_graph=True) needs {name} as it was "
+                    "before the graph wrote to it; give the graph a clone"
+                )
+        arguments = [values[name] for name in native.names]
+        if function is not None:
+            return function.apply(*(seed or (None,)), *arguments)
+        return native.forward(*arguments, *(seed if native.takes_seed else ()))[0]
+
+    @functools.cached_property
+    def _compiled(self):
+        native = self._native.differentiable_backward()
+        return native, autograd_function(native) if native.has_backward else None
