@@ -17,10 +17,12 @@
 
 #include <ranges>
 
+#include "base/check.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "ops/tensor.h"
 #include "quant/product_match.h"
+#include "quant/transposed.h"
 
 namespace tandem::quant {
 namespace {
@@ -41,11 +43,6 @@ struct Factor {
   ops::Operand zero{0};
   Scales scales = Scales::tensor;
 };
-
-bool is_known_zero(const ir::Arg& zero) {
-  const Value* const* value = std::get_if<Value*>(&zero);
-  return value != nullptr && (*value)->constant && (*value)->zeros;
-}
 
 bool is_zero(const ops::Operand& zero) { return zero.arg == ir::Arg(sym::Expr(0)); }
 
@@ -266,6 +263,14 @@ class Rewriter {
   int64_t parts_;
 };
 
+void rewrite(ir::Graph& graph, Node& product, const ProductMatch& match, int64_t parts) {
+  if (match.kind != ProductKind::transposed) return Rewriter(graph, product, match, parts).run();
+  Node* convolution = make_ordinary(graph, product, match);
+  const std::optional<ProductMatch> ordinary = match_product(*convolution);
+  TD_CHECK(ordinary && ordinary->reason.empty());
+  Rewriter(graph, *convolution, *ordinary, parts).run();
+}
+
 }  // namespace
 
 void integer_products(ir::Graph& graph, passes::GraphCtx& ctx) {
@@ -274,7 +279,7 @@ void integer_products(ir::Graph& graph, passes::GraphCtx& ctx) {
     if (const std::optional<ProductMatch> match = match_product(*node)) {
       ctx.products.push_back({ir::to_string(*node), match->reason});
       if (match->reason.empty())
-        Rewriter(graph, *node, *match, ctx.multiplies_bytes ? 4 : 2).run();
+        rewrite(graph, *node, *match, ctx.multiplies_bytes ? 4 : 2);
       else
         ctx.notes.push_back(fmt::format("integer_products: {} stays in floats: {}",
                                         ir::to_string(*node), match->reason));

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "quant/transposed.h"
+
 namespace tandem::quant {
 
 using ir::Node;
@@ -15,9 +17,22 @@ using ops::Scales;
 
 bool is_tensor(const ir::Arg& arg) { return std::holds_alternative<Value*>(arg); }
 
+bool is_known_zero(const ir::Arg& zero) {
+  Value* const* given = std::get_if<Value*>(&zero);
+  if (given == nullptr) return false;
+  const Value* at = *given;
+  while (at->node != nullptr && at->node->op->is_view()) at = std::get<Value*>(at->node->args[0]);
+  return at->constant && at->zeros;
+}
+
 sym::Expr terms_of(const Node& product) {
   const ir::Sizes& sizes = product.call().type(ops::factors_of(*product.op).right).sizes;
-  if (ops::def_of(product).multiplies == ProductKind::matrix) return sizes[sizes.size() - 2];
+  const ProductKind kind = ops::def_of(product).multiplies;
+  if (kind == ProductKind::matrix) return sizes[sizes.size() - 2];
+  if (kind == ProductKind::transposed) {
+    const sym::Expr kernel = sym::product(ir::Sizes(sizes.begin() + 2, sizes.end()));
+    return sym::floor_div(sizes[0], product.call().integer("groups")) * kernel;
+  }
   return sym::product(ir::Sizes(sizes.begin() + 1, sizes.end()));
 }
 
@@ -61,12 +76,18 @@ std::string why_not(const Source& source) {
   return "";
 }
 
-std::string why_not_convolution(const Node& product, const Source& left) {
+std::string why_not_image(const Node& product, const ProductMatch& match) {
   const ir::Call call = product.call();
-  if (call.boolean("transposed")) return "it is transposed";
+  const bool is_transposed = match.kind == ProductKind::transposed;
+  if (is_transposed) {
+    if (std::string reason = why_not_ordinary(product, match); !reason.empty()) return reason;
+  } else if (call.boolean("transposed")) {
+    return "it is transposed";
+  }
   const bool has_border =
-      std::ranges::any_of(call.constants("padding"), [](int64_t padding) { return padding != 0; });
-  if (has_border && is_tensor(left.dequantize->call().arg("zero_point")))
+      is_transposed ||
+      std::ranges::any_of(call.constants("padding"), [](int64_t each) { return each != 0; });
+  if (has_border && is_tensor(match.left.dequantize->call().arg("zero_point")))
     return "its border is a zero point that only a call tells";
   return "";
 }
@@ -78,14 +99,19 @@ bool adds_plainly(const Node& product) {
   return call.arg("beta") == ir::Arg(sym::Expr(1)) && call.arg("alpha") == ir::Arg(sym::Expr(1));
 }
 
+bool is_image(const ProductMatch& match) {
+  return match.kind == ProductKind::convolution || match.kind == ProductKind::transposed;
+}
+
 std::string why_not_scales(const Node& product, const ProductMatch& match) {
   if (match.left.scales() == Scales::channel) return "its left factor has a scale for each channel";
-  const bool is_image = match.kind == ProductKind::convolution;
-  if (match.left.scales() == Scales::token && is_image) return "an image has no tokens";
+  if (match.left.scales() == Scales::token && is_image(match)) return "an image has no tokens";
   if (match.right.scales() == Scales::token) return "its right factor has a scale for each token";
   if (match.right.scales() != Scales::channel) return "";
   const int64_t rank = product.call().type(match.names.right).rank();
-  const int64_t results = match.kind == ProductKind::matrix ? rank - 1 : 0;
+  const int64_t results = match.kind == ProductKind::matrix       ? rank - 1
+                          : match.kind == ProductKind::transposed ? 1
+                                                                  : 0;
   return match.right.dequantize->call().dim("axis", rank) == results
              ? ""
              : "the scales of its right factor run along its terms";
@@ -103,7 +129,7 @@ std::string why_not(const Node& product, const ProductMatch& match) {
   if (!terms) return "the number of its terms is not known";
   if (*terms > kMostTerms) return "its sums may not fit 32 bits";
   if (!adds_plainly(product)) return "beta and alpha are not 1";
-  return match.kind == ProductKind::convolution ? why_not_convolution(product, match.left) : "";
+  return is_image(match) ? why_not_image(product, match) : "";
 }
 
 }  // namespace

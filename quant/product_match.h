@@ -30,5 +30,7 @@ std::optional<ProductMatch> match_product(const ir::Node& node);
 sym::Expr terms_of(const ir::Node& product);
 
 bool is_tensor(const ir::Arg& arg);
+/// Zero points that are promised to be zeros, or views of such.
+bool is_known_zero(const ir::Arg& zero);
 
 }  // namespace tandem::quant
