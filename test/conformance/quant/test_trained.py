@@ -1,15 +1,13 @@
-"""Behaviours 19 to 27: convolutions trained with fake quantization. No batch norm is left."""
+"""Behaviours 19 to 27: convolutions trained with fake quantization. No batch norm is left.
+
+They are parts of one model, because torchao needs a quarter of a minute to convert any.
+"""
 
 import pytest
 import torch
 from behaviours import behaviour
-from converted import check, quantize_in_training
+from converted import NEAR, Exact, check_steps, compare, compiled_once, quantize_in_training
 from torch import nn
-
-
-def image():
-    torch.manual_seed(0)
-    return torch.randn(4, 3, 8, 8)
 
 
 class Unit(nn.Sequential):
@@ -17,32 +15,8 @@ class Unit(nn.Sequential):
         super().__init__(nn.Conv2d(before, after, 3), nn.BatchNorm2d(after), *last)
 
 
-def has_no_norm(graph):
-    return not any("batch_norm" in op for op in graph["ops"])
-
-
-@behaviour("19")
-def test_convolution_and_norm():
-    x = image()
-    graph = check(quantize_in_training(Unit(3, 16), x), x, products=1, launches=2)
-    assert has_no_norm(graph)
-
-
-CASES = [
-    pytest.param(nn.ReLU, marks=behaviour("20"), id="relu"),
-    pytest.param(nn.ReLU6, marks=behaviour("21"), id="relu6"),
-    pytest.param(nn.Hardtanh, marks=behaviour("22"), id="hardtanh"),
-    pytest.param(nn.SiLU, marks=behaviour("23"), id="silu"),
-    pytest.param(nn.Hardswish, marks=behaviour("24"), id="hardswish"),
-]
-
-
-@pytest.mark.parametrize("activation", CASES)
-def test_activation(activation):
-    x = image()
-    model = nn.Sequential(Unit(3, 16, activation()), Unit(16, 16, activation()))
-    graph = check(quantize_in_training(model, x), x, products=2, launches=3)
-    assert has_no_norm(graph)
+def two(activation):
+    return nn.Sequential(Unit(3, 16, activation()), Unit(16, 16, activation()))
 
 
 class Sum(nn.Module):
@@ -54,22 +28,80 @@ class Sum(nn.Module):
         return self.last(self.one(x) + self.two(x))
 
 
-@pytest.mark.parametrize(
-    "last",
-    [
-        pytest.param(nn.Identity, marks=behaviour("25"), id="add"),
-        pytest.param(nn.ReLU, marks=behaviour("26"), id="relu"),
-    ],
-)
-def test_sum(last):
-    x = image()
-    graph = check(quantize_in_training(Sum(last()), x), x, products=2, launches=3)
-    assert has_no_norm(graph)
+class Parts(nn.Module):
+    """Each of an input of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleDict(
+            {
+                "19": Unit(3, 16),
+                "20": two(nn.ReLU),
+                "21": two(nn.ReLU6),
+                "22": two(nn.Hardtanh),
+                "23": two(nn.SiLU),
+                "24": two(nn.Hardswish),
+                "25": Sum(nn.Identity()),
+                "26": Sum(nn.ReLU()),
+                "27": nn.Sequential(nn.BatchNorm2d(3), Unit(3, 8)),
+            }
+        )
+
+    def forward(self, *inputs):
+        parts = self.parts.values()
+        return tuple(part(x) for part, x in zip(parts, inputs, strict=True))
+
+
+@pytest.fixture(scope="module")
+def results():
+    """Ours, eager's and exact ones of each part; the report."""
+    torch.manual_seed(0)
+    model = Parts()
+    inputs = [torch.randn(4, 3, 8, 8) for _ in model.parts]
+    converted = quantize_in_training(model, *inputs)
+    ours, graph = compiled_once(converted, *inputs)
+    with torch.no_grad():
+        triples = zip(ours, converted(*inputs), Exact(converted).run(*inputs), strict=True)
+    return dict(zip(model.parts, triples, strict=True)), graph
+
+
+PARTS = [
+    pytest.param("20", marks=behaviour("20")),
+    pytest.param("21", marks=behaviour("21")),
+    pytest.param("22", marks=behaviour("22")),
+    pytest.param("23", marks=behaviour("23")),
+    pytest.param("24", marks=behaviour("24")),
+]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_activation(results, name):
+    compare(*results[0][name], NEAR)
+
+
+@behaviour("19")
+def test_convolution_and_norm(results):
+    compare(*results[0]["19"], NEAR)
+
+
+@behaviour("25")
+def test_sum(results):
+    compare(*results[0]["25"], NEAR)
+
+
+@behaviour("26")
+def test_sum_and_relu(results):
+    compare(*results[0]["26"], NEAR)
 
 
 @behaviour("27")
-def test_norm_in_front():
-    x = image()
-    model = nn.Sequential(nn.BatchNorm2d(3), Unit(3, 8))
-    graph = check(quantize_in_training(model, x), x, products=1)
+def test_norm_in_front(results):
+    compare(*results[0]["27"], NEAR)
+
+
+def test_steps(results):
+    """Quantizations of the inputs side by side, one of them behind the norm that stays; then each
+    product with all that follows it. No other norm is left."""
+    graph = results[1]
+    check_steps(graph, products=16, launches=17)
     assert sum(count for op, count in graph["ops"].items() if "batch_norm" in op) == 1
