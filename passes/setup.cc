@@ -128,7 +128,8 @@ class Setup {
     ++moved_nodes_;
   }
 
-  /// What is known to be 0 stays, for what is given to be asked.
+  /// Constants that only setup reads are its own. What is known to be 0 stays, for what is given to
+  /// be asked; so do those that nobody reads, because they are given, too.
   void drop_unused() {
     for (Node* node = graph_.last(); node != nullptr;) {
       Node* previous = node->prev;
@@ -137,7 +138,8 @@ class Setup {
     }
     const ir::Values inputs = graph_.inputs();
     for (Value* input : inputs)
-      if (input->constant && input->uses.empty() && !input->zeros) graph_.erase_input(input);
+      if (input->constant && input->uses.empty() && !input->zeros && copies_.at(input) != nullptr)
+        graph_.erase_input(input);
   }
 
   ir::Graph& graph_;

