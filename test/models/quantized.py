@@ -1,5 +1,5 @@
-"""Models in 8 bits: converted by torchao (static, dynamic, trained with fake quantization), compiled
-frozen, beside their graphs in eager and with exact products.
+"""Models in 8 bits: converted by torchao (static, dynamic, trained with fake quantization),
+compiled frozen, beside their graphs in eager and with exact products.
 
     PYTHONPATH=build/python .venv/bin/python test/models/quantized.py [NAME...]
 
