@@ -286,17 +286,52 @@ void rewrite(ir::Graph& graph, Node& product, const ProductMatch& match, int64_t
   Rewriter(graph, *convolution, *ordinary, parts).run();
 }
 
+/// A product whose factors are bytes already, of a known number of terms.
+bool is_product_of_bytes(const Node& node) {
+  if (ops::def_of(node).multiplies != ProductKind::matrix) return false;
+  const ir::Type& left = node.call().type(ops::factors_of(*node.op).left);
+  if (size_of(left.dtype) != 1 || node.results[0]->type.dtype != DType::i32) return false;
+  const std::optional<int64_t> terms = terms_of(node).constant();
+  return terms && *terms > 0;
+}
+
+/// With (a + 128) - 128 for a signed left factor; sums wrap, so that is exact whatever they are:
+///   sum a b = sum (a + 128) b - 128 sum b
+void pack_product(ir::Graph& graph, Node& product, int64_t parts) {
+  ir::Builder builder(graph, &product);
+  builder.stamp() = ir::Builder::stamp_of(product);
+  const ops::ProductFactors names = ops::factors_of(*product.op);
+  Tensor a{builder, product.call().value(names.left)};
+  const Tensor b{builder, product.call().value(names.right)};
+  const bool shifts = parts == 4 && a.dtype() == DType::i8;
+  if (parts == 2 || shifts) a = ops::to(a, DType::i16);
+  if (shifts) a = ops::to(ops::call(builder, "aten.add.Scalar", {a, kSign}), DType::u8);
+  const Tensor packed = ops::call(builder, "tandem.pack", {b, -2, parts});
+  Tensor y = ops::call(builder, "tandem.packed_mm", {a, packed, parts});
+  if (shifts) {
+    const std::vector<int64_t> terms{-2};
+    const Tensor sums = ops::call(builder, "aten.sum.dim_IntList", {b, terms, true, DType::i32});
+    y = y - ops::call(builder, "aten.mul.Scalar", {sums, kSign});
+  }
+  graph.replace_all_uses(product.results[0], y.value());
+  graph.erase(&product);
+}
+
 }  // namespace
 
 void integer_products(ir::Graph& graph, passes::GraphCtx& ctx) {
   const passes::KnownValues known(graph);
   const auto is_known = [&](const Value* value) { return known.has(value); };
+  const int64_t parts = ctx.multiplies_bytes ? 4 : 2;
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
-    if (const std::optional<ProductMatch> match = match_product(*node, is_known)) {
+    if (is_product_of_bytes(*node)) {
+      ctx.products.push_back({ir::to_string(*node), ""});
+      pack_product(graph, *node, parts);
+    } else if (const std::optional<ProductMatch> match = match_product(*node, is_known)) {
       ctx.products.push_back({ir::to_string(*node), match->reason});
       if (match->reason.empty())
-        rewrite(graph, *node, *match, ctx.multiplies_bytes ? 4 : 2);
+        rewrite(graph, *node, *match, parts);
       else
         ctx.notes.push_back(fmt::format("integer_products: {} stays in floats: {}",
                                         ir::to_string(*node), match->reason));

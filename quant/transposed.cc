@@ -10,7 +10,7 @@
 // real number 0. Several dimensions do so each by itself.
 #include "quant/transposed.h"
 
-#include <fmt/format.h>
+#include <algorithm>
 
 #include "ops/tensor.h"
 
@@ -32,7 +32,7 @@ struct Stretch {
 std::vector<Stretch> stretches_of(const ir::Call& call) {
   const ir::Sizes& weight = call.type("weight").sizes;
   const ir::Sizes& image = call.type("grad_output").sizes;
-  const ir::Sizes result = call.ints("input_size");
+  const ir::Sizes& result = call.ints("input_size");
   const std::vector<int64_t> stride = call.constants("stride"), padding = call.constants("padding");
   std::vector<Stretch> dims;
   for (size_t i = 0; i < stride.size(); ++i) {
@@ -154,8 +154,8 @@ std::string why_not_ordinary(const Node& product, const ProductMatch& match) {
   for (int64_t dilation : call.constants("dilation"))
     if (dilation != 1) return "it is transposed and dilated";
   const ir::Sizes& weight = call.type("weight").sizes;
-  const bool is_known =
-      std::ranges::all_of(weight, [](Expr size) { return size.constant().has_value(); });
+  const bool is_known = std::all_of(weight.begin(), weight.end(),
+                                    [](Expr size) { return size.constant().has_value(); });
   if (!is_known || !call.integer("groups").constant())
     return "it is transposed, and the sizes of its weight are not known";
   if (!match.right.views.empty()) return "its right factor is viewed after dequantization";
