@@ -20,7 +20,7 @@ struct FunctionImage;  // image.h
 struct FunctionOptions {
   bool differentiate = false;  // inputs that require grad get gradients
   Partition partition = Partition::standard;
-  Budget budget;  // of Partition::budget
+  Budget budget;       // of Partition::budget
   int derivative = 1;  // as driver::Options
   /// Inputs of role parameter or buffer that the graph does not write are constants: they are not
   /// among the arguments of forward, which takes a set of them. Not with differentiate.

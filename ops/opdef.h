@@ -111,6 +111,7 @@ enum class ProductKind : uint8_t {
   matrix,       // [.., m, k] and [.., k, n]
   linear,       // `input` [.., k] and `weight` [n, k], `bias`
   convolution,  // `input` [b, c, places..] and `weight` [o, c / groups, kernel..], `bias`
+  transposed,   // `grad_output` [b, c, places..] and `weight` [c, o / groups, kernel..]
 };
 struct ProductFactors {
   std::string_view left, right, added;  // added: to the product; empty where the op adds nothing
@@ -181,6 +182,8 @@ struct OpDef {
   std::string_view out_as{};      // the overload of the out= form, where it is not `out`
   Scales dequantizes = Scales::none;
   ProductKind multiplies = ProductKind::none;
+  /// The operand of which each element of the result is one element, found by indices.
+  std::string_view gathers{};
   bool random = false;
   bool can_fail = false;  // has checks on data
   /// Runs in the caller's framework: types are given, there are no loops, only a route.

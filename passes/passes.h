@@ -72,12 +72,12 @@ struct GraphCtx : PassCtx {
   bool describes_choices = false;             // … and the choices that there are behind it
   /// Bytes that a step holds at once where these values are saved; for budgets in bytes.
   std::function<int64_t(const ir::Graph& joint, const ir::Values& saved)> step_bytes;
-  UpdateRule updates;                      // of updates
-  std::vector<std::string> kept;           // operators that decompose_composite leaves whole
-  Target target;                           // the machine that is compiled for
-  bool multiplies_bytes = true;            // the same
-  std::vector<QuantizedProduct> products;  // what integer_products did
-  std::vector<std::string> gradient_inputs;   // inputs_of_gradients, where there are gradients
+  UpdateRule updates;                        // of updates
+  std::vector<std::string> kept;             // operators that decompose_composite leaves whole
+  Target target;                             // the machine that is compiled for
+  bool multiplies_bytes = true;              // the same
+  std::vector<QuantizedProduct> products;    // what integer_products did
+  std::vector<std::string> gradient_inputs;  // inputs_of_gradients, where there are gradients
 };
 using GraphPass = Pass<ir::Graph, GraphCtx>;
 

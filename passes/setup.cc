@@ -2,8 +2,10 @@
 // the module, its setup, whose inputs are constants of the first and whose results become new
 // ones. Moving must pay: a value that costs nothing where it is read stays there and is computed
 // from what was moved. Such are views, values made from nothing, and pointwise or one-operand ops
-// that have more elements than they read, which would only take memory (a broadcast mask). Results
-// of the graph stay too: each call gives the caller memory of its own.
+// that have more elements than they read, which would only take memory (a broadcast mask). So is a
+// table that is only gathered from, where it is wider than what it is made of (bytes that are
+// dequantized): its elements are made where they are read. Results of the graph stay too: each call
+// gives the caller memory of its own.
 //
 // Readers are visited before producers, so that what is needed at every call is known when a node
 // is decided.
@@ -28,11 +30,30 @@ sym::Expr elements(const ir::Values& values) {
   return sum;
 }
 
+sym::Expr bytes(const ir::Values& values) {
+  sym::Expr sum = 0;
+  for (const Value* value : values)
+    sum = sum + value->type.numel() * static_cast<int64_t>(size_of(value->type.dtype));
+  return sum;
+}
+
+bool is_gathered(const Value* value) {
+  return std::ranges::all_of(value->uses, [&](const ir::Use& use) {
+    if (use.node == nullptr) return false;
+    const std::string_view table = ops::def_of(*use.node).gathers;
+    return !table.empty() && use.node->call().arg(table) == ir::Arg(const_cast<Value*>(value));
+  });
+}
+
 bool is_free(const Node& node) {
   ir::Values operands;
   ir::for_each_operand(node.args, [&](Value* operand) { operands.push_back(operand); });
   if (node.op->is_view() || operands.empty()) return true;
-  bool is_cheap = operands.size() == 1 || ops::def_of(node).pointwise;
+  const ops::OpDef& def = ops::def_of(node);
+  const bool is_cheap =
+      operands.size() == 1 || def.pointwise || def.dequantizes != ops::Scales::none;
+  if (is_cheap && std::ranges::all_of(node.results, is_gathered))
+    return sym::known_lt(bytes(operands), bytes(node.results));
   return is_cheap && sym::known_lt(elements(operands), elements(node.results));
 }
 
@@ -107,7 +128,8 @@ class Setup {
     ++moved_nodes_;
   }
 
-  /// What is known to be 0 stays, for what is given to be asked.
+  /// Constants that only setup reads are its own. What is known to be 0 stays, for what is given to
+  /// be asked; so do those that nobody reads, because they are given, too.
   void drop_unused() {
     for (Node* node = graph_.last(); node != nullptr;) {
       Node* previous = node->prev;
@@ -116,7 +138,8 @@ class Setup {
     }
     const ir::Values inputs = graph_.inputs();
     for (Value* input : inputs)
-      if (input->constant && input->uses.empty() && !input->zeros) graph_.erase_input(input);
+      if (input->constant && input->uses.empty() && !input->zeros && copies_.at(input) != nullptr)
+        graph_.erase_input(input);
   }
 
   ir::Graph& graph_;

@@ -9,18 +9,24 @@
 // Views and casts between a factor and its dequantization commute with it where one scale stands
 // for the whole tensor; the integers are viewed instead. The left factor is made unsigned and the
 // right one signed (adding 128 to values and zero point), since that is what processors multiply.
-// An image's border counts as real 0, which is the zero point; of convolutions of fewer than three
-// channels, which would fill a pack to half, the sum is one of plain 32-bit products.
+// An image's border counts as real 0, which is the zero point. Where only a call tells that, the
+// border counts as the integer 0, and b is summed over the taps inside of the image,
+//   sum inside of a b - za sum inside of b,
+// which differs from place to place: a convolution of ones, made once. Of convolutions of fewer
+// than three channels, which would fill a pack to half, the sum is one of plain 32-bit products.
 #include "quant/quant.h"
 
 #include <fmt/format.h>
 
 #include <ranges>
 
+#include "base/check.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "ops/tensor.h"
+#include "passes/known.h"
 #include "quant/product_match.h"
+#include "quant/transposed.h"
 
 namespace tandem::quant {
 namespace {
@@ -46,8 +52,8 @@ struct Factor {
 
 bool is_zero(const ops::Operand& zero) { return zero.arg == ir::Arg(sym::Expr(0)); }
 
-bool is_constant(const Source& source) {
-  const Value* at = source.dequantize->call().value("input");
+/// A view of one.
+bool is_constant(const Value* at) {
   while (at->node != nullptr && at->node->op->is_view()) at = std::get<Value*>(at->node->args[0]);
   return at->constant;
 }
@@ -76,6 +82,12 @@ Tensor packed_in_panels(Tensor b, int64_t parts) {
   sizes.assign(rows.sizes().begin(), rows.sizes().end() - 1);
   sizes.back() = columns;
   return ops::reshape(rows, sizes);
+}
+
+/// A constant factor is packed once, in the order in which it is read.
+Tensor packed_right(Tensor b, bool is_constant, int64_t parts) {
+  return is_constant && sym::known_divisible(b.size(-1), kPanel) ? packed_in_panels(b, parts)
+                                                                 : pack(b, parts);
 }
 
 class Rewriter {
@@ -190,10 +202,9 @@ class Rewriter {
     return sym::product(ir::Sizes(x.sizes().begin(), x.sizes().end() - 1));
   }
 
-  /// A constant factor is packed once, in the order in which it is read.
   Tensor packed(Tensor b) const {
-    const bool has_panels = is_constant(match_.right) && sym::known_divisible(b.size(-1), kPanel);
-    return has_panels ? packed_in_panels(b, parts_) : pack(b, parts_);
+    const Value* bytes = match_.right.dequantize->call().value("input");
+    return packed_right(b, is_constant(bytes), parts_);
   }
 
   Tensor matrix(const Factor& left, const Factor& right) {
@@ -239,7 +250,10 @@ class Rewriter {
         builder_, "tandem.packed_convolution",
         {whole_pack(left.q), weight, call.arg("stride"), call.arg("padding"), call.arg("dilation"),
          call.arg("groups"), parts_, zero == nullptr ? sym::Expr(0) : *zero});
-    if (!is_zero(left.zero)) y = y - times_zero(left.zero, summed_kernels(right));
+    if (!is_zero(left.zero)) {
+      const bool moves = zero == nullptr && has_border(product_);
+      y = y - times_zero(left.zero, moves ? summed_inside(left, right) : summed_kernels(right));
+    }
     if (is_zero(right.zero)) return y;
     Tensor ones = ops::full(builder_, right.q.sizes(), 1, DType::i32);
     return y - times_zero(by_column(right, right.zero), convolved(centred(left), ones));
@@ -284,6 +298,13 @@ class Rewriter {
     return by_channel(sums, right.q.rank());
   }
 
+  /// For each place of the result, over the taps inside of the image: [1, o, places..].
+  Tensor summed_inside(const Factor& left, const Factor& right) {
+    ir::Sizes image = left.q.sizes();
+    image[0] = 1;
+    return convolved(ops::full(builder_, image, 1, DType::i32), ops::to(right.q, DType::i32));
+  }
+
   /// In integers; in f32 where the zero point is a float, as that of tokens may be.
   Tensor zero_of(const ops::Operand& zero) {
     const Tensor each = tensor(zero);
@@ -311,15 +332,61 @@ class Rewriter {
   int64_t parts_;
 };
 
+void rewrite(ir::Graph& graph, Node& product, const ProductMatch& match, int64_t parts) {
+  if (match.kind != ProductKind::transposed) return Rewriter(graph, product, match, parts).run();
+  Node* convolution = make_ordinary(graph, product, match);
+  const std::optional<ProductMatch> ordinary =
+      match_product(*convolution, [](const Value*) { return true; });
+  TD_CHECK(ordinary && ordinary->reason.empty());
+  Rewriter(graph, *convolution, *ordinary, parts).run();
+}
+
+/// A product whose factors are bytes already, of a known number of terms.
+bool is_product_of_bytes(const Node& node) {
+  if (ops::def_of(node).multiplies != ProductKind::matrix) return false;
+  const ir::Type& left = node.call().type(ops::factors_of(*node.op).left);
+  if (size_of(left.dtype) != 1 || node.results[0]->type.dtype != DType::i32) return false;
+  const std::optional<int64_t> terms = terms_of(node).constant();
+  return terms && *terms > 0;
+}
+
+/// With (a + 128) - 128 for a signed left factor; sums wrap, so that is exact whatever they are:
+///   sum a b = sum (a + 128) b - 128 sum b
+void pack_product(ir::Graph& graph, Node& product, int64_t parts) {
+  ir::Builder builder(graph, &product);
+  builder.stamp() = ir::Builder::stamp_of(product);
+  const ops::ProductFactors names = ops::factors_of(*product.op);
+  Tensor a{builder, product.call().value(names.left)};
+  const Tensor b{builder, product.call().value(names.right)};
+  const bool shifts = parts == 4 && a.dtype() == DType::i8;
+  if (parts == 2 || shifts) a = ops::to(a, DType::i16);
+  if (shifts) a = ops::to(ops::call(builder, "aten.add.Scalar", {a, kSign}), DType::u8);
+  const Tensor packed = packed_right(b, is_constant(b.value()), parts);
+  Tensor y = ops::call(builder, "tandem.packed_mm", {a, packed, parts});
+  if (shifts) {
+    const std::vector<int64_t> terms{-2};
+    const Tensor sums = ops::call(builder, "aten.sum.dim_IntList", {b, terms, true, DType::i32});
+    y = y - ops::call(builder, "aten.mul.Scalar", {sums, kSign});
+  }
+  graph.replace_all_uses(product.results[0], y.value());
+  graph.erase(&product);
+}
+
 }  // namespace
 
 void integer_products(ir::Graph& graph, passes::GraphCtx& ctx) {
+  const passes::KnownValues known(graph);
+  const auto is_known = [&](const Value* value) { return known.has(value); };
+  const int64_t parts = ctx.multiplies_bytes ? 4 : 2;
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
-    if (const std::optional<ProductMatch> match = match_product(*node)) {
+    if (is_product_of_bytes(*node)) {
+      ctx.products.push_back({ir::to_string(*node), ""});
+      pack_product(graph, *node, parts);
+    } else if (const std::optional<ProductMatch> match = match_product(*node, is_known)) {
       ctx.products.push_back({ir::to_string(*node), match->reason});
       if (match->reason.empty())
-        Rewriter(graph, *node, *match, ctx.multiplies_bytes ? 4 : 2).run();
+        rewrite(graph, *node, *match, parts);
       else
         ctx.notes.push_back(fmt::format("integer_products: {} stays in floats: {}",
                                         ir::to_string(*node), match->reason));

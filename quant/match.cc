@@ -217,7 +217,7 @@ class LayerFinder {
     }
     const Node& last = *match.layer.nodes.back();
     if (rule.needs_reader && !has_quantized_reader(last)) return "no layer reads its result";
-    return why_not_op(*match.layer.nodes[0]);
+    return why_not_op(match);
   }
 
   static std::string why_not_parts(const QSpec& spec, const Value& value) {
@@ -234,10 +234,16 @@ class LayerFinder {
   }
 
   /// Channels of a transposed convolution's weight lie along its second axis.
-  static std::string why_not_op(const Node& node) {
+  static std::string why_not_op(const Match& match) {
+    const Node& node = *match.layer.nodes[0];
     const bool is_transposed =
         node.op->schema.find("transposed") >= 0 && node.call().boolean("transposed");
-    return is_transposed ? "it is transposed" : "";
+    if (!is_transposed) return "";
+    const bool fits = std::ranges::all_of(match.operands, [](const Match::Operand& operand) {
+      const bool has_channels = operand.param == "weight" && operand.spec->per == Per::channel;
+      return !has_channels || operand.spec->axis == 1;
+    });
+    return fits ? "" : "it is transposed: the channels of its weight lie along axis 1";
   }
 
   bool has_quantized_reader(const Node& node) const {

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "quant/transposed.h"
+
 namespace tandem::quant {
 
 using ir::Node;
@@ -21,8 +23,11 @@ bool is_cast(const Node& node) {
 }
 
 bool is_known_zero(const ir::Arg& zero) {
-  const Value* const* value = std::get_if<Value*>(&zero);
-  return value != nullptr && (*value)->constant && (*value)->zeros;
+  Value* const* given = std::get_if<Value*>(&zero);
+  if (given == nullptr) return false;
+  const Value* at = *given;
+  while (at->node != nullptr && at->node->op->is_view()) at = std::get<Value*>(at->node->args[0]);
+  return at->constant && at->zeros;
 }
 
 bool adds_plainly(const Node& product) {
@@ -33,8 +38,18 @@ bool adds_plainly(const Node& product) {
 
 sym::Expr terms_of(const Node& product) {
   const ir::Sizes& sizes = product.call().type(ops::factors_of(*product.op).right).sizes;
-  if (ops::def_of(product).multiplies == ProductKind::matrix) return sizes[sizes.size() - 2];
+  const ProductKind kind = ops::def_of(product).multiplies;
+  if (kind == ProductKind::matrix) return sizes[sizes.size() - 2];
+  if (kind == ProductKind::transposed) {
+    const sym::Expr kernel = sym::product(ir::Sizes(sizes.begin() + 2, sizes.end()));
+    return sym::floor_div(sizes[0], product.call().integer("groups")) * kernel;
+  }
   return sym::product(ir::Sizes(sizes.begin() + 1, sizes.end()));
+}
+
+bool has_border(const Node& convolution) {
+  return std::ranges::any_of(convolution.call().constants("padding"),
+                             [](int64_t each) { return each != 0; });
 }
 
 namespace {
@@ -72,30 +87,50 @@ std::string why_not(const Source& source) {
   return "";
 }
 
-std::string why_not_convolution(const Node& product, const Source& left) {
+std::string why_not_image(const Node& product, const ProductMatch& match) {
   const ir::Call call = product.call();
-  if (call.boolean("transposed")) return "it is transposed";
-  const bool has_border =
-      std::ranges::any_of(call.constants("padding"), [](int64_t padding) { return padding != 0; });
-  if (has_border && is_tensor(left.dequantize->call().arg("zero_point")))
-    return "its border is a zero point that only a call tells";
+  const bool is_transposed = match.kind == ProductKind::transposed;
+  if (is_transposed) {
+    if (std::string reason = why_not_ordinary(product, match); !reason.empty()) return reason;
+  } else if (call.boolean("transposed")) {
+    return "it is transposed";
+  }
   return "";
+}
+
+/// Around an image whose zero point only a call tells, sums of the weight differ from place to
+/// place: they must be made once.
+std::string why_not_border(const Node& product, const ProductMatch& match,
+                           const IsKnown& is_known) {
+  const bool is_seen = match.kind == ProductKind::transposed || has_border(product);
+  if (!is_seen || !is_tensor(match.left.dequantize->call().arg("zero_point"))) return "";
+  const ir::Sizes& image = product.call().type(match.names.left).sizes;
+  const bool has_sizes = std::all_of(image.begin() + 1, image.end(),
+                                     [](sym::Expr size) { return size.constant().has_value(); });
+  if (has_sizes && is_known(match.right.dequantize->call().value("input"))) return "";
+  return fmt::format("its border is a zero point that only a call tells, and {}",
+                     has_sizes ? "its right factor is no constant" : "sizes are not known");
+}
+
+bool is_image(const ProductMatch& match) {
+  return match.kind == ProductKind::convolution || match.kind == ProductKind::transposed;
 }
 
 std::string why_not_scales(const Node& product, const ProductMatch& match) {
   if (match.left.scales() == Scales::channel) return "its left factor has a scale for each channel";
-  const bool is_image = match.kind == ProductKind::convolution;
-  if (match.left.scales() == Scales::token && is_image) return "an image has no tokens";
+  if (match.left.scales() == Scales::token && is_image(match)) return "an image has no tokens";
   if (match.right.scales() == Scales::token) return "its right factor has a scale for each token";
   if (match.right.scales() != Scales::channel) return "";
   const int64_t rank = product.call().type(match.names.right).rank();
-  const int64_t results = match.kind == ProductKind::matrix ? rank - 1 : 0;
+  const int64_t results = match.kind == ProductKind::matrix       ? rank - 1
+                          : match.kind == ProductKind::transposed ? 1
+                                                                  : 0;
   return match.right.dequantize->call().dim("axis", rank) == results
              ? ""
              : "the scales of its right factor run along its terms";
 }
 
-std::string why_not(const Node& product, const ProductMatch& match) {
+std::string why_not(const Node& product, const ProductMatch& match, const IsKnown& is_known) {
   if (std::string reason = why_not(match.left); !reason.empty()) return "its left factor " + reason;
   if (std::string reason = why_not(match.right); !reason.empty())
     return "its right factor " + reason;
@@ -107,18 +142,20 @@ std::string why_not(const Node& product, const ProductMatch& match) {
   if (!terms) return "the number of its terms is not known";
   if (*terms > kMostTerms) return "its sums may not fit 32 bits";
   if (!adds_plainly(product)) return "beta and alpha are not 1";
-  return match.kind == ProductKind::convolution ? why_not_convolution(product, match.left) : "";
+  if (!is_image(match)) return "";
+  if (std::string reason = why_not_image(product, match); !reason.empty()) return reason;
+  return why_not_border(product, match, is_known);
 }
 
 }  // namespace
 
-std::optional<ProductMatch> match_product(const Node& node) {
+std::optional<ProductMatch> match_product(const Node& node, const IsKnown& is_known) {
   ProductMatch match{ops::def_of(node).multiplies, ops::factors_of(*node.op), {}, {}, ""};
   if (match.kind == ProductKind::none) return std::nullopt;
   match.left = source_of(node.call().value(match.names.left));
   match.right = source_of(node.call().value(match.names.right));
   if (match.left.dequantize == nullptr && match.right.dequantize == nullptr) return std::nullopt;
-  match.reason = why_not(node, match);
+  match.reason = why_not(node, match, is_known);
   return match;
 }
 

@@ -1,6 +1,7 @@
 // Products of dequantized factors, as integer_products finds them.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,15 +24,21 @@ struct ProductMatch {
   std::string reason;  // why it stays in floats; empty where integers can be multiplied
 };
 
+/// Whether a value depends on constants alone.
+using IsKnown = std::function<bool(const ir::Value*)>;
+
 /// Nothing where neither factor is dequantized, or the node is no product.
-std::optional<ProductMatch> match_product(const ir::Node& node);
+std::optional<ProductMatch> match_product(const ir::Node& node, const IsKnown& is_known);
 
 /// Terms of one sum.
 sym::Expr terms_of(const ir::Node& product);
 
+/// Of a convolution: whether it sees places beside its image.
+bool has_border(const ir::Node& convolution);
+
 bool is_tensor(const ir::Arg& arg);
 bool is_cast(const ir::Node& node);
-/// A constant that is promised to be 0.
+/// Zero points that are promised to be zeros, or views of such.
 bool is_known_zero(const ir::Arg& zero);
 /// Of addmm and baddbmm: whether beta and alpha are 1.
 bool adds_plainly(const ir::Node& product);

@@ -137,7 +137,8 @@ std::optional<Weight> match(const Node& product) {
   const bool fits = is_float(dtype) && dtype != DType::f64 && adds_plainly(product) &&
                     call.type(names.left).dtype == dtype && call.type(names.right).rank() == 2 &&
                     !sym::known_eq(call.type(names.left).sizes.back(), 0);
-  const std::optional<ProductMatch> integers = match_product(product);
+  const std::optional<ProductMatch> integers =
+      match_product(product, [](const Value*) { return true; });
   if (!fits || (integers && integers->left.dequantize != nullptr)) return std::nullopt;
   return weight_of(call.value(names.right), kind == ProductKind::matrix);
 }

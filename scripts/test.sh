@@ -29,11 +29,16 @@ python_tests() {
   PYTHONPATH="$PWD/build/python" "$TANDEM_VENV/bin/python" -m pytest -q test/python test/conformance
 }
 
+quantized_behaviours() {
+  PYTHONPATH="$PWD/build/python" "$TANDEM_VENV/bin/python" -m pytest -q test/conformance/quant
+}
+
 step "dependencies" scripts/install-deps.sh --python
 step "format" scripts/format.sh --check
 step "release build" build release
 step "release suites and source checks" suites release
 step "python" python_tests
+step "quantized behaviours" quantized_behaviours
 step "wheel" scripts/check_wheel.sh
 step "sanitizer build" build dev
 step "sanitizer suites" suites dev -LE tools

@@ -89,6 +89,7 @@ const OpDef kEmbedding{
     .samples = {"$[5, 4], i64[3]:index(5)", "$[7, 3], i64[2, 3]:index(7), 2",
                 "$[5, 4], i64[]:index(5)", "$[5, 4], i64[0]", "$[5, 33], i32[9]:index(5), 1"},
     .out = true,
+    .gathers = "weight",
     .can_fail = true};
 
 /// 1 / (how often row i's index occurs), one a source row.
@@ -212,6 +213,7 @@ const OpDef kGather{
                 "$[2, 3, 40], 1, i64[2, 5, 33]:index(3)"},
     .sample_dtypes = DTypes::all,
     .out = true,
+    .gathers = "self",
     .can_fail = true};
 
 const OpDef kIndexSelect{
@@ -242,6 +244,7 @@ const OpDef kIndexSelect{
                 "$[2, 3, 40], 1, i32[4]:index(3)", "$[5], 0, i64[]:index(5)"},
     .sample_dtypes = DTypes::all,
     .out = true,
+    .gathers = "self",
     .can_fail = true};
 
 // --- scatter

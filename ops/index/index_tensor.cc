@@ -117,6 +117,7 @@ const OpDef kIndex{
                 "$[5, 4, 3], [i64[2]:index(5), none, i64[2]:index(3)]",
                 "$[5, 4], [i64[2, 1]:index(5), i64[3]:index(4)]", "$[5, 4], [i64[0]]"},
     .sample_dtypes = DTypes::all,
+    .gathers = "self",
     .can_fail = true};
 
 const OpDef kWrapped{

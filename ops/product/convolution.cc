@@ -395,7 +395,8 @@ const OpDef kBackwardData{
                backward_weights(b, c, tensor(b, c, "grad_output"), g[0], c.type("weight").sizes)}};
     },
     .fast = {{RouteKind::convolution_backward_data, library_declines}},
-    .samples = {"$[2, 4, 7, 8], $[4, 3, 3, 3], [2, 3, 7, 8], [1, 1], [1, 1], [1, 1], 1"}};
+    .samples = {"$[2, 4, 7, 8], $[4, 3, 3, 3], [2, 3, 7, 8], [1, 1], [1, 1], [1, 1], 1"},
+    .multiplies = ProductKind::transposed};
 const OpDef kBackwardWeights{
     .schema =
         "tandem::convolution_backward_weights(Tensor grad_output, Tensor input, SymInt[] "

@@ -11,6 +11,7 @@ ProductFactors factors_of(const ir::Op& op) {
   const ir::Schema& schema = op.schema;
   if (schema.find("mat1") >= 0) return {"mat1", "mat2", "self"};
   if (schema.find("batch1") >= 0) return {"batch1", "batch2", "self"};
+  if (schema.find("grad_output") >= 0) return {"grad_output", "weight", ""};
   if (schema.find("weight") >= 0) return {"input", "weight", "bias"};
   return {"self", "mat2", ""};
 }

@@ -47,7 +47,8 @@ const OpDef kIntMm{.schema = "aten::_int_mm(Tensor self, Tensor mat2) -> Tensor"
                                "i8[1, 1500]:bytes, i8[1500, 9]:bytes", "$[3, 4], $[4, 5]",
                                "i8[3, 4], u8[4, 5]", "i8[3, 4], i8[3, 5]", "i8[4], i8[4, 5]"},
                    .sample_dtypes = DTypes::all,
-                   .out = true};
+                   .out = true,
+                   .multiplies = ProductKind::matrix};
 
 const OpDef* const kOps[] = {&kIntMm};
 

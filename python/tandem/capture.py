@@ -37,6 +37,7 @@ from tandem.higher_order import HANDLERS, Bodies
 from tandem.hooks import hooks_where_tensors_are_made
 from tandem.modes import restore_modes
 from tandem.scalars import READS_OF_NUMBERS
+from tandem.wrapped import check_results
 
 
 class Captured:
@@ -265,6 +266,7 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
         held = dict(zip(names, values[count:], strict=True))
         results = _Interpreter(module, held, bodies).run(*values[:count])
         bodies.complex_calls.check(results)
+        check_results(results)
         bodies.leaves_grad = torch.is_grad_enabled()
         return results
 

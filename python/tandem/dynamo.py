@@ -28,6 +28,7 @@ from tandem.reports import ChainReport, EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic, sizes_by_symbol, specialize, tie_sizes
 from tandem.subclasses import Desugared, holds_others
 from tandem.verify import Verified
+from tandem.wrapped import Unwrapped, is_wrapped
 
 # Else Dynamo breaks the graph around nn.LSTM, nn.GRU and nn.RNN, and no backend sees them. It reads
 # this before it calls a backend for the first time: so here, where a program names this one.
@@ -39,6 +40,10 @@ def backend(module, examples, *, options=None, mode=None, **_):
     del mode
     chosen = Options.of(options)
     _connect()
+    if any(is_wrapped(example) for example in examples):
+        unwrapped = Unwrapped(module, examples)
+        with unwrapped.named_in_refusals():
+            return unwrapped.callable(compile_graph(unwrapped.module, unwrapped.examples, chosen))
     if not has_lists(examples):
         return compile_graph(module, examples, chosen)
     # Compiled autograd's own graph. The weights that it reads change with every step.

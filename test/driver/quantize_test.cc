@@ -240,6 +240,36 @@ TEST_F(Quantize, ExceptionsOfTheRecipeHold) {
   EXPECT_THAT(text, HasSubstr(", 0, 15, u8)"));
 }
 
+/// Images to twice their sides.
+class Growing : public nn::Module {
+ public:
+  nn::Tensor forward(nn::Trace& trace, nn::Tensor x) const {
+    const std::vector<int64_t> two{2, 2}, one{1, 1};
+    return ops::call(trace.builder(), "aten.convolution",
+                     {x, trace(weight_), nn::Tensor(), two, one, one, true, one, 1});
+  }
+
+ private:
+  nn::Parameter weight_{*this, "up.weight", {3, 6, 3, 3}, nn::Init::uniform(0.3)};
+};
+
+TEST_F(Quantize, ATransposedConvolutionHasItsChannelsAlongAxis1) {
+  const Growing net;
+  State state = State::initial(net, 3);
+  model_.state = &state;
+  model_.function = [&net](nn::Trace& trace, const nn::Tensors& in) {
+    return nn::Tensors{net.forward(trace, in[0])};
+  };
+  Recipe recipe = recipe_named("x86_default");
+  EXPECT_THAT(error_of([&] { calibrated(recipe); }), HasSubstr("lie along axis 1"));
+  recipe.specs.at("weight").axis = 1;
+  const std::string text = converted_text(model_, recipe, calibrated(recipe));
+  EXPECT_THAT(text, HasSubstr("dequantize_per_channel"));
+  const std::vector<float> wanted =
+      results(compile_forward(model_.function, state, model_.inputs, {.freeze = true}));
+  EXPECT_GT(sqnr(wanted, quantized_results(recipe)), 35);
+}
+
 TEST_F(Quantize, StatisticsServeEveryBatchSize) {
   const Recipe recipe = recipe_named("x86_default");
   const Statistics statistics = calibrated(recipe);

@@ -245,3 +245,22 @@ def test_threads_over_one_graph_get_their_own_modules_results():
         thread.join()
     assert not failures, failures[0]
     assert frozen_counts()["bindings"] == 6
+
+
+@pytest.mark.parametrize("reads_other", [True, False])
+def test_a_weight_that_nothing_needs(reads_other):
+    """It is given at each call like the others, and is no argument of the program."""
+
+    class Unused(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("one", torch.randn(3))
+            self.register_buffer("two", torch.randn(3))
+
+        def forward(self, x):
+            self.one.select(0, 0)
+            return x * self.two if reads_other else x + 1
+
+    model, x = Unused(), torch.randn(3)
+    with torch.no_grad():
+        assert torch.equal(compile_with(model, freeze=True)(x), model(x))

@@ -244,6 +244,50 @@ def test_dynamic_quantization(isa):
         torch.testing.assert_close(result, function(x), rtol=1e-4, atol=1e-4)
 
 
+IMAGES = {
+    "padded": dict(padding=1),
+    "strides and a wide border": dict(padding=2, stride=2),
+    "groups": dict(padding=1, groups=2),
+    "transposed": dict(stride=2, padding=1, output_padding=1),
+}
+
+
+@pytest.mark.parametrize("has_zeros", ZERO.values(), ids=ZERO.keys())
+@pytest.mark.parametrize("case", IMAGES.values(), ids=IMAGES.keys())
+def test_dynamic_quantization_of_images(isa, case, has_zeros):
+    """The border is a zero point that only the call tells."""
+    is_transposed = "output_padding" in case
+    q = integers(torch.int8, 8, 8 // case.get("groups", 1), 3, 3)
+    weight = Weight(q, zero_points(8, has_zeros))
+    function = F.conv_transpose2d if is_transposed else F.conv2d
+
+    class Dynamic(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.bias = weight, nn.Parameter(torch.randn(8))
+
+        def dequantized(self):
+            if not is_transposed:
+                return self.weight()
+            return Q.dequantize_per_tensor(self.weight.q, 0.01, 0, -128, 127, torch.int8)
+
+        def forward(self, x):
+            scale, zero = Q.choose_qparams.tensor(x, 0, 255, 1e-5, torch.uint8)
+            q = Q.quantize_per_tensor.tensor(x, scale, zero, 0, 255, torch.uint8)
+            x = Q.dequantize_per_tensor.tensor(q, scale, zero, 0, 255, torch.uint8)
+            return function(x, self.dequantized(), self.bias, **case)
+
+    model, x = Dynamic().eval(), torch.randn(2, 8, 7, 9) + 0.5
+    with torch.no_grad():
+        compiled = compile_with(model, freeze=True, report=True, int8="require")
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+        assert "packed_convolution" in reported_kernels()
+        # Else the sums of the border are made at each call.
+        torch.testing.assert_close(compile_with(model)(x), model(x), rtol=1e-4, atol=1e-4)
+    [(_, reason)] = tandem.report()["graphs"][-1]["quantized products"]
+    assert reason.endswith("its right factor is no constant")
+
+
 def test_weights_that_are_no_longer_symmetric():
     weight = Weight(integers(torch.int8, 8, 16), zero_points(8))
     layer = Layer(F.linear, weight, None, 0.02, 5, torch.uint8).eval()
