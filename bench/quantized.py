@@ -1,6 +1,6 @@
 """Models in 8 bits beside their peers: Inductor's (torchao, freezing), OpenVINO's and ONNX
-Runtime's (one QDQ model for both), and Tandem's own f32, frozen. Each model is a process in which the
-contenders take turns. Prints a table of docs/quantization.md. Needs transformers, torchao, onnx.
+Runtime's (one QDQ model for both), and Tandem's own f32, frozen. Each model is a process in which
+the contenders take turns. Prints a table of docs/quantization.md. Needs transformers, onnx.
 
 `quantized.py [NAME ...]`      models, or parts of their names
 `quantized.py --worker NAME`   one of them; a JSON line
