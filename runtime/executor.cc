@@ -528,6 +528,10 @@ std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments,
   return results;
 }
 
+bool LoadedProgram::has_known_sizes() const {
+  return std::ranges::all_of(is_cheap_slot_, [](char is_cheap) { return is_cheap != 0; });
+}
+
 CallMemory LoadedProgram::call_memory(std::span<const int64_t> freed) const {
   TD_CHECK(has_known_sizes()) << "memory of a program whose sizes its inputs tell";
   return Execution(*this).memory(freed);

@@ -116,8 +116,8 @@ class LoadedProgram {
   int64_t packed_bytes() const;
 
   const abi::Program& program() const { return program_; }
-  /// All sizes are numbers.
-  bool has_known_sizes() const { return bind_steps_.empty(); }
+  /// No argument tells a size, neither by its own sizes nor as a scalar.
+  bool has_known_sizes() const;
   /// Of a call with the team of the caller, without running it; sizes must be known, kernels may be
   /// null. `freed`: by input, the bytes that run_and_drop gives back when it lets go of it; or
   /// none. Copies of arguments that lie otherwise are not counted, nor what library calls take

@@ -274,6 +274,14 @@ def test_the_report_says_what_is_saved_and_why():
     assert tandem.report()["graphs"][0]["cut"] == ""
 
 
+def test_symbolic_sizes_have_no_memory_in_the_report():
+    function = compile_with(lambda x: x.sum(1).sin(), dynamic=True)
+    function(torch.randn(3, 5, requires_grad=True)).sum().backward()
+    (graph,) = tandem.report()["graphs"]
+    assert graph["memory"] is None
+    assert "a step holds" not in str(tandem.report())
+
+
 def test_bytes_of_symbolic_sizes_are_those_of_the_call():
     module = transformer(blocks=1)
     function = compiled_at(module, "16MiB", dynamic=True)
