@@ -401,7 +401,7 @@ class Encoder:
 
     def _host_line(self, node, host, tensors, results):
         """A tandem::host node: its number among the functions, its tensors and run-time sizes."""
-        number = 2 * len(self._host)
+        number = 3 * len(self._host)
         self._host.append(host)
         tensors, sizes = ", ".join(tensors), ", ".join(host.sizes)
         call = f'tandem.host([{tensors}], [{sizes}], {number}, "{host.name}")'

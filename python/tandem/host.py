@@ -80,6 +80,38 @@ class _HostNode:
         for result, gradient in zip(results, gradients, strict=True):
             result.copy_(gradient) if gradient is not None else result.zero_()
 
+    def functions(self):
+        """By order of the derivative."""
+        return self.forward, self.backward, self.second
+
+    def second(self, tensors, sizes, results):
+        """The gradient of `backward`. `tensors`: its tensors, then a tangent for each of its
+        results; `results`: a gradient for each of its tensors that is a float."""
+        inputs = [tensor.detach() for tensor in tensors]
+        count = len(self.tensors) + self.seed
+        floats = sum(tensor.is_floating_point() for tensor in inputs[:count])
+        given, tangents = inputs[: len(inputs) - floats], inputs[len(inputs) - floats :]
+        leaves = [tensor.requires_grad_() for tensor in given if tensor.is_floating_point()]
+        try:
+            with torch.enable_grad():
+                first = self._gradients(given[:count], leaves[:floats], given[count:], sizes, True)
+            ends = [
+                (gradient, tangent)
+                for gradient, tangent in zip(first, tangents, strict=True)
+                if gradient is not None and gradient.requires_grad
+            ]
+            gradients = [None] * len(leaves)
+            if ends:
+                outs, grads = zip(*ends, strict=True)
+                wanted = [leaf for leaf in leaves if leaf.requires_grad]
+                found = iter(torch.autograd.grad(outs, wanted, grads, allow_unused=True))
+                gradients = [next(found) if leaf.requires_grad else None for leaf in leaves]
+        except Exception as error:
+            self._name(error, "the second gradient of ")
+            raise
+        for result, gradient in zip(results, gradients, strict=True):
+            result.copy_(gradient) if gradient is not None else result.zero_()
+
     def _name(self, error, what=""):
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(
@@ -87,7 +119,7 @@ class _HostNode:
                 f"graph{place_text(self.node)}"
             )
 
-    def _gradients(self, inputs, leaves, tangents, sizes):
+    def _gradients(self, inputs, leaves, tangents, sizes, recorded=False):
         outputs = self._differentiable(inputs, sizes)
         pairs = [
             (out, grad)
@@ -98,7 +130,9 @@ class _HostNode:
         if pairs:
             outs, grads = zip(*pairs, strict=True)
             wanted = [leaf for leaf in leaves if leaf.requires_grad]
-            found = iter(torch.autograd.grad(outs, wanted, grads, allow_unused=True))
+            found = iter(
+                torch.autograd.grad(outs, wanted, grads, create_graph=recorded, allow_unused=True)
+            )
             gradients = [next(found) if leaf.requires_grad else None for leaf in leaves]
         return gradients
 

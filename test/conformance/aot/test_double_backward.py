@@ -275,17 +275,49 @@ def test_a_written_input_is_refused(compiled):
         torch.autograd.grad(value.sum(), x, create_graph=True)
 
 
-def test_an_operator_of_torch_is_refused():
-    def function(x):
-        return torch.linalg.matrix_exp(x).sin()
+def with_an_operator_of_torch(x, w):
+    return (torch.linalg.matrix_exp(x) @ w).sin() * w
+
+
+def with_a_branch(x, w):
+    def yes(x, w):
+        return (x @ w).sin()
+
+    def no(x, w):
+        return (x * w).cos()
+
+    return torch.cond(x.sum() > 100, yes, no, (x, w)) * x
+
+
+def without_the_branch(x, w):
+    """Eager's cond is not recorded a second time: its second gradient lacks what the branch has."""
+    return (x * w).cos() * x
+
+
+@pytest.mark.filterwarnings("ignore:tandem")
+@pytest.mark.parametrize(
+    "function, reference",
+    [
+        (with_an_operator_of_torch, with_an_operator_of_torch),
+        (with_a_branch, without_the_branch),
+    ],
+)
+def test_nodes_that_python_runs(function, reference):
+    """Their gradients end with the second."""
+
+    def orders(call):
+        t = Tensors()
+        leaves = t.leaf(3, 3, dtype=torch.float64), t.leaf(3, 3, dtype=torch.float64)
+        weights = torch.linspace(1, 2, 9, dtype=torch.float64).view(3, 3)
+        first = torch.autograd.grad((call(*leaves) * weights).sum(), leaves, create_graph=True)
+        value = sum((each.sin() * weights).sum() for each in first)
+        return [*first, *torch.autograd.grad(value, leaves, retain_graph=True)], value, leaves
 
     torch._dynamo.reset()
-    compiled = torch.compile(function, backend=tandem.backend, fullgraph=True)
-    x = Tensors().leaf(3, 3)
-    with pytest.warns(UserWarning, match="matrix_exp"):
-        value = compiled(x)
-    with pytest.raises(tandem.Unsupported, match="its gradient has no gradient of its own"):
-        torch.autograd.grad(value.sum(), x, create_graph=True)
+    ours, value, leaves = orders(torch.compile(function, backend=tandem.backend, fullgraph=True))
+    pairs(ours, orders(reference)[0])
+    with pytest.raises(tandem.Unsupported, match="no gradients beyond the second"):
+        torch.autograd.grad(value, leaves, create_graph=True)
 
 
 def test_plain_backward_keeps_no_inputs(compiled):
