@@ -102,8 +102,8 @@ using ScatterPartRule = Tensor (*)(ir::Builder&, const ir::Call& view, size_t re
 
 /// Of an op that gives (q - zero point) * scale: for how much of `input` one of each stands. Of a
 /// tensor they are `scale` and `zero_point`, else `scales` and `zero_points`, of channels along
-/// `axis`.
-enum class Scales : uint8_t { none, tensor, channel, token };
+/// `axis`. Blocks are parts of several dimensions.
+enum class Scales : uint8_t { none, tensor, channel, token, block };
 
 /// Of an op that sums products, perhaps with a bias: where its factors have the terms.
 enum class ProductKind : uint8_t {

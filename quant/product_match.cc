@@ -117,6 +117,8 @@ bool is_image(const ProductMatch& match) {
 }
 
 std::string why_not_scales(const Node& product, const ProductMatch& match) {
+  if (match.left.scales() == Scales::block) return "its left factor has a scale for each block";
+  if (match.right.scales() == Scales::block) return "its right factor has a scale for each block";
   if (match.left.scales() == Scales::channel) return "its left factor has a scale for each channel";
   if (match.left.scales() == Scales::token && is_image(match)) return "an image has no tokens";
   if (match.right.scales() == Scales::token) return "its right factor has a scale for each token";

@@ -214,7 +214,8 @@ const OpDef kDequantize{
          "i8[3, 64], [1, 64], f32[3]:unit, i32[3], i8, -200",
          "i8[3, 64], [1, 64], f32[3]:unit, i32[3], i8, output_dtype=f64",
          "i8[3, 64], [1, 48], f32[3]:unit, i32[3], i8", "i8[3, 4], [1, 4], f32[2]:unit, none, i8"},
-    .sample_dtypes = DTypes::integers};
+    .sample_dtypes = DTypes::integers,
+    .dequantizes = Scales::block};
 
 // --- choose
 // --------------------------------------------------------------------------------------

@@ -240,7 +240,8 @@ const OpDef kDequantizeGroups{
                 "$[0, 4], f32[0, 2]:unit, i32[0, 2], -8, 7, i8, 2, f32",
                 "$[3, 64], f32[3, 2]:unit, i32[3, 2], -8, 7, i8, 0, f32",
                 "$[3, 62], f32[3, 2]:unit, i32[3, 2], -8, 7, i8, 32, f32"},
-    .sample_dtypes = DTypes::integers};
+    .sample_dtypes = DTypes::integers,
+    .dequantizes = Scales::block};
 
 const OpDef kQuantizeTokens{
     .schema =

@@ -52,6 +52,22 @@ def test_equal_to_eager(config, dtype, freeze):
     assert bool(graphs[0]["frozen"]) == freeze
 
 
+REASONS = {
+    "int8 weights and activations": "",
+    "int4 weights": "its left factor is not dequantized",
+    "int4 weights, int8 activations": "its left factor has a scale for each block",
+}
+
+
+@pytest.mark.parametrize(("name", "reason"), REASONS.items(), ids=REASONS.keys())
+def test_products_in_floats_say_why(name, reason):
+    model = quantized(CONFIGS[name])
+    with torch.no_grad():
+        compile_with(model, freeze=True)(torch.randn(5, 128))
+    [graph] = tandem.report()["graphs"]
+    assert [each for _, each in graph["quantized products"]] == [reason] * 2
+
+
 @configs
 def test_a_batch_that_varies(config):
     model = quantized(config)
