@@ -86,8 +86,9 @@ Tensor packed_in_panels(Tensor b, int64_t parts) {
 
 /// A constant factor is packed once, in the order in which it is read.
 Tensor packed_right(Tensor b, bool is_constant, int64_t parts) {
-  return is_constant && sym::known_divisible(b.size(-1), kPanel) ? packed_in_panels(b, parts)
-                                                                 : pack(b, parts);
+  const bool is_cut =
+      is_constant && sym::known_divisible(b.size(-1), kPanel) && b.size(-1) != sym::Expr(kPanel);
+  return is_cut ? packed_in_panels(b, parts) : pack(b, parts);
 }
 
 class Rewriter {

@@ -49,6 +49,12 @@ Val at_position(loop::ScalarPool& pool, Val value, const Slide& slide, Expr axis
                            {{axis, by_term ? Expr(0) : u}, {term, by_term ? u : Expr(0)}});
 }
 
+/// Packs of one place stay neighbours: their axis, the last one, is no window's.
+bool are_packs(const std::vector<Axis>& terms, size_t term, int64_t step) {
+  const bool is_all = terms.size() == 1 && step == 1;
+  return term + 1 == terms.size() && terms[term].extent != Expr(1) && !is_all;
+}
+
 /// How the factor walks the outer axis and one of the reduced ones, if as one.
 std::optional<Slide> slide_of(const Kernel& kernel, Val value, size_t axis) {
   loop::ScalarPool& pool = *kernel.scalars;
@@ -56,7 +62,7 @@ std::optional<Slide> slide_of(const Kernel& kernel, Val value, size_t axis) {
   const std::vector<Axis>& terms = kernel.stages[0].reduce_axes;
   for (size_t i = 0; i < terms.size(); ++i) {
     std::optional<Slide> slide = ratio(value, place, terms[i].index);
-    if (!slide) continue;
+    if (!slide || are_packs(terms, i, slide->step)) continue;
     const Expr both = place * slide->stride + terms[i].index * slide->step;
     const Expr u =
         pool.symbols().index("u", (terms[i].extent - 1) * slide->step +

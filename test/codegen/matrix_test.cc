@@ -216,6 +216,41 @@ std::string text_of(const Image& i) {
                      i.height, i.width);
 }
 
+/// Images of a batch follow one another as their channels do, and are no window of channels.
+TEST(MatrixMapping, BatchesDoNotSlideOverChannels) {
+  const Target target = cpu_target("sapphirerapids", std::nullopt);
+  loop::Kernel kernel = loop::parse_kernel(R"(kernel "batch" {
+  buffer b0: i32 read
+  buffer b1: i32 read
+  buffer b2: i32 write
+  locals 1
+  outer x0 < 4
+  outer x1 < 32
+  outer x2 < 7
+  stage {
+    reduce r0 < 3
+    reduce r1 < 4
+    %0: bool = ge [x2 + r0], i64(1)
+    %1: i32 = load b0[x0*28 + x2 + r0 + r1*7 - 1] if %0
+    %2: i32 = load b1[x1 + r0*128 + r1*32]
+    l0 = dot4 %1, %2
+  after
+    %3: i32 = l0
+    b2[x0*224 + x1 + x2*32] = %3
+  }
+})");
+  const loop::Kernel plain = loop::canonical(kernel);
+  schedule::map_axes(kernel, target);
+  kernel = loop::canonical(kernel);
+  EXPECT_EQ(loop::verify(kernel), std::vector<std::string>{});
+  std::vector<int32_t> a = numbers(120, 1), b = numbers(384, 2), mapped(896), expected(896);
+  void* buffers[] = {a.data(), b.data(), mapped.data()};
+  EXPECT_EQ(loop::interpret(kernel, buffers, nullptr, 0, *kernel.tasks().constant()), 0);
+  buffers[2] = expected.data();
+  EXPECT_EQ(loop::interpret(plain, buffers, nullptr, 0, *plain.tasks().constant()), 0);
+  EXPECT_EQ(mapped, expected);
+}
+
 class SlidingRows : public ::testing::TestWithParam<Image> {};
 
 /// Each element of the image is copied once for a task, not once for each window that holds it.

@@ -84,7 +84,6 @@ BEHAVIOURS = {
 # By number and part: a behaviour may hold in part.
 MISSING = {
     ("3", ""): "there is no dtype of 8-bit floats",
-    ("57", "the weight stays in bytes"): "a constant weight that is cast is kept as floats",
     ("58", "one step"): "products of one activation are a step each",
 }
 
