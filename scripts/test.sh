@@ -26,7 +26,7 @@ suites() {
 
 python_tests() {
   if ! compgen -G 'test/python/test_*.py' >/dev/null; then return 0; fi
-  PYTHONPATH="$PWD/build/python" "$TANDEM_VENV/bin/python" -m pytest -q test/python test/conformance
+  PYTHONPATH="$PWD/build/python" "$TANDEM_VENV/bin/python" -m pytest -q test/python test/conformance/aot
 }
 
 quantized_behaviours() {
