@@ -24,21 +24,16 @@ suites() {
   ctest --preset "$preset" -j "$JOBS" "$@"
 }
 
-python_tests() {
-  if ! compgen -G 'test/python/test_*.py' >/dev/null; then return 0; fi
-  PYTHONPATH="$PWD/build/python" "$TANDEM_VENV/bin/python" -m pytest -q test/python test/conformance/aot
-}
-
-quantized_behaviours() {
-  PYTHONPATH="$PWD/build/python" "$TANDEM_VENV/bin/python" -m pytest -q test/conformance/quant
+pytests() {
+  PYTHONPATH="$PWD/build/python" "$TANDEM_VENV/bin/python" -m pytest -q "$@"
 }
 
 step "dependencies" scripts/install-deps.sh --python
 step "format" scripts/format.sh --check
 step "release build" build release
 step "release suites and source checks" suites release
-step "python" python_tests
-step "quantized behaviours" quantized_behaviours
+step "python" pytests test/python test/conformance/aot
+step "quantized behaviours" pytests test/conformance/quant
 step "wheel" scripts/check_wheel.sh
 step "sanitizer build" build dev
 step "sanitizer suites" suites dev -LE tools
