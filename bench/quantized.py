@@ -3,6 +3,7 @@ Runtime's (one QDQ model for both), and Tandem's own f32, frozen. Each model is 
 the contenders take turns. Prints a table of docs/quantization.md. Needs transformers, onnx.
 
 `quantized.py [NAME ...]`      models, or parts of their names
+`quantized.py --busy [NAME ...]`  processor time of one thread: rough, on a machine that is busy
 `quantized.py --worker NAME`   one of them; a JSON line
 BENCH_ISA=avx2 holds to AVX2 whom it can hold."""
 
@@ -148,6 +149,8 @@ def distance(value, expected):
 
 def run_worker(name):
     warnings.simplefilter("ignore")
+    if "--busy" in sys.argv:
+        measure.use_processor_time()
     measure.pin()
     torch.set_num_threads(measure.THREADS)
     model, inputs = model_cases.make(name)
@@ -195,14 +198,18 @@ def row(name, found):
 
 
 def main():
-    names = [n for n in MODELS if len(sys.argv) < 2 or any(part in n for part in sys.argv[1:])]
+    parts = [word for word in sys.argv[1:] if word != "--busy"]
+    names = [n for n in MODELS if not parts or any(part in n for part in parts)]
+    busy = sys.argv[1:2] if "--busy" in sys.argv else []
+    if busy:
+        measure.use_processor_time()  # the environment says how many threads
     print("| ms | tandem, f32, frozen | tandem, 8 bits | inductor | onnx runtime | openvino "
           "| of f32 | x best peer | products | from eager's q/dq |\n|" + "---|" * 10, flush=True)
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             env = measure.environment(TORCHINDUCTOR_CACHE_DIR=folder)
             done = subprocess.run(
-                [sys.executable, __file__, "--worker", name],
+                [sys.executable, __file__, "--worker", name, *busy],
                 env=env, check=False, capture_output=True, text=True,
             )  # fmt: skip
         if done.returncode != 0:
