@@ -116,6 +116,9 @@ class Emitter {
   void add_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
   void emit_matrix_rows(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
                         llvm::Value* count);
+  void emit_matrix_row(const loop::Stage& stage, llvm::Value* row, llvm::Value* sums);
+  llvm::Value* pitch(const Matrix& matrix);
+  llvm::Value* rows_of(const loop::Stage& stage, const Matrix& matrix);
   void tile_instruction(llvm::Intrinsic::ID what, std::initializer_list<int> tiles,
                         std::initializer_list<llvm::Value*> others);
   llvm::Value* make_room(llvm::Type* type, uint64_t count);

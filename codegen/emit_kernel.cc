@@ -148,7 +148,7 @@ void Emitter::emit_points(const Stage& stage, size_t axis) {
   bool is_last = axis + 1 == stage.axes.size();
   bool rows = is_last && stage.axes[axis].kind == AxisKind::unroll;
   if (rows && !stage.reductions.empty()) return emit_row_tiles(stage);
-  if (is_last && stage.axes[axis].kind == AxisKind::matrix && has_feature("amx-int8"))
+  if (stage.axes[axis].kind == AxisKind::matrix && has_feature("amx-int8"))
     return emit_matrix(stage);
   if (is_last && stage.axes[axis].kind == AxisKind::interleave)
     return emit_interleaved_axis(stage.axes[axis], stage);

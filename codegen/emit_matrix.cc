@@ -44,6 +44,8 @@ std::array<uint8_t, 64> configuration(int packs) {
   return bytes;
 }
 
+const Axis& lines_of(const Stage& stage) { return stage.axes[stage.axes.size() - 2]; }
+
 }  // namespace
 
 /// What a stage's tiles are made of while it is written.
@@ -54,6 +56,7 @@ struct Emitter::Matrix {
   Value* row_bytes = nullptr;
   Value* pack_bytes = nullptr;
   int across = 1;  // tiles of columns
+  bool has_lines = false;
 };
 
 Value* Emitter::make_room(llvm::Type* type, uint64_t count) {
@@ -74,11 +77,25 @@ void Emitter::tile_instruction(llvm::Intrinsic::ID what, std::initializer_list<i
   ir_.CreateIntrinsic(what, {}, args);
 }
 
-/// The stage's rows: whole tiles two by two, then one after the other.
+Value* Emitter::pitch(const Matrix& matrix) {
+  return ir_.getInt64(static_cast<uint64_t>(matrix.product.pitch));
+}
+
+/// Lines but the last are as long as the pitch.
+Value* Emitter::rows_of(const Stage& stage, const Matrix& matrix) {
+  Value* rows = index_value(stage.axes.back().extent);
+  if (!matrix.has_lines) return rows;
+  Value* others = ir_.CreateSub(index_value(lines_of(stage).extent), ir_.getInt64(1));
+  return ir_.CreateAdd(rows, ir_.CreateMul(others, pitch(matrix)));
+}
+
+/// The stage's rows: whole tiles two by two, then one after the other. Of several lines, the rows
+/// of all, with what lies between them.
 void Emitter::emit_matrix(const Stage& stage) {
   const Axis& axis = stage.axes.back();
   Matrix matrix;
   matrix.product = loop::matrix_product(kernel_, stage).product;
+  matrix.has_lines = loop::has_lines(stage);
   matrix.across = lanes_ / kMatrixTile;
   const std::array<uint8_t, 64> bytes = configuration(stage.reduce_axes.back().lanes);
   llvm::Constant* settings = llvm::ConstantDataArray::get(context_, bytes);
@@ -89,7 +106,7 @@ void Emitter::emit_matrix(const Stage& stage) {
   matrix.pack_bytes = ir_.CreateMul(uniform_index(matrix.product.pack_stride), ir_.getInt64(4));
   hoist(stage);
   tile_instruction(llvm::Intrinsic::x86_ldtilecfg, {}, {matrix.settings});
-  Value* extent = index_value(axis.extent);
+  Value* extent = rows_of(stage, matrix);
   Value* height = ir_.getInt64(static_cast<uint64_t>(axis.lanes));
   Value* whole = ir_.CreateAnd(extent, ir_.getInt64(-static_cast<int64_t>(axis.lanes)));
   emit_loop(ir_.getInt64(0), whole, height, [&](Value* first) {
@@ -159,6 +176,8 @@ void Emitter::add_tiles(const Stage& stage, const Matrix& matrix, Value* first, 
         ir_.CreateConstGEP1_64(ir_.getInt32Ty(), columns, static_cast<uint64_t>(j * kMatrixTile));
     tile_instruction(llvm::Intrinsic::x86_tileloadd64, {kColumns + j}, {from, matrix.pack_bytes});
   }
+  // The pitch makes any row one of the first line.
+  if (matrix.has_lines) symbols_[lines_of(stage).index] = ir_.getInt64(0);
   for (int i = 0; i < down; ++i) {
     symbols_[row] = ir_.CreateAdd(first, ir_.getInt64(static_cast<uint64_t>(i * kMatrixTile)));
     Value* from = element_pointer(*product.rows, uniform_index(product.rows->index));
@@ -169,22 +188,41 @@ void Emitter::add_tiles(const Stage& stage, const Matrix& matrix, Value* first, 
     for (int j = 0; j < matrix.across; ++j)
       tile_instruction(multiply, {kSums + i * 2 + j, kRows + i, kColumns + j}, {});
   }
+  if (matrix.has_lines) symbols_.erase(lines_of(stage).index);
 }
 
 /// What follows the sums, a row of lanes at a time.
 void Emitter::emit_matrix_rows(const Stage& stage, const Matrix& matrix, Value* first,
                                Value* count) {
   const Axis& axis = stage.axes.back();
-  emit_loop(ir_.getInt64(0), count, ir_.getInt64(1), [&](Value* row) {
-    symbols_[axis.index] = ir_.CreateAdd(first, row);
+  emit_loop(ir_.getInt64(0), count, ir_.getInt64(1), [&](Value* number) {
+    Value* row = ir_.CreateAdd(first, number);
     Value* from = ir_.CreateGEP(ir_.getInt32Ty(), matrix.sums,
-                                ir_.CreateMul(row, ir_.getInt64(static_cast<uint64_t>(lanes_))));
-    locals_[stage.reductions[0].first_local] =
-        ir_.CreateAlignedLoad(with_lanes(ir_.getInt32Ty()), from, llvm::Align(64));
-    emit_after(stage);
-    forget_locals(stage);
-    symbols_.erase(axis.index);
+                                ir_.CreateMul(number, ir_.getInt64(static_cast<uint64_t>(lanes_))));
+    if (!matrix.has_lines) return emit_matrix_row(stage, row, from);
+    symbols_[lines_of(stage).index] = ir_.CreateUDiv(row, pitch(matrix));
+    row = ir_.CreateURem(row, pitch(matrix));
+    llvm::BasicBlock* wanted = llvm::BasicBlock::Create(context_, "row", function_);
+    llvm::BasicBlock* done = llvm::BasicBlock::Create(context_, "between", function_);
+    ir_.CreateCondBr(ir_.CreateICmpULT(row, index_value(axis.extent)), wanted, done);
+    ir_.SetInsertPoint(wanted);
+    levels_.emplace_back();
+    emit_matrix_row(stage, row, from);
+    levels_.pop_back();
+    ir_.CreateBr(done);
+    ir_.SetInsertPoint(done);
+    symbols_.erase(lines_of(stage).index);
   });
+}
+
+void Emitter::emit_matrix_row(const Stage& stage, Value* row, Value* sums) {
+  const sym::Expr index = stage.axes.back().index;
+  symbols_[index] = row;
+  locals_[stage.reductions[0].first_local] =
+      ir_.CreateAlignedLoad(with_lanes(ir_.getInt32Ty()), sums, llvm::Align(64));
+  emit_after(stage);
+  forget_locals(stage);
+  symbols_.erase(index);
 }
 
 }  // namespace tandem::codegen

@@ -40,7 +40,8 @@ enum class AxisKind : uint8_t {
                // tiles that are turned in registers
   interleave,  // at most `lanes` points, which lie side by side in memory for each lane: stored as
                // one piece
-  // The last axis of a stage of one dot4, under a vector axis, and its last reduce axis:
+  // The last axis of a stage of one dot4, under a vector axis, perhaps the one before it, and its
+  // last reduce axis:
   matrix,  // as serial; tile registers sum `lanes` rows, and `lanes` packs a step (loop/matrix.h)
 };
 

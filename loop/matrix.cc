@@ -33,6 +33,18 @@ bool has_whole_lanes(const Kernel& kernel, Val columns, const Axis& lanes) {
   return buffer.access == Access::scratch || lanes.extent == Expr(lanes.lanes);
 }
 
+/// Rows from one line to the next, where all lie at one distance; 0 where they do not.
+int64_t pitch_of(const Stage& stage, Val rows, Expr row_stride) {
+  if (stage.axes.size() < 3) return 0;
+  const Axis& lines = stage.axes[stage.axes.size() - 2];
+  const std::optional<int64_t> width = stage.axes.back().extent.constant();
+  const std::optional<Expr> line = stride_along(rows, lines.index);
+  const std::optional<int64_t> step = line ? line->constant() : std::nullopt;
+  const std::optional<int64_t> stride = row_stride.constant();
+  if (lines.kind == AxisKind::vector || !width || !step || !stride || *stride < 1) return 0;
+  return *step % *stride == 0 && *step / *stride >= *width ? *step / *stride : 0;
+}
+
 std::string problem_of_shape(const Stage& stage) {
   if (stage.reductions.size() != 1 || stage.reductions[0].combiner != Combiner::dot4 ||
       stage.reductions[0].scan || !stage.body.empty())
@@ -74,9 +86,14 @@ MatrixFit matrix_product(const Kernel& kernel, const Stage& stage) {
   if (!lies) fit.problem = "a factor does not lie as rows of packs";
   if (!has_whole_lanes(kernel, product.columns, lanes))
     fit.problem = "the last columns would be read past their end";
+  if (lies) product.pitch = pitch_of(stage, product.rows, *row_stride);
   product.row_stride = row_stride.value_or(0);
   product.pack_stride = pack_stride.value_or(0);
   return fit;
+}
+
+bool has_lines(const Stage& stage) {
+  return stage.axes.size() > 2 && stage.axes[stage.axes.size() - 2].kind == AxisKind::matrix;
 }
 
 std::string matrix_problem(const Kernel& kernel, const Stage& stage) {
@@ -90,6 +107,8 @@ std::string matrix_problem(const Kernel& kernel, const Stage& stage) {
   if (rows != kMatrixTile && rows != kMostMatrix) return "its rows are not those of tiles";
   MatrixFit fit = matrix_product(kernel, stage);
   if (!fit.problem.empty()) return fit.problem;
+  if (has_lines(stage) && (fit.product.pitch == 0 || stage.axes[stage.axes.size() - 2].lanes != 1))
+    return "its lines are not rows at one distance";
   const bool divides = packs >= 1 && packs <= kMatrixTile &&
                        *stage.reduce_axes.back().extent.constant() % packs == 0;
   return divides ? "" : "its packs are not a number of whole tiles";

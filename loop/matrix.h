@@ -21,7 +21,14 @@ struct MatrixProduct {
   bool signed_rows = false;
   sym::Expr row_stride;   // of `rows` from row to row, in elements
   sym::Expr pack_stride;  // of `columns` from pack to pack
+  /// Where the axis before the rows' counts lines of them: rows from line to line, at least as many
+  /// as a line has. A tile may then run over the ends of lines, over rows that nobody wants. 0: one
+  /// line.
+  int64_t pitch = 0;
 };
+
+/// Whether the axis before the rows' is marked as lines.
+bool has_lines(const Stage& stage);
 
 /// What a stage whose last axis has the rows would be, whether or not its axes are marked; without
 /// one, `problem` says why.
@@ -31,7 +38,8 @@ struct MatrixFit {
 };
 MatrixFit matrix_product(const Kernel& kernel, const Stage& stage);
 
-/// The same of its marks: `rows matrix(32)`, `reduce matrix(16)`. Empty where they hold.
+/// The same of its marks: `rows matrix(32)`, `reduce matrix(16)`, and of an axis of lines, if the
+/// tiles run over them, `matrix(1)`. Empty where they hold.
 std::string matrix_problem(const Kernel& kernel, const Stage& stage);
 
 }  // namespace tandem::loop

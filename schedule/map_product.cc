@@ -476,6 +476,7 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
   std::vector<Axis>& last = kernel.stages.back().axes;
   if (sliding->lines) last.insert(last.end() - 1, walks[0].axis);
+  mark_lines(kernel, kernel.stages.back());
   kernel.stages.insert(kernel.stages.begin(), std::move(copy));
   return true;
 }

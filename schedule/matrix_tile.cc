@@ -54,4 +54,18 @@ void mark_matrix(loop::Kernel& kernel, Stage& stage) {
   terms.lanes = static_cast<int>(packs);
 }
 
+void mark_lines(loop::Kernel& kernel, Stage& stage) {
+  if (stage.axes.size() < 3 || stage.axes.back().kind != AxisKind::matrix) return;
+  Axis& lines = stage.axes[stage.axes.size() - 2];
+  const int64_t width = stage.axes.back().extent.constant().value_or(0);
+  const int64_t pitch = loop::matrix_product(kernel, stage).product.pitch;
+  if (lines.kind != AxisKind::serial || lines.extent == Expr(1) || pitch == 0) return;
+  // Tiles of many lines, in 16ths: those of each line apart, and of all at their pitch. Pairs of
+  // tiles read the columns once for both, so that a half is worth more than it is.
+  const int64_t apart = ceil_div(width, loop::kMatrixTile) * loop::kMatrixTile;
+  if (pitch > apart) return;
+  lines.kind = AxisKind::matrix;
+  lines.lanes = 1;
+}
+
 }  // namespace tandem::schedule

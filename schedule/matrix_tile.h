@@ -15,4 +15,8 @@ bool suits_matrix(const loop::Stage& stage, int64_t height, const Target& target
 /// one.
 void mark_matrix(loop::Kernel& kernel, loop::Stage& stage);
 
+/// Of a marked stage with an axis of lines before its rows: tiles run over the ends of lines, where
+/// that takes fewer of them.
+void mark_lines(loop::Kernel& kernel, loop::Stage& stage);
+
 }  // namespace tandem::schedule

@@ -72,6 +72,19 @@ std::vector<int32_t> numbers(int64_t count, uint32_t seed) {
   return made;
 }
 
+void run_compiled(const loop::Kernel& kernel, const Target& target, void* const* buffers) {
+  const KernelLibrary library(compile_objects(std::vector{kernel}, target, CompileOptions()));
+  int64_t scratch = 64;
+  for (const loop::Buffer& buffer : kernel.buffers)
+    if (buffer.access == loop::Access::scratch)
+      scratch += (*buffer.elements.constant() * size_of(buffer.dtype) + 63) / 64 * 64;
+  std::vector<uint8_t> memory(static_cast<size_t>(scratch + 64));
+  void* aligned = memory.data();
+  size_t space = memory.size();
+  aligned = std::align(64, static_cast<size_t>(scratch), aligned, space);
+  EXPECT_EQ(library.functions()[0](buffers, nullptr, 0, *kernel.tasks().constant(), aligned), 0);
+}
+
 struct Buffers {
   explicit Buffers(const Case& c)
       : a(numbers((c.rows + c.windows) * c.packs, 1)),
@@ -85,17 +98,8 @@ struct Buffers {
   }
 
   std::vector<int32_t> compiled(const loop::Kernel& kernel, const Target& target) {
-    const KernelLibrary library(compile_objects(std::vector{kernel}, target, CompileOptions()));
-    int64_t scratch = 64;
-    for (const loop::Buffer& buffer : kernel.buffers)
-      if (buffer.access == loop::Access::scratch)
-        scratch += (*buffer.elements.constant() * size_of(buffer.dtype) + 63) / 64 * 64;
-    std::vector<uint8_t> memory(static_cast<size_t>(scratch + 64));
-    void* aligned = memory.data();
-    size_t space = memory.size();
-    aligned = std::align(64, static_cast<size_t>(scratch), aligned, space);
     void* buffers[] = {a.data(), b.data(), out.data()};
-    EXPECT_EQ(library.functions()[0](buffers, nullptr, 0, *kernel.tasks().constant(), aligned), 0);
+    run_compiled(kernel, target, buffers);
     return std::exchange(out, std::vector<int32_t>(out.size()));
   }
 
@@ -274,6 +278,28 @@ TEST_P(SlidingRows, AreCopiedOnce) {
   buffers[2] = plain.data();
   EXPECT_EQ(loop::interpret(loop::parse_kernel(text_of(image)), buffers, nullptr, 0, 1), 0);
   EXPECT_EQ(mapped, plain);
+  // Of this machine, with tile registers or without.
+  const Target here = host_target(std::nullopt);
+  loop::Kernel native = loop::parse_kernel(text_of(image));
+  schedule::map_axes(native, here);
+  native.target = here.features;
+  std::ranges::fill(mapped, 0);
+  buffers[2] = mapped.data();
+  run_compiled(loop::canonical(native), here, buffers);
+  EXPECT_EQ(mapped, plain);
+}
+
+/// Tiles run over the ends of lines where they would be emptier without.
+TEST(MatrixMapping, TilesRunOverLines) {
+  const auto lines_of = [](const Image& image) {
+    loop::Kernel kernel = loop::parse_kernel(text_of(image));
+    schedule::map_axes(kernel, cpu_target("sapphirerapids", std::nullopt));
+    return loop::has_lines(kernel.stages.back());
+  };
+  EXPECT_TRUE(lines_of({7, 7, 32, 32}));
+  EXPECT_TRUE(lines_of({14, 14, 16, 64}));
+  EXPECT_FALSE(lines_of({16, 16, 16, 64}));        // each line is a tile
+  EXPECT_FALSE(lines_of({28, 28, 16, 64, 3, 2}));  // every other row is of no line
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, SlidingRows,
