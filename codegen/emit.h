@@ -110,12 +110,14 @@ class Emitter {
   struct Matrix;
   void emit_matrix(const loop::Stage& stage);
   void set_rows(const Matrix& matrix, llvm::Value* count);
-  void emit_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
-                  llvm::Value* count, int down);
+  void emit_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down,
+                  llvm::Value* sums);
+  llvm::Value* sums_of(const Matrix& matrix, const loop::Axis& axis, llvm::Value* first);
+  void emit_if(llvm::Value* condition, const std::function<void()>& body);
   void emit_matrix_steps(const loop::Stage& stage, size_t axis, const std::function<void()>& body);
   void add_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
   void emit_matrix_rows(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
-                        llvm::Value* count);
+                        llvm::Value* count, llvm::Value* sums);
   void emit_matrix_row(const loop::Stage& stage, llvm::Value* row, llvm::Value* sums);
   llvm::Value* pitch(const Matrix& matrix);
   llvm::Value* rows_of(const loop::Stage& stage, const Matrix& matrix);

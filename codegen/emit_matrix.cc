@@ -52,7 +52,7 @@ const Axis& lines_of(const Stage& stage) { return stage.axes[stage.axes.size() -
 struct Emitter::Matrix {
   loop::MatrixProduct product;
   Value* settings = nullptr;  // 64 bytes: the tile configuration
-  Value* sums = nullptr;      // rows x lanes of i32, as they leave the tiles
+  Value* sums = nullptr;      // rows x lanes of i32, as they leave the tiles; twice
   Value* row_bytes = nullptr;
   Value* pack_bytes = nullptr;
   int across = 1;  // tiles of columns
@@ -100,7 +100,7 @@ void Emitter::emit_matrix(const Stage& stage) {
   const std::array<uint8_t, 64> bytes = configuration(stage.reduce_axes.back().lanes);
   llvm::Constant* settings = llvm::ConstantDataArray::get(context_, bytes);
   matrix.settings = make_room(ir_.getInt8Ty(), bytes.size());
-  matrix.sums = make_room(ir_.getInt32Ty(), static_cast<uint64_t>(axis.lanes * lanes_));
+  matrix.sums = make_room(ir_.getInt32Ty(), static_cast<uint64_t>(2 * axis.lanes * lanes_));
   ir_.CreateStore(settings, matrix.settings);
   matrix.row_bytes = ir_.CreateMul(uniform_index(matrix.product.row_stride), ir_.getInt64(4));
   matrix.pack_bytes = ir_.CreateMul(uniform_index(matrix.product.pack_stride), ir_.getInt64(4));
@@ -109,17 +109,45 @@ void Emitter::emit_matrix(const Stage& stage) {
   Value* extent = rows_of(stage, matrix);
   Value* height = ir_.getInt64(static_cast<uint64_t>(axis.lanes));
   Value* whole = ir_.CreateAnd(extent, ir_.getInt64(-static_cast<int64_t>(axis.lanes)));
-  emit_loop(ir_.getInt64(0), whole, height, [&](Value* first) {
-    emit_tiles(stage, matrix, first, height, axis.lanes / kMatrixTile);
+  // What follows a tile's sums runs beside the next tile, which has its own place for them: sums
+  // are not yet to be read when they have just been stored.
+  emit_loop(ir_.getInt64(0), ir_.CreateAdd(whole, height), height, [&](Value* first) {
+    Value* before = ir_.CreateSub(first, height);
+    emit_if(ir_.CreateICmpSLT(first, whole), [&] {
+      emit_tiles(stage, matrix, first, axis.lanes / kMatrixTile, sums_of(matrix, axis, first));
+    });
+    emit_if(ir_.CreateICmpSGT(first, ir_.getInt64(0)), [&] {
+      emit_matrix_rows(stage, matrix, before, height, sums_of(matrix, axis, before));
+    });
   });
   Value* tile = ir_.getInt64(kMatrixTile);
   emit_loop(whole, extent, tile, [&](Value* first) {
     Value* count =
         ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, tile, ir_.CreateSub(extent, first));
     set_rows(matrix, count);
-    emit_tiles(stage, matrix, first, count, 1);
+    emit_tiles(stage, matrix, first, 1, matrix.sums);
+    emit_matrix_rows(stage, matrix, first, count, matrix.sums);
   });
   tile_instruction(llvm::Intrinsic::x86_tilerelease, {}, {});
+}
+
+/// One place or the other, in turn.
+Value* Emitter::sums_of(const Matrix& matrix, const Axis& axis, Value* first) {
+  Value* turn = ir_.CreateAnd(first, ir_.getInt64(static_cast<uint64_t>(axis.lanes)));
+  return ir_.CreateGEP(ir_.getInt32Ty(), matrix.sums,
+                       ir_.CreateMul(turn, ir_.getInt64(static_cast<uint64_t>(lanes_))));
+}
+
+void Emitter::emit_if(Value* condition, const std::function<void()>& body) {
+  llvm::BasicBlock* then = llvm::BasicBlock::Create(context_, "then", function_);
+  llvm::BasicBlock* done = llvm::BasicBlock::Create(context_, "done", function_);
+  ir_.CreateCondBr(condition, then, done);
+  ir_.SetInsertPoint(then);
+  levels_.emplace_back();
+  body();
+  levels_.pop_back();
+  ir_.CreateBr(done);
+  ir_.SetInsertPoint(done);
 }
 
 /// Of the first tile of rows, and of its sums.
@@ -131,9 +159,9 @@ void Emitter::set_rows(const Matrix& matrix, Value* count) {
   tile_instruction(llvm::Intrinsic::x86_ldtilecfg, {}, {matrix.settings});
 }
 
-/// `count` rows from `first` on, by so many tiles: their sums, then what follows them.
-void Emitter::emit_tiles(const Stage& stage, const Matrix& matrix, Value* first, Value* count,
-                         int down) {
+/// Sums of the rows from `first` on, by so many tiles.
+void Emitter::emit_tiles(const Stage& stage, const Matrix& matrix, Value* first, int down,
+                         Value* sums) {
   const auto at_each_sum = [&](const std::function<void(int, int, int)>& visit) {
     for (int i = 0; i < down; ++i)
       for (int j = 0; j < matrix.across; ++j) visit(kSums + i * 2 + j, i, j);
@@ -144,10 +172,9 @@ void Emitter::emit_tiles(const Stage& stage, const Matrix& matrix, Value* first,
   Value* row_bytes = ir_.getInt64(static_cast<uint64_t>(lanes_) * 4);
   at_each_sum([&](int tile, int i, int j) {
     const int64_t place = static_cast<int64_t>(i * lanes_ + j) * kMatrixTile;
-    Value* to = ir_.CreateConstGEP1_64(ir_.getInt32Ty(), matrix.sums, static_cast<uint64_t>(place));
+    Value* to = ir_.CreateConstGEP1_64(ir_.getInt32Ty(), sums, static_cast<uint64_t>(place));
     tile_instruction(llvm::Intrinsic::x86_tilestored64, {tile}, {to, row_bytes});
   });
-  emit_matrix_rows(stage, matrix, first, count);
 }
 
 /// The loops of the reduction from axis number `axis` on; the last goes by tiles.
@@ -192,25 +219,18 @@ void Emitter::add_tiles(const Stage& stage, const Matrix& matrix, Value* first, 
 }
 
 /// What follows the sums, a row of lanes at a time.
-void Emitter::emit_matrix_rows(const Stage& stage, const Matrix& matrix, Value* first,
-                               Value* count) {
+void Emitter::emit_matrix_rows(const Stage& stage, const Matrix& matrix, Value* first, Value* count,
+                               Value* sums) {
   const Axis& axis = stage.axes.back();
   emit_loop(ir_.getInt64(0), count, ir_.getInt64(1), [&](Value* number) {
     Value* row = ir_.CreateAdd(first, number);
-    Value* from = ir_.CreateGEP(ir_.getInt32Ty(), matrix.sums,
+    Value* from = ir_.CreateGEP(ir_.getInt32Ty(), sums,
                                 ir_.CreateMul(number, ir_.getInt64(static_cast<uint64_t>(lanes_))));
     if (!matrix.has_lines) return emit_matrix_row(stage, row, from);
     symbols_[lines_of(stage).index] = ir_.CreateUDiv(row, pitch(matrix));
     row = ir_.CreateURem(row, pitch(matrix));
-    llvm::BasicBlock* wanted = llvm::BasicBlock::Create(context_, "row", function_);
-    llvm::BasicBlock* done = llvm::BasicBlock::Create(context_, "between", function_);
-    ir_.CreateCondBr(ir_.CreateICmpULT(row, index_value(axis.extent)), wanted, done);
-    ir_.SetInsertPoint(wanted);
-    levels_.emplace_back();
-    emit_matrix_row(stage, row, from);
-    levels_.pop_back();
-    ir_.CreateBr(done);
-    ir_.SetInsertPoint(done);
+    emit_if(ir_.CreateICmpULT(row, index_value(axis.extent)),
+            [&] { emit_matrix_row(stage, row, from); });
     symbols_.erase(lines_of(stage).index);
   });
 }
