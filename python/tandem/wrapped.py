@@ -15,10 +15,12 @@ from tandem._tandem import Unsupported
 
 
 def is_wrapped(value):
-    """Those with a gradient, and nested ones, are something else than a choice of elements."""
+    """Weights without a gradient. Others, and results, are traced on their parts (subclasses.py);
+    nested ones are something else than a choice of elements."""
     return (
         isinstance(value, torch.Tensor)
         and is_traceable_wrapper_subclass(value)
+        and get_static_address_type(value) is not None
         and not value.requires_grad
         and not value.is_nested
         and value.layout is torch.strided
