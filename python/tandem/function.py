@@ -92,10 +92,12 @@ class Compiled:
         return self._call
 
     def _without_gradient(self):
-        """Arguments with a history that backward does not lead to: autograd must not walk it."""
-        pairs = zip(self.encoded.requires_grad, self.native.has_gradient, strict=True)
+        """Arguments with a history that backward does not lead to: autograd must not walk it. Where
+        it leads to none, they are why results have a history (overwritten ones: eager's do)."""
+        pairs = list(zip(self.encoded.requires_grad, self.native.has_gradient, strict=True))
         wanted = [number for number, (requires, has) in enumerate(pairs) if requires and not has]
-        return [number for number in wanted if number not in self._dirty]
+        leads = any(requires and has for requires, has in pairs)
+        return [number for number in wanted if leads and number not in self._dirty]
 
     def _recorded(self, values):
         """Results, with a history. None where the call must not run as compiled. What is a view,

@@ -154,3 +154,19 @@ def test_what_a_sum_reads_afterwards(size):
     expected = read_behind_a_sum(wanted)
     torch.testing.assert_close(compile_with(read_behind_a_sum)(found), expected)
     torch.testing.assert_close(found, wanted)
+
+
+def test_an_overwritten_result_keeps_its_history():
+    """Its gradient is 0, but it requires one, as eager's does."""
+
+    def overwritten(a, b):
+        result = a.mean(0, True)
+        result.add_(result).copy_(b.sum())
+        return result, result
+
+    a, b = torch.randn(3, 2, requires_grad=True), torch.randn(3, 2)
+    torch._dynamo.reset()
+    results = torch.compile(overwritten, backend=tandem.backend)(a, b)
+    assert [each.requires_grad for each in results] == [True, True]
+    results[0].sum().backward()
+    assert a.grad is None or not a.grad.any()
