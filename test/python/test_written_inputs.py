@@ -165,8 +165,7 @@ def test_an_overwritten_result_keeps_its_history():
         return result, result
 
     a, b = torch.randn(3, 2, requires_grad=True), torch.randn(3, 2)
-    torch._dynamo.reset()
-    results = torch.compile(overwritten, backend=tandem.backend)(a, b)
+    results = compile_with(overwritten)(a, b)
     assert [each.requires_grad for each in results] == [True, True]
     results[0].sum().backward()
     assert a.grad is None or not a.grad.any()
