@@ -100,7 +100,8 @@ void Emitter::emit_matrix(const Stage& stage) {
   const std::array<uint8_t, 64> bytes = configuration(stage.reduce_axes.back().lanes);
   llvm::Constant* settings = llvm::ConstantDataArray::get(context_, bytes);
   matrix.settings = make_room(ir_.getInt8Ty(), bytes.size());
-  matrix.sums = make_room(ir_.getInt32Ty(), static_cast<uint64_t>(2 * axis.lanes * lanes_));
+  matrix.sums = make_room(ir_.getInt32Ty(), uint64_t{2} * static_cast<uint64_t>(axis.lanes) *
+                                                static_cast<uint64_t>(lanes_));
   ir_.CreateStore(settings, matrix.settings);
   matrix.row_bytes = ir_.CreateMul(uniform_index(matrix.product.row_stride), ir_.getInt64(4));
   matrix.pack_bytes = ir_.CreateMul(uniform_index(matrix.product.pack_stride), ir_.getInt64(4));
@@ -200,13 +201,13 @@ void Emitter::add_tiles(const Stage& stage, const Matrix& matrix, Value* first, 
   Value* columns = element_pointer(*product.columns, uniform_index(product.columns->index));
   for (int j = 0; j < matrix.across; ++j) {
     Value* from =
-        ir_.CreateConstGEP1_64(ir_.getInt32Ty(), columns, static_cast<uint64_t>(j * kMatrixTile));
+        ir_.CreateConstGEP1_64(ir_.getInt32Ty(), columns, static_cast<uint64_t>(j) * kMatrixTile);
     tile_instruction(llvm::Intrinsic::x86_tileloadd64, {kColumns + j}, {from, matrix.pack_bytes});
   }
   // The pitch makes any row one of the first line.
   if (matrix.has_lines) symbols_[lines_of(stage).index] = ir_.getInt64(0);
   for (int i = 0; i < down; ++i) {
-    symbols_[row] = ir_.CreateAdd(first, ir_.getInt64(static_cast<uint64_t>(i * kMatrixTile)));
+    symbols_[row] = ir_.CreateAdd(first, ir_.getInt64(static_cast<uint64_t>(i) * kMatrixTile));
     Value* from = element_pointer(*product.rows, uniform_index(product.rows->index));
     symbols_.erase(row);
     tile_instruction(llvm::Intrinsic::x86_tileloadd64, {kRows + i}, {from, matrix.row_bytes});
