@@ -55,12 +55,14 @@ bool are_packs(const std::vector<Axis>& terms, size_t term, int64_t step) {
   return term + 1 == terms.size() && terms[term].extent != Expr(1) && !is_all;
 }
 
-/// How the factor walks the outer axis and one of the reduced ones, if as one.
-std::optional<Slide> slide_of(const Kernel& kernel, Val value, size_t axis) {
+/// How the factor walks the outer axis and one of the reduced ones that is not taken, if as one.
+std::optional<Slide> slide_of(const Kernel& kernel, Val value, size_t axis,
+                              std::optional<size_t> taken) {
   loop::ScalarPool& pool = *kernel.scalars;
   const Expr place = kernel.outer[axis].index;
   const std::vector<Axis>& terms = kernel.stages[0].reduce_axes;
   for (size_t i = 0; i < terms.size(); ++i) {
+    if (i == taken) continue;
     std::optional<Slide> slide = ratio(value, place, terms[i].index);
     if (!slide || are_packs(terms, i, slide->step)) continue;
     const Expr both = place * slide->stride + terms[i].index * slide->step;
@@ -87,20 +89,21 @@ bool is_row(const Kernel& kernel, const Product& product, size_t axis) {
 
 std::optional<SlidingRows> find_sliding_rows(const Kernel& kernel, const Product& product) {
   const Val left = kernel.stages[0].reductions[0].inputs[product.left];
-  std::vector<Slide> rows;
-  size_t slides = 0;
+  std::vector<size_t> rows;
   for (size_t i = 0; i < kernel.outer.size(); ++i) {
     if (!is_row(kernel, product, i) || kernel.outer[i].extent == Expr(1)) continue;
     if (!kernel.outer[i].extent.constant()) return std::nullopt;
-    const std::optional<Slide> slide = slide_of(kernel, left, i);
-    slides += slide ? 1 : 0;
-    rows.push_back(slide.value_or(Slide{i, std::nullopt, 1, 1}));
+    rows.push_back(i);
   }
-  if (slides == 0) return std::nullopt;
-  // A batch comes first, and is no line.
-  SlidingRows found{std::nullopt, rows.back()};
-  if (rows.size() > 1 && rows[rows.size() - 2].term) found.lines = rows[rows.size() - 2];
-  return found;
+  if (rows.empty()) return std::nullopt;
+  // A batch comes first, and is no line. Without a border a place may slide with the window's lines
+  // as well as with its places: each term goes with one axis.
+  SlidingRows found{std::nullopt, {rows.back(), std::nullopt, 1, 1}};
+  if (rows.size() > 1) found.lines = slide_of(kernel, left, rows[rows.size() - 2], std::nullopt);
+  const std::optional<size_t> taken = found.lines ? found.lines->term : std::nullopt;
+  if (const std::optional<Slide> slide = slide_of(kernel, left, rows.back(), taken))
+    found.places = *slide;
+  return found.lines || found.places.term ? std::optional(found) : std::nullopt;
 }
 
 namespace {

@@ -171,21 +171,23 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Matrix, ::testing::ValuesIn(kCases));
 
 struct Image {
   int64_t height = 0, width = 0, packs = 0, columns = 0, window = 3, stride = 1, dilation = 1;
+  bool has_border = true;
 };
 
 std::ostream& operator<<(std::ostream& out, const Image& i) {
   return out << i.height << "x" << i.width << "x" << i.packs << " to " << i.columns << ", window "
-             << i.window << " stride " << i.stride << " dilation " << i.dilation;
+             << i.window << " stride " << i.stride << " dilation " << i.dilation << " border "
+             << i.has_border;
 }
 
 int64_t places(const Image& i, int64_t size) {
   const int64_t reach = i.dilation * (i.window - 1);
-  return (size + 2 * (reach / 2) - reach - 1) / i.stride + 1;
+  return (size + (i.has_border ? 2 * (reach / 2) : 0) - reach - 1) / i.stride + 1;
 }
 
 /// A convolution whose border counts as bytes of 7.
 std::string text_of(const Image& i) {
-  const int64_t before = i.dilation * (i.window - 1) / 2;
+  const int64_t before = i.has_border ? i.dilation * (i.window - 1) / 2 : 0;
   const std::string y = fmt::format("x0*{} + r0*{} - {}", i.stride, i.dilation, before);
   const std::string x = fmt::format("x1*{} + r1*{} - {}", i.stride, i.dilation, before);
   return fmt::format(R"(kernel "image" {{
@@ -207,8 +209,8 @@ std::string text_of(const Image& i) {
     %4: bool = lt [{6}], i64({8})
     %5: bool = bit_and %3, %4
     %6: bool = bit_and %2, %5
-    %7: i32 = load b0[(({5})*{8} + {6})*{4} + r2] if %6
-    %8: i32 = select %6, %7, i32(117901063)
+    %7: i32 = load b0[(({5})*{8} + {6})*{4} + r2]{9}
+    %8: i32 = {10}
     %9: i32 = load b1[((r0*{3} + r1)*{4} + r2)*{2} + x2]
     l0 = dot4 %8, %9
   after
@@ -217,7 +219,8 @@ std::string text_of(const Image& i) {
   }}
 }})",
                      places(i, i.height), places(i, i.width), i.columns, i.window, i.packs, y, x,
-                     i.height, i.width);
+                     i.height, i.width, i.has_border ? " if %6" : "",
+                     i.has_border ? "select %6, %7, i32(117901063)" : "sub %7, i32(1)");
 }
 
 /// Images of a batch follow one another as their channels do, and are no window of channels.
@@ -306,7 +309,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SlidingRows,
                          ::testing::Values(Image{9, 11, 8, 32}, Image{14, 14, 16, 64, 3, 2},
                                            Image{12, 20, 4, 40, 3, 1, 2},
                                            Image{23, 23, 1, 32, 7, 2}, Image{7, 7, 32, 32},
-                                           Image{10, 40, 5, 33, 5}));
+                                           Image{10, 40, 5, 33, 5},
+                                           Image{7, 5, 6, 11, 3, 1, 1, false}));
 
 TEST(MatrixTarget, Avx2HasNoTiles) {
   EXPECT_FALSE(host_target("avx2").multiplies_tiles());
