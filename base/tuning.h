@@ -121,7 +121,7 @@ struct Tuning {
     int64_t smallest_block = 32;     // rows
     int64_t enough_tasks = 16;       // smaller blocks below this
     int64_t row_granule = 8;         // rows of a register tile
-    int64_t fewest_matrix_rows = 8;  // of bytes: fewer leave tile registers empty
+    int64_t fewest_matrix_rows = 8;  // of bytes: half of a tile register; not measured
     bool operator==(const Products&) const = default;
   } products;
 

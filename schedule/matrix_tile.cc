@@ -1,6 +1,6 @@
 // Problem: a tile register takes 16 packs of a row at once, and sums are not multiples of 16.
-// Approach: as many packs a step as leave no rest (9 of 288, 7 of 49): nothing is padded, and a
-// smaller tile costs about what it holds. Where that would be few, vector registers stay.
+// Approach: as many packs a step as leave no rest (12 of 36, 7 of 49), so that nothing is padded. A
+// step of fewer packs is no cheaper: where they would be few, vector registers stay.
 #include "schedule/matrix_tile.h"
 
 #include "loop/matrix.h"
@@ -60,8 +60,9 @@ void mark_lines(loop::Kernel& kernel, Stage& stage) {
   const int64_t width = stage.axes.back().extent.constant().value_or(0);
   const int64_t pitch = loop::matrix_product(kernel, stage).product.pitch;
   if (lines.kind != AxisKind::serial || lines.extent == Expr(1) || pitch == 0) return;
-  // Tiles of many lines, in 16ths: those of each line apart, and of all at their pitch. Pairs of
-  // tiles read the columns once for both, so that a half is worth more than it is.
+  // Rows that the tiles of a line take, if each line has tiles of its own: at a pitch of as many,
+  // no more tiles are needed over the ends of lines, and pairs of them read the columns once for
+  // both.
   const int64_t apart = ceil_div(width, loop::kMatrixTile) * loop::kMatrixTile;
   if (pitch > apart) return;
   lines.kind = AxisKind::matrix;

@@ -49,22 +49,29 @@ Val at_position(loop::ScalarPool& pool, Val value, const Slide& slide, Expr axis
                            {{axis, by_term ? Expr(0) : u}, {term, by_term ? u : Expr(0)}});
 }
 
-/// Packs of one place stay neighbours: their axis, the last one, is no window's.
-bool are_packs(const std::vector<Axis>& terms, size_t term, int64_t step) {
-  const bool is_all = terms.size() == 1 && step == 1;
+/// Packs of one place stay neighbours: their axis, the last one, is no window's. Where the packs
+/// are all that is summed, windows along a line may slide over them.
+bool are_packs(const std::vector<Axis>& terms, size_t term, const Slide& slide, bool along_line) {
+  const bool is_all = along_line && terms.size() == 1 && slide.step == 1;
   return term + 1 == terms.size() && terms[term].extent != Expr(1) && !is_all;
+}
+
+/// Whether neighbouring windows see elements that are the same: else there is nothing to copy once.
+bool overlaps(const Slide& slide, Expr window) {
+  return sym::known_le(slide.stride, (window - 1) * slide.step);
 }
 
 /// How the factor walks the outer axis and one of the reduced ones that is not taken, if as one.
 std::optional<Slide> slide_of(const Kernel& kernel, Val value, size_t axis,
-                              std::optional<size_t> taken) {
+                              std::optional<size_t> taken, bool along_line) {
   loop::ScalarPool& pool = *kernel.scalars;
   const Expr place = kernel.outer[axis].index;
   const std::vector<Axis>& terms = kernel.stages[0].reduce_axes;
   for (size_t i = 0; i < terms.size(); ++i) {
     if (i == taken) continue;
     std::optional<Slide> slide = ratio(value, place, terms[i].index);
-    if (!slide || are_packs(terms, i, slide->step)) continue;
+    if (!slide || are_packs(terms, i, *slide, along_line)) continue;
+    if (!overlaps(*slide, terms[i].extent)) continue;
     const Expr both = place * slide->stride + terms[i].index * slide->step;
     const Expr u =
         pool.symbols().index("u", (terms[i].extent - 1) * slide->step +
@@ -99,9 +106,10 @@ std::optional<SlidingRows> find_sliding_rows(const Kernel& kernel, const Product
   // A batch comes first, and is no line. Without a border a place may slide with the window's lines
   // as well as with its places: each term goes with one axis.
   SlidingRows found{std::nullopt, {rows.back(), std::nullopt, 1, 1}};
-  if (rows.size() > 1) found.lines = slide_of(kernel, left, rows[rows.size() - 2], std::nullopt);
+  if (rows.size() > 1)
+    found.lines = slide_of(kernel, left, rows[rows.size() - 2], std::nullopt, false);
   const std::optional<size_t> taken = found.lines ? found.lines->term : std::nullopt;
-  if (const std::optional<Slide> slide = slide_of(kernel, left, rows.back(), taken))
+  if (const std::optional<Slide> slide = slide_of(kernel, left, rows.back(), taken, true))
     found.places = *slide;
   return found.lines || found.places.term ? std::optional(found) : std::nullopt;
 }

@@ -22,11 +22,12 @@ from tandem.encode import encode
 from tandem.fakes import place_text
 from tandem.flat_inputs import FlatInputs, has_lists
 from tandem.function import Compiled
+from tandem.layouts import holds_others
 from tandem.options import BudgetError, Options
 from tandem.overlapping import Overlapping
 from tandem.reports import ChainReport, EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic, sizes_by_symbol, specialize, tie_sizes
-from tandem.subclasses import Desugared, holds_others
+from tandem.subclasses import Desugared
 from tandem.verify import Verified
 from tandem.wrapped import Unwrapped, is_wrapped
 

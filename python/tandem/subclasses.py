@@ -11,85 +11,41 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tandem._tandem import Unsupported
 from tandem.fakes import storage_of, written_arguments
-
-
-def holds_others(value):
-    """Those of other layouts (jagged) have sizes of a kind of their own."""
-    return is_traceable_wrapper_subclass(value) and value.layout is torch.strided
-
-
-class _Layout:
-    """How a value is made of its parts."""
-
-    def __init__(self, value):
-        names, self.context = value.__tensor_flatten__()
-        self.type, self.size, self.stride = type(value), value.shape, value.stride()
-        if any(isinstance(each, torch.SymInt) for each in (*self.size, *self.stride)):
-            raise Unsupported(f"a {self.type.__name__} of sizes that are not known")
-        self.parts = {name: _layout_of(getattr(value, name)) for name in names}
-
-    def made_of(self, parts):
-        inner = {name: _made_of(layout, parts) for name, layout in self.parts.items()}
-        return self.type.__tensor_unflatten__(inner, self.context, self.size, self.stride)
-
-    def key(self):
-        parts = tuple((name, layout and layout.key()) for name, layout in self.parts.items())
-        return self.type, repr(self.context), tuple(self.size), tuple(self.stride), parts
-
-
-def _layout_of(value):
-    return _Layout(value) if holds_others(value) else None
-
-
-def _made_of(layout, parts):
-    """`parts`: an iterator, which goes on behind those of the value."""
-    return next(parts) if layout is None else layout.made_of(parts)
-
-
-def _parts_of(value):
-    if not holds_others(value):
-        return [value]
-    names, _ = value.__tensor_flatten__()
-    return [part for name in names for part in _parts_of(getattr(value, name))]
-
-
-def _flat(values):
-    return [part for value in values for part in _parts_of(value)]
+from tandem.layouts import flat_parts, layout_of, made_of, parts_of
 
 
 class _Flat:
     """`function` of values like `examples`, compiled for their parts."""
 
     def __init__(self, function, examples, compile):
-        self._inputs = [_layout_of(each) for each in examples]
+        self._inputs = [layout_of(each) for each in examples]
         module = self._traced(function, examples)
         self.nodes = module.graph.nodes
         with torch.no_grad():
-            self._call = compile(module, _flat(examples))
+            self._call = compile(module, flat_parts(examples))
 
     def _traced(self, function, examples):
-        def flat(*parts):
+        def on_parts(*parts):
             given = iter(parts)
-            results = function(*[_made_of(layout, given) for layout in self._inputs])
-            self._results = [_layout_of(each) for each in results]
-            return _flat(results)
+            results = function(*[made_of(layout, given) for layout in self._inputs])
+            self._results = [layout_of(each) for each in results]
+            return flat_parts(results)
 
-        mode = detect_fake_mode(_flat(examples))
+        mode = detect_fake_mode(flat_parts(examples))
         parts = [each.detach() if isinstance(each, torch.Tensor) else each
-                 for each in _flat(examples)]  # fmt: skip
+                 for each in flat_parts(examples)]  # fmt: skip
         try:
             with mode, torch.no_grad():
-                return make_fx(flat, tracing_mode="real")(*parts)
+                return make_fx(on_parts, tracing_mode="real")(*parts)
         except Exception as error:  # of torch, or of the tensor's own operators
             raise Unsupported(f"tensors that hold others: {str(error).splitlines()[0]}") from error
 
     def __call__(self, *values):
-        parts = iter(self._call(*_flat(values)))
-        return [_made_of(layout, parts) for layout in self._results]
+        parts = iter(self._call(*flat_parts(values)))
+        return [made_of(layout, parts) for layout in self._results]
 
 
 class Desugared:
@@ -97,7 +53,7 @@ class Desugared:
 
     def __init__(self, module, examples, compile):
         self._module = module
-        self._mode = detect_fake_mode(_flat(examples)) or FakeTensorMode(shape_env=ShapeEnv())
+        self._mode = detect_fake_mode(flat_parts(examples)) or FakeTensorMode(shape_env=ShapeEnv())
         self._examples = [_fake(self._mode, each) for each in examples]
         self._compile = compile
         self._forward = _Flat(self._run, self._examples, compile)
@@ -131,7 +87,7 @@ class Desugared:
         with self._mode, torch.enable_grad():
             results = self._run(*self._examples)
         seen = set()
-        for part in _flat([*self._examples, *results]):
+        for part in flat_parts([*self._examples, *results]):
             storage = storage_of(part) if isinstance(part, torch.Tensor) else None
             if storage in seen and storage is not None:
                 raise Unsupported("memory is shared with or among results that hold others")
@@ -152,7 +108,7 @@ class Desugared:
         return torch.autograd.grad(ends, leaves, values[count:], allow_unused=True)
 
     def _backward_for(self, tangents):
-        key = tuple(layout and layout.key() for layout in map(_layout_of, tangents))
+        key = tuple(layout and layout.key() for layout in map(layout_of, tangents))
         if key not in self._backward:
             examples = [*self._examples, *[_fake(self._mode, each) for each in tangents]]
             self._backward[key] = _Flat(self._gradients, examples, self._compile)
@@ -193,8 +149,8 @@ class Desugared:
 def _fake(mode, value):
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
         return value
-    layout = _layout_of(value)
+    layout = layout_of(value)
     if layout is None:
         return mode.from_tensor(value, static_shapes=True)
-    made = layout.made_of(iter([_fake(mode, part) for part in _parts_of(value)]))
+    made = layout.made_of(iter([_fake(mode, part) for part in parts_of(value)]))
     return made.requires_grad_(value.requires_grad)

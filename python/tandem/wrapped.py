@@ -12,43 +12,18 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tandem._tandem import Unsupported
+from tandem.layouts import Layout, holds_others, parts_of
 
 
 def is_wrapped(value):
     """Weights without a gradient. Others, and results, are traced on their parts (subclasses.py);
     nested ones are something else than a choice of elements."""
     return (
-        isinstance(value, torch.Tensor)
-        and is_traceable_wrapper_subclass(value)
+        holds_others(value)
         and get_static_address_type(value) is not None
         and not value.requires_grad
         and not value.is_nested
-        and value.layout is torch.strided
     )
-
-
-class _Layout:
-    """How a tensor is made of the ones that it holds, which may hold others again."""
-
-    def __init__(self, value):
-        self.names, self.context = value.__tensor_flatten__()
-        self.kind, self.sizes, self.strides = type(value), value.shape, value.stride()
-        held = [getattr(value, name) for name in self.names]
-        self.inner = [_Layout(x) if is_traceable_wrapper_subclass(x) else None for x in held]
-
-    def taken(self, value):
-        """The tensors in memory, in order."""
-        found = []
-        for name, layout in zip(self.names, self.inner, strict=True):
-            held = getattr(value, name)
-            found.extend([held] if layout is None else layout.taken(held))
-        return found
-
-    def rebuilt(self, values):
-        """From an iterator over such."""
-        held = [next(values) if layout is None else layout.rebuilt(values) for layout in self.inner]
-        held = dict(zip(self.names, held, strict=True))
-        return self.kind.__tensor_unflatten__(held, self.context, self.sizes, self.strides)
 
 
 def check_results(results):
@@ -67,13 +42,13 @@ class Unwrapped:
         places = module.graph.find_nodes(op="placeholder")
         wrapped = []
         for place, example in zip(places, examples, strict=True):
-            layout = _Layout(example) if is_wrapped(example) else None
+            layout = Layout(example) if is_wrapped(example) else None
             self._layouts.append(layout)
             if layout is None:
                 copies[place] = graph.node_copy(place)
                 self.examples.append(example)
             else:
-                wrapped.append((place, layout, self._add_held(graph, place, layout, example)))
+                wrapped.append((place, layout, self._add_held(graph, place, example)))
         for place, layout, inputs in wrapped:  # behind all inputs
             copies[place] = graph.call_function(_Rebuild(layout), tuple(inputs))
         for node in module.graph.nodes:
@@ -81,11 +56,10 @@ class Unwrapped:
                 copies[node] = graph.node_copy(node, lambda each: copies[each])
         self.module = fx.GraphModule(module, graph)
 
-    def _add_held(self, graph, place, layout, example):
+    def _add_held(self, graph, place, example):
         inputs = []
-        for i, held in enumerate(layout.taken(example)):
-            if get_static_address_type(example) is not None:  # a weight, and so is what it holds
-                torch._dynamo.mark_static_address(held, guard=False)
+        for i, held in enumerate(parts_of(example)):
+            torch._dynamo.mark_static_address(held, guard=False)  # as the weight that holds it is
             inputs.append(graph.placeholder(f"{place.name}_{i}"))
             inputs[-1].meta["example_value"] = held
             self.examples.append(held)
@@ -97,7 +71,7 @@ class Unwrapped:
         try:
             yield
         except Unsupported as error:
-            kinds = [layout.kind.__name__ for layout in self._layouts if layout is not None]
+            kinds = [layout.type.__name__ for layout in self._layouts if layout is not None]
             text = f"an input is a {kinds[0]}, which holds others: {error}"
             raise Unsupported(text) from error
 
@@ -107,7 +81,7 @@ class Unwrapped:
         def run(*args):
             flat = []
             for layout, value in zip(self._layouts, args, strict=True):
-                flat.extend([value] if layout is None else layout.taken(value))
+                flat.extend([value] if layout is None else parts_of(value))
             return call(*flat)
 
         return run
@@ -118,8 +92,8 @@ class _Rebuild:
 
     def __init__(self, layout):
         self._layout = layout
-        self.__name__ = self.__qualname__ = f"rebuild_{layout.kind.__name__}"
+        self.__name__ = self.__qualname__ = f"rebuild_{layout.type.__name__}"
         self.__module__ = __name__
 
     def __call__(self, *values):
-        return self._layout.rebuilt(iter(values))
+        return self._layout.made_of(iter(values))

@@ -258,6 +258,40 @@ TEST(MatrixMapping, BatchesDoNotSlideOverChannels) {
   EXPECT_EQ(mapped, expected);
 }
 
+/// Rows of a matrix follow one another, and share nothing: there is nothing to copy once.
+TEST(MatrixMapping, RowsThatDoNotOverlapDoNotSlide) {
+  const Target target = cpu_target("sapphirerapids", std::nullopt);
+  loop::Kernel kernel = loop::parse_kernel(R"(kernel "turned" {
+  buffer b0: i32 read
+  buffer b1: i32 read
+  buffer b2: i32 write
+  locals 1
+  outer x0 < 5
+  outer x1 < 7
+  outer x2 < 32
+  stage {
+    reduce r0 < 8
+    %0: i32 = load b0[x0*56 + x1*8 + r0]
+    %1: i32 = sub %0, i32(1)
+    %2: i32 = load b1[r0*32 + x2]
+    l0 = dot4 %1, %2
+  after
+    %3: i32 = l0
+    b2[x1*160 + x0*32 + x2] = %3
+  }
+})");
+  const loop::Kernel plain = loop::canonical(kernel);
+  schedule::map_axes(kernel, target);
+  ASSERT_EQ(loop::verify(kernel), std::vector<std::string>{});
+  kernel = loop::canonical(kernel);
+  std::vector<int32_t> a = numbers(280, 1), b = numbers(256, 2), mapped(1120), expected(1120);
+  void* buffers[] = {a.data(), b.data(), mapped.data()};
+  EXPECT_EQ(loop::interpret(kernel, buffers, nullptr, 0, *kernel.tasks().constant()), 0);
+  buffers[2] = expected.data();
+  EXPECT_EQ(loop::interpret(plain, buffers, nullptr, 0, *plain.tasks().constant()), 0);
+  EXPECT_EQ(mapped, expected);
+}
+
 class SlidingRows : public ::testing::TestWithParam<Image> {};
 
 /// Each element of the image is copied once for a task, not once for each window that holds it.
