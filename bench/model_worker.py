@@ -22,6 +22,7 @@ import warnings
 import measure
 import model_cases
 import roof
+import serving
 import tandem
 import torch
 
@@ -32,50 +33,6 @@ STRICT = {"on_unsupported": "error"}
 
 def tandem_of(model, **options):
     return torch.compile(model, backend=tandem.backend, options=STRICT | options)
-
-
-def onnx_file(model, inputs, folder):
-    path = f"{folder}/model.onnx"
-
-    class Plain(torch.nn.Module):
-        def forward(self, value):
-            return model_cases.first_tensor(model(value))
-
-    torch.onnx.export(Plain().eval(), tuple(inputs.values()), path, dynamo=True, verbose=False)
-    return path
-
-
-def onnx_runtime(model, inputs, folder):
-    """Inputs and the result stay where they are: no copies."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = measure.THREADS
-    # Its threads spin for some 50 ms after a run, at the cost of whoever's turn is next.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    session = onnxruntime.InferenceSession(onnx_file(model, inputs, folder), options)
-    bound = session.io_binding()
-    bound.bind_cpu_input(session.get_inputs()[0].name, next(iter(inputs.values())).numpy())
-    bound.bind_output(session.get_outputs()[0].name)
-
-    def step():
-        session.run_with_iobinding(bound)
-        return torch.from_numpy(bound.get_outputs()[0].numpy())
-
-    return step
-
-
-def openvino(model, inputs, folder):
-    """Inputs and the result stay where they are: no copies."""
-    import openvino as ov
-
-    converted = ov.convert_model(onnx_file(model, inputs, folder))
-    settings = {"INFERENCE_NUM_THREADS": measure.THREADS, "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = ov.Core().compile_model(converted, "CPU", settings)
-    array = next(iter(inputs.values())).numpy()
-    return lambda: torch.from_numpy(
-        compiled([array], share_inputs=True, share_outputs=True)[compiled.output(0)]
-    )
 
 
 def inferring(inputs, compiled):
@@ -117,10 +74,15 @@ def frozen(model, inputs, dtype):
         **{name: inductor(options) for name, options in FREEZING.items()},
         "tandem, frozen": lambda: inferring(inputs, tandem_of(model, freeze=True)),
     }
+    example = next(iter(inputs.values()))
+
+    def served(make):
+        return lambda: make(serving.onnx_file(model, example, folder.name), example)
+
     if dtype == torch.float32:
         if not measure.ISA:  # it cannot be held to one
-            steps["onnx runtime"] = lambda: onnx_runtime(model, inputs, folder.name)
-        steps["openvino"] = lambda: openvino(model, inputs, folder.name)
+            steps["onnx runtime"] = served(serving.onnx_runtime)
+        steps["openvino"] = served(serving.openvino)
     return steps
 
 

@@ -16,23 +16,13 @@ import warnings
 
 import measure
 import model_cases
+import serving
 import torch
 
 ROUNDS = 15
 MODELS = ("resnet50, 2", "own mobilenet_v2, 4", "bert-base, 1x128", "vit-base, 1")
 # The first of a model's result: what the contenders are compared by.
 OWN, OWN_F32 = "tandem, 8 bits", "tandem, f32"
-
-
-class Plain(torch.nn.Module):
-    """A tensor in, a tensor out."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, value):
-        return model_cases.first_tensor(self.model(value))
 
 
 def converted(model, example):
@@ -52,8 +42,8 @@ def qdq_file(model, example, folder):
     """An ONNX model of QDQ nodes, calibrated on the same example."""
     import onnxruntime.quantization as quantization
 
-    plain, made = f"{folder}/plain.onnx", f"{folder}/qdq.onnx"
-    torch.onnx.export(model, (example,), plain, dynamo=True, verbose=False, external_data=False)
+    made = f"{folder}/qdq.onnx"
+    plain = serving.onnx_file(model, example, folder, external_data=False)
     name = "value"
 
     class Once(quantization.CalibrationDataReader):
@@ -67,35 +57,6 @@ def qdq_file(model, example, folder):
         activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
     )
     return made
-
-
-def onnx_runtime(path, example):
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = measure.THREADS
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    session = onnxruntime.InferenceSession(path, options)
-    bound = session.io_binding()
-    bound.bind_cpu_input(session.get_inputs()[0].name, example.numpy())
-    bound.bind_output(session.get_outputs()[0].name)
-
-    def step():
-        session.run_with_iobinding(bound)
-        return torch.from_numpy(bound.get_outputs()[0].numpy())
-
-    return step
-
-
-def openvino(path, example):
-    import openvino as ov
-
-    settings = {"INFERENCE_NUM_THREADS": measure.THREADS, "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = ov.Core().compile_model(ov.convert_model(path), "CPU", settings)
-    array = example.numpy()
-    return lambda: torch.from_numpy(
-        compiled([array], share_inputs=True, share_outputs=True)[compiled.output(0)]
-    )
 
 
 def called(function, example):
@@ -137,8 +98,8 @@ def contenders(model, example, folder):
         OWN: lambda: called(tandem_of(quantized), example),
         OWN_F32: lambda: called(tandem_of(model), example),
         "inductor": lambda: called(inductor_of(quantized, example), example),
-        "onnx runtime": lambda: onnx_runtime(qdq_file(model, example, folder), example),
-        "openvino": lambda: openvino(f"{folder}/qdq.onnx", example),
+        "onnx runtime": lambda: serving.onnx_runtime(qdq_file(model, example, folder), example),
+        "openvino": lambda: serving.openvino(f"{folder}/qdq.onnx", example),
     }  # fmt: skip
 
 
@@ -157,7 +118,7 @@ def run_worker(name):
     example = next(iter(inputs.values()))
     if hasattr(model, "pooler"):
         model.pooler = None  # nobody reads it, and torchao's quantizer fails on what is not read
-    model = Plain(model.eval())
+    model = serving.Plain(model.eval())
     steps, values, failures, products = {}, {}, {}, 0
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         for contender, make in contenders(model, example, folder).items():
