@@ -109,8 +109,26 @@ def problem_of(call):
     return None
 
 
+def first_gradients(function, inputs):
+    results = [each for each in function(*inputs) if isinstance(each, torch.Tensor)]
+    ends = [each for each in results if each.requires_grad]
+    leaves = [each for each in inputs if each.requires_grad]
+    tangents = [torch.ones_like(each) for each in ends]
+    return torch.autograd.grad(ends, leaves, tangents, allow_unused=True)
+
+
+def has_first(call):
+    inputs = call.inputs(True)
+    try:
+        first_gradients(opdb.compiled(call, inputs, "error"), inputs)
+    except Exception:  # noqa: BLE001: whatever it is, the second one is not why
+        return False
+    return True
+
+
 def verdict(entry):
-    """"right", "none" (eager has no second gradient of the samples), or what is wrong."""
+    """"right", "none" (eager has no second gradient of the samples), "no first" (Tandem refuses the
+    first one, too), or what is wrong."""
     checked = 0
     for call in samples(entry):
         try:
@@ -118,7 +136,8 @@ def verdict(entry):
         except NoSecondGradient:
             continue
         except Exception as error:  # noqa: BLE001: the sweep goes on
-            problem = f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"
+            said = f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"
+            problem = said if has_first(call) else "no first"
         if problem:
             return problem
         checked += 1
