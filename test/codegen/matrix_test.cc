@@ -72,6 +72,12 @@ std::vector<int32_t> numbers(int64_t count, uint32_t seed) {
   return made;
 }
 
+/// The interpreter has scratch of its own, but takes a pointer for each buffer.
+void run_interpreted(const loop::Kernel& kernel, std::vector<void*> buffers) {
+  buffers.resize(std::max(buffers.size(), kernel.buffers.size()));
+  EXPECT_EQ(loop::interpret(kernel, buffers.data(), nullptr, 0, *kernel.tasks().constant()), 0);
+}
+
 void run_compiled(const loop::Kernel& kernel, const Target& target, void* const* buffers) {
   const KernelLibrary library(compile_objects(std::vector{kernel}, target, CompileOptions()));
   int64_t scratch = 64;
@@ -93,7 +99,7 @@ struct Buffers {
 
   std::vector<int32_t> interpreted(const loop::Kernel& kernel) {
     void* buffers[] = {a.data(), b.data(), out.data()};
-    EXPECT_EQ(loop::interpret(kernel, buffers, nullptr, 0, *kernel.tasks().constant()), 0);
+    run_interpreted(kernel, {std::begin(buffers), std::end(buffers)});
     return std::exchange(out, std::vector<int32_t>(out.size()));
   }
 
@@ -252,9 +258,9 @@ TEST(MatrixMapping, BatchesDoNotSlideOverChannels) {
   EXPECT_EQ(loop::verify(kernel), std::vector<std::string>{});
   std::vector<int32_t> a = numbers(120, 1), b = numbers(384, 2), mapped(896), expected(896);
   void* buffers[] = {a.data(), b.data(), mapped.data()};
-  EXPECT_EQ(loop::interpret(kernel, buffers, nullptr, 0, *kernel.tasks().constant()), 0);
+  run_interpreted(kernel, {std::begin(buffers), std::end(buffers)});
   buffers[2] = expected.data();
-  EXPECT_EQ(loop::interpret(plain, buffers, nullptr, 0, *plain.tasks().constant()), 0);
+  run_interpreted(plain, {std::begin(buffers), std::end(buffers)});
   EXPECT_EQ(mapped, expected);
 }
 
@@ -286,9 +292,9 @@ TEST(MatrixMapping, RowsThatDoNotOverlapDoNotSlide) {
   kernel = loop::canonical(kernel);
   std::vector<int32_t> a = numbers(280, 1), b = numbers(256, 2), mapped(1120), expected(1120);
   void* buffers[] = {a.data(), b.data(), mapped.data()};
-  EXPECT_EQ(loop::interpret(kernel, buffers, nullptr, 0, *kernel.tasks().constant()), 0);
+  run_interpreted(kernel, {std::begin(buffers), std::end(buffers)});
   buffers[2] = expected.data();
-  EXPECT_EQ(loop::interpret(plain, buffers, nullptr, 0, *plain.tasks().constant()), 0);
+  run_interpreted(plain, {std::begin(buffers), std::end(buffers)});
   EXPECT_EQ(mapped, expected);
 }
 
@@ -311,9 +317,9 @@ TEST_P(SlidingRows, AreCopiedOnce) {
   std::vector<int32_t> b = numbers(image.window * image.window * image.packs * image.columns, 2);
   std::vector<int32_t> mapped(static_cast<size_t>(rows * image.columns)), plain(mapped.size());
   void* buffers[] = {a.data(), b.data(), mapped.data()};
-  EXPECT_EQ(loop::interpret(kernel, buffers, nullptr, 0, *kernel.tasks().constant()), 0);
+  run_interpreted(kernel, {std::begin(buffers), std::end(buffers)});
   buffers[2] = plain.data();
-  EXPECT_EQ(loop::interpret(loop::parse_kernel(text_of(image)), buffers, nullptr, 0, 1), 0);
+  run_interpreted(loop::parse_kernel(text_of(image)), {std::begin(buffers), std::end(buffers)});
   EXPECT_EQ(mapped, plain);
   // Of this machine, with tile registers or without.
   const Target here = host_target(std::nullopt);
