@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
+#include <algorithm>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -73,7 +75,8 @@ std::vector<int32_t> numbers(int64_t count, uint32_t seed) {
 }
 
 /// The interpreter has scratch of its own, but takes a pointer for each buffer.
-void run_interpreted(const loop::Kernel& kernel, std::vector<void*> buffers) {
+void run_interpreted(const loop::Kernel& kernel, std::span<void* const> given) {
+  std::vector<void*> buffers(given.begin(), given.end());
   buffers.resize(std::max(buffers.size(), kernel.buffers.size()));
   EXPECT_EQ(loop::interpret(kernel, buffers.data(), nullptr, 0, *kernel.tasks().constant()), 0);
 }
@@ -99,7 +102,7 @@ struct Buffers {
 
   std::vector<int32_t> interpreted(const loop::Kernel& kernel) {
     void* buffers[] = {a.data(), b.data(), out.data()};
-    run_interpreted(kernel, {std::begin(buffers), std::end(buffers)});
+    run_interpreted(kernel, buffers);
     return std::exchange(out, std::vector<int32_t>(out.size()));
   }
 
@@ -258,9 +261,9 @@ TEST(MatrixMapping, BatchesDoNotSlideOverChannels) {
   EXPECT_EQ(loop::verify(kernel), std::vector<std::string>{});
   std::vector<int32_t> a = numbers(120, 1), b = numbers(384, 2), mapped(896), expected(896);
   void* buffers[] = {a.data(), b.data(), mapped.data()};
-  run_interpreted(kernel, {std::begin(buffers), std::end(buffers)});
+  run_interpreted(kernel, buffers);
   buffers[2] = expected.data();
-  run_interpreted(plain, {std::begin(buffers), std::end(buffers)});
+  run_interpreted(plain, buffers);
   EXPECT_EQ(mapped, expected);
 }
 
@@ -292,9 +295,9 @@ TEST(MatrixMapping, RowsThatDoNotOverlapDoNotSlide) {
   kernel = loop::canonical(kernel);
   std::vector<int32_t> a = numbers(280, 1), b = numbers(256, 2), mapped(1120), expected(1120);
   void* buffers[] = {a.data(), b.data(), mapped.data()};
-  run_interpreted(kernel, {std::begin(buffers), std::end(buffers)});
+  run_interpreted(kernel, buffers);
   buffers[2] = expected.data();
-  run_interpreted(plain, {std::begin(buffers), std::end(buffers)});
+  run_interpreted(plain, buffers);
   EXPECT_EQ(mapped, expected);
 }
 
@@ -317,9 +320,9 @@ TEST_P(SlidingRows, AreCopiedOnce) {
   std::vector<int32_t> b = numbers(image.window * image.window * image.packs * image.columns, 2);
   std::vector<int32_t> mapped(static_cast<size_t>(rows * image.columns)), plain(mapped.size());
   void* buffers[] = {a.data(), b.data(), mapped.data()};
-  run_interpreted(kernel, {std::begin(buffers), std::end(buffers)});
+  run_interpreted(kernel, buffers);
   buffers[2] = plain.data();
-  run_interpreted(loop::parse_kernel(text_of(image)), {std::begin(buffers), std::end(buffers)});
+  run_interpreted(loop::parse_kernel(text_of(image)), buffers);
   EXPECT_EQ(mapped, plain);
   // Of this machine, with tile registers or without.
   const Target here = host_target(std::nullopt);
