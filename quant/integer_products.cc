@@ -13,7 +13,9 @@
 // border counts as the integer 0, and b is summed over the taps inside of the image,
 //   sum inside of a b - za sum inside of b,
 // which differs from place to place: a convolution of ones, made once. Of convolutions of fewer
-// than three channels, which would fill a pack to half, the sum is one of plain 32-bit products.
+// than three channels, which would fill a pack to half, the sum is one of plain products: of f32
+// where no sum on the way passes 2^24, so that all are exact, else of i32. A product of f32 is one
+// instruction with its addition, one of i32 takes three.
 #include "quant/quant.h"
 
 #include <fmt/format.h>
@@ -41,6 +43,7 @@ constexpr int64_t kFewestChannels = 3;  // of a pack
 constexpr int64_t kPackBytes = 4;
 constexpr int64_t kPanel = 32;  // columns: two registers of AVX-512, two tile registers
 constexpr int64_t kSign = 128;
+constexpr int64_t kFarthestZero = 1 << 16;
 
 /// An operand of a product as integers; `scale` and `zero` are numbers or tensors.
 struct Factor {
@@ -257,12 +260,32 @@ class Rewriter {
     }
     if (is_zero(right.zero)) return y;
     Tensor ones = ops::full(builder_, right.q.sizes(), 1, DType::i32);
-    return y - times_zero(by_column(right, right.zero), convolved(centred(left), ones));
+    return y - times_zero(by_column(right, right.zero), convolved(centred(left, DType::i32), ones));
   }
 
   /// Zero points are taken off before, and the border is 0.
   Tensor plain_convolution(const Factor& left, const Factor& right) {
-    return convolved(centred(left), centred(right));
+    const DType dtype = sums_are_exact_floats(left, right) ? DType::f32 : DType::i32;
+    return convolved(centred(left, dtype), centred(right, dtype));
+  }
+
+  /// What a factor less its zero point is at most, without sign.
+  static std::optional<int64_t> greatest(const Factor& factor) {
+    const sym::Expr* zero = std::get_if<sym::Expr>(&factor.zero.arg);
+    const std::optional<int64_t> known = zero == nullptr ? std::nullopt : zero->constant();
+    if (!known || size_of(factor.q.dtype()) != 1 || std::abs(*known) > kFarthestZero)
+      return std::nullopt;
+    const int64_t least = is_signed(factor.q.dtype()) ? -kSign : 0;
+    return std::max(std::abs(least - *known), std::abs(least + 2 * kSign - 1 - *known));
+  }
+
+  /// Integers up to 2^24 are floats, and so is each sum of them on the way there.
+  bool sums_are_exact_floats(const Factor& left, const Factor& right) const {
+    constexpr int64_t kExact = int64_t{1} << 24;
+    const std::optional<int64_t> terms = terms_of(product_).constant();
+    const std::optional<int64_t> one = greatest(left);
+    const std::optional<int64_t> other = greatest(right);
+    return terms && one && other && *terms <= kExact && *terms * *one * *other <= kExact;
   }
 
   Tensor convolved(Tensor left, Tensor right) {
@@ -273,12 +296,12 @@ class Rewriter {
     return {builder_, builder_.call(*product_.op, std::move(args))->results[0]};
   }
 
-  Tensor centred(const Factor& factor) {
-    Tensor wide = ops::to(factor.q, DType::i32);
+  Tensor centred(const Factor& factor, DType dtype) {
+    Tensor wide = ops::to(factor.q, dtype);
     if (is_zero(factor.zero)) return wide;
     if (!is_tensor(factor.zero.arg))
       return ops::call(builder_, "aten.sub.Scalar", {wide, factor.zero});
-    Tensor zero = ops::to(tensor(factor.zero), DType::i32);
+    Tensor zero = ops::to(tensor(factor.zero), dtype);
     if (factor.scales != Scales::channel) return wide - zero;
     ir::Sizes sizes(static_cast<size_t>(factor.q.rank()), sym::Expr(1));
     sizes[0] = zero.sizes()[0];

@@ -1,5 +1,7 @@
-// Fusion: items are taken in program order; each joins the latest group whose iteration space it
-// fits into, that it shares data with, and that it can join without a cycle. Whether a read inside
+// Fusion: items are taken in program order; each joins the group whose iteration space it fits into,
+// that it shares the most bytes with, and that it can join without a cycle. What the group computes
+// counts twice, as it is neither stored nor read; of equal groups the latest is taken. Whether a
+// read inside
 // a group is legal is not guessed from op kinds: the item's expression is written at the group's
 // axes, and every read of a member must be at exactly the position that the member computes there.
 #include <algorithm>
@@ -7,6 +9,7 @@
 
 #include "base/flags.h"
 #include "ir/text.h"
+#include "schedule/cost.h"
 #include "schedule/fit.h"
 #include "schedule/group_storage.h"
 #include "schedule/reads.h"
@@ -90,16 +93,22 @@ class Fuser {
     return false;
   }
 
-  /// Groups that hold or read what the item reads, latest first.
+  /// Groups that hold or read what the item reads: by the bytes that joining saves, then the latest.
   std::vector<uint32_t> candidates(const Reads& reads) const {
-    std::set<uint32_t, std::greater<>> found;
+    std::map<uint32_t, double, std::greater<>> saved;
     for (const std::pair<const Value*, Expr>& entry : reads.at) {
+      const double bytes = bytes_of(*entry.first, graph_.target);
       std::map<const Value*, std::set<uint32_t>>::const_iterator it =
           found_.users.find(entry.first);
-      if (it != found_.users.end()) found.insert(it->second.begin(), it->second.end());
-      if (const uint32_t* home = group_of(entry.first)) found.insert(*home);
+      if (it != found_.users.end())
+        for (uint32_t user : it->second) saved[user] += bytes;
+      if (const uint32_t* home = group_of(entry.first)) saved[*home] += 2 * bytes;
     }
-    return {found.begin(), found.end()};
+    std::vector<uint32_t> order;
+    for (const std::pair<const uint32_t, double>& group : saved) order.push_back(group.first);
+    std::ranges::stable_sort(order, std::greater<>{},
+                             [&](uint32_t group) { return saved.at(group); });
+    return order;
   }
 
   const uint32_t* group_of(const Value* value) const {

@@ -253,13 +253,36 @@ class Realizer {
     if (to.broadcast && dear) return "it is read at many places";
     bool costly = weight.transcendental || weight.full_operands > 1;
     if (to.multiplied && weight.operands > 1) return "a product reads it many times";
-    if (to.repeated && quantizes(node)) return "it is smaller than what it is made from";
+    if (quantizes(node) && (to.repeated || is_made_of_own_sum(node)))
+      return "it is smaller than what it is made from";
     if (to.repeated && !node.op->is_view())
       return costly ? "a window or product reads it many times" : "";
     if (to.items.size() > 1 && costly) return "several kernels or stages read it";
     if (picks_few(node)) return "it picks few elements, perhaps of rows that are at hand";
     if (to.items.size() > 1 && narrows(node)) return "it is smaller than what it is made from";
     return "";
+  }
+
+  /// Of a sum, element by element, that nothing else reads: the sum then needs no memory.
+  bool is_made_of_own_sum(const Node& node) {
+    const Expr elements = node.results[0]->type.numel();
+    std::vector<const Node*> rest{&node};
+    while (!rest.empty()) {
+      const Node& each = *rest.back();
+      rest.pop_back();
+      bool has_own_sum = false;
+      ir::for_each_operand(each.args, [&](const Value* operand) {
+        const Node* from = operand->node;
+        if (from == nullptr || operand->uses.size() != 1 || operand->type.numel() != elements)
+          return;
+        if (routes_.of(*from) || from->op->mutates()) return;
+        const Kind kind = graph_.computations.of(from).kind;
+        has_own_sum |= kind == Kind::reduce;
+        if (kind == Kind::map) rest.push_back(from);
+      });
+      if (has_own_sum) return true;
+    }
+    return false;
   }
 
   /// A gather of few elements out of many: where the reader would be one long loop over them, a
