@@ -90,6 +90,9 @@ class Emitter {
   llvm::Value* fma(DType dtype, const std::vector<llvm::Value*>& args);
   llvm::Value* compare(loop::Val val, llvm::Value* a, llvm::Value* b);
   llvm::Value* cast(llvm::Value* x, DType from, DType to);
+  // Quantization in fewer instructions (emit_quantize.cc).
+  llvm::Value* quantized(loop::Val cast);
+  llvm::Value* scaled_number(loop::Val val, bool is_positive);
   llvm::Value* divide_integers(llvm::Value* a, llvm::Value* b, bool is_signed, bool floor);
   llvm::Value* int_power(llvm::Value* base, llvm::Value* exponent, bool is_signed);
   llvm::Value* extremum(llvm::Value* a, llvm::Value* b, DType dtype, bool max);

@@ -123,7 +123,9 @@ Value* Emitter::compute(Val val) {
     case Opcode::fma: return fma(val->dtype, args);
     case Opcode::pack: return pack(*val, args);
     case Opcode::select: return ir_.CreateSelect(args[0], args[1], args[2]);
-    case Opcode::cast: return cast(args[0], val->args[0]->dtype, val->dtype);
+    case Opcode::cast:
+      if (Value* integer = quantized(val)) return integer;
+      return cast(args[0], val->args[0]->dtype, val->dtype);
     case Opcode::bitcast: {
       llvm::Type* type = type_of(val->dtype);
       if (llvm::FixedVectorType* lanes = llvm::dyn_cast<llvm::FixedVectorType>(args[0]->getType()))
