@@ -111,16 +111,21 @@ class Emitter {
 
   // --- tile registers (emit_matrix.cc) ---
   struct Matrix;
+  void emit_matrix_stage(const loop::Stage& stage);
   void emit_matrix(const loop::Stage& stage);
-  void set_rows(const Matrix& matrix, llvm::Value* count);
-  void emit_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down,
-                  llvm::Value* sums);
+  void emit_tiles_beside(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
+                         llvm::Value* whole);
+  void emit_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
+  void set_rows(llvm::Value* count);
+  void clear_tiles(const Matrix& matrix, int down);
+  void add_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
+  void store_tiles(const Matrix& matrix, int down, llvm::Value* sums);
   llvm::Value* sums_of(const Matrix& matrix, const loop::Axis& axis, llvm::Value* first);
   void emit_if(llvm::Value* condition, const std::function<void()>& body);
-  void emit_matrix_steps(const loop::Stage& stage, size_t axis, const std::function<void()>& body);
-  void add_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
+  void emit_matrix_steps(const loop::Stage& stage, size_t axis, llvm::Value* before,
+                         const std::function<void(llvm::Value*)>& body);
   void emit_matrix_rows(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
-                        llvm::Value* count, llvm::Value* sums);
+                        std::array<llvm::Value*, 2> numbers, llvm::Value* sums);
   void emit_matrix_row(const loop::Stage& stage, llvm::Value* row, llvm::Value* sums);
   llvm::Value* pitch(const Matrix& matrix);
   llvm::Value* rows_of(const loop::Stage& stage, const Matrix& matrix);
@@ -180,6 +185,7 @@ class Emitter {
   const loop::Axis* vector_marks_ = nullptr;  // that axis
   int lanes_ = 1;
   llvm::Value* tail_mask_ = nullptr;
+  llvm::Value* tile_settings_ = nullptr;  // 64 bytes: of a stage of tile registers
 };
 
 }  // namespace tandem::codegen

@@ -120,6 +120,8 @@ void Emitter::emit_outer(size_t axis) {
 
 void Emitter::emit_stage(const Stage& stage) {
   hoist(stage);
+  const bool is_matrix = !stage.axes.empty() && stage.axes.back().kind == AxisKind::matrix;
+  if (is_matrix && has_feature("amx-int8")) return emit_matrix_stage(stage);
   emit_nest(stage.axes, [&] { emit_points(stage, 0); });
 }
 

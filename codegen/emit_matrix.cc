@@ -7,6 +7,10 @@
 //
 // Tile registers, by number: sums 0 to 3 (two of each row of tiles), rows 4 and 5, columns 6 and 7.
 // What they hold is a function of the thread's tile configuration, which a stage sets and releases.
+//
+// What follows the sums of a tile, on vector registers, is written between the steps of the next
+// tile: a processor looks a few hundred instructions ahead, so that both run at the same time only
+// if they stand beside each other.
 #include <algorithm>
 #include <array>
 
@@ -44,6 +48,15 @@ std::array<uint8_t, 64> configuration(int packs) {
   return bytes;
 }
 
+constexpr int sum_tile(int i, int j) { return kSums + i * 2 + j; }
+
+/// Of a sum.
+int64_t steps_of(const Stage& stage) {
+  int64_t steps = 1;
+  for (const Axis& axis : stage.reduce_axes) steps *= axis.extent.constant().value_or(1);
+  return std::max<int64_t>(1, steps / stage.reduce_axes.back().lanes);
+}
+
 const Axis& lines_of(const Stage& stage) { return stage.axes[stage.axes.size() - 2]; }
 
 }  // namespace
@@ -51,7 +64,6 @@ const Axis& lines_of(const Stage& stage) { return stage.axes[stage.axes.size() -
 /// What a stage's tiles are made of while it is written.
 struct Emitter::Matrix {
   loop::MatrixProduct product;
-  Value* settings = nullptr;  // 64 bytes: the tile configuration
   Value* sums = nullptr;      // rows x lanes of i32, as they leave the tiles; twice
   Value* row_bytes = nullptr;
   Value* pack_bytes = nullptr;
@@ -89,6 +101,16 @@ Value* Emitter::rows_of(const Stage& stage, const Matrix& matrix) {
   return ir_.CreateAdd(rows, ir_.CreateMul(others, pitch(matrix)));
 }
 
+/// Loads the configuration once for all panels of columns.
+void Emitter::emit_matrix_stage(const Stage& stage) {
+  const std::array<uint8_t, 64> bytes = configuration(stage.reduce_axes.back().lanes);
+  tile_settings_ = make_room(ir_.getInt8Ty(), bytes.size());
+  ir_.CreateStore(llvm::ConstantDataArray::get(context_, bytes), tile_settings_);
+  tile_instruction(llvm::Intrinsic::x86_ldtilecfg, {}, {tile_settings_});
+  emit_nest(stage.axes, [&] { emit_points(stage, 0); });
+  tile_instruction(llvm::Intrinsic::x86_tilerelease, {}, {});
+}
+
 /// The stage's rows: whole tiles two by two, then one after the other. Of several lines, the rows
 /// of all, with what lies between them.
 void Emitter::emit_matrix(const Stage& stage) {
@@ -97,39 +119,50 @@ void Emitter::emit_matrix(const Stage& stage) {
   matrix.product = loop::matrix_product(kernel_, stage).product;
   matrix.has_lines = loop::has_lines(stage);
   matrix.across = lanes_ / kMatrixTile;
-  const std::array<uint8_t, 64> bytes = configuration(stage.reduce_axes.back().lanes);
-  llvm::Constant* settings = llvm::ConstantDataArray::get(context_, bytes);
-  matrix.settings = make_room(ir_.getInt8Ty(), bytes.size());
   matrix.sums = make_room(ir_.getInt32Ty(), uint64_t{2} * static_cast<uint64_t>(axis.lanes) *
                                                 static_cast<uint64_t>(lanes_));
-  ir_.CreateStore(settings, matrix.settings);
   matrix.row_bytes = ir_.CreateMul(uniform_index(matrix.product.row_stride), ir_.getInt64(4));
   matrix.pack_bytes = ir_.CreateMul(uniform_index(matrix.product.pack_stride), ir_.getInt64(4));
   hoist(stage);
-  tile_instruction(llvm::Intrinsic::x86_ldtilecfg, {}, {matrix.settings});
   Value* extent = rows_of(stage, matrix);
   Value* height = ir_.getInt64(static_cast<uint64_t>(axis.lanes));
   Value* whole = ir_.CreateAnd(extent, ir_.getInt64(-static_cast<int64_t>(axis.lanes)));
-  // What follows a tile's sums runs beside the next tile, which has its own place for them: sums
-  // are not yet to be read when they have just been stored.
   emit_loop(ir_.getInt64(0), ir_.CreateAdd(whole, height), height, [&](Value* first) {
-    Value* before = ir_.CreateSub(first, height);
-    emit_if(ir_.CreateICmpSLT(first, whole), [&] {
-      emit_tiles(stage, matrix, first, axis.lanes / kMatrixTile, sums_of(matrix, axis, first));
-    });
-    emit_if(ir_.CreateICmpSGT(first, ir_.getInt64(0)), [&] {
-      emit_matrix_rows(stage, matrix, before, height, sums_of(matrix, axis, before));
-    });
+    emit_tiles_beside(stage, matrix, first, whole);
   });
   Value* tile = ir_.getInt64(kMatrixTile);
   emit_loop(whole, extent, tile, [&](Value* first) {
     Value* count =
         ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, tile, ir_.CreateSub(extent, first));
-    set_rows(matrix, count);
-    emit_tiles(stage, matrix, first, 1, matrix.sums);
-    emit_matrix_rows(stage, matrix, first, count, matrix.sums);
+    set_rows(count);
+    emit_tiles(stage, matrix, first, 1);
+    emit_matrix_rows(stage, matrix, first, {ir_.getInt64(0), count}, matrix.sums);
   });
-  tile_instruction(llvm::Intrinsic::x86_tilerelease, {}, {});
+  emit_if(ir_.CreateICmpSLT(whole, extent), [&] { set_rows(tile); });
+}
+
+/// Whole tiles from row `first` on, if there are any, and what follows the sums of those before.
+void Emitter::emit_tiles_beside(const Stage& stage, const Matrix& matrix, Value* first,
+                                Value* whole) {
+  const Axis& axis = stage.axes.back();
+  const int64_t height = axis.lanes;
+  const int64_t steps = steps_of(stage);
+  const int64_t each = (height + steps - 1) / steps;  // rows that follow a step
+  const int down = axis.lanes / kMatrixTile;
+  Value* are_rows = ir_.CreateICmpSGT(first, ir_.getInt64(0));
+  Value* are_tiles = ir_.CreateICmpSLT(first, whole);
+  Value* before = ir_.CreateSub(first, ir_.getInt64(static_cast<uint64_t>(height)));
+  Value* last =
+      ir_.CreateSelect(are_rows, ir_.getInt64(static_cast<uint64_t>(height)), ir_.getInt64(0));
+  emit_if(are_tiles, [&] { clear_tiles(matrix, down); });
+  emit_matrix_steps(stage, 0, ir_.getInt64(0), [&](Value* step) {
+    emit_if(are_tiles, [&] { add_tiles(stage, matrix, first, down); });
+    Value* from = ir_.CreateMul(step, ir_.getInt64(static_cast<uint64_t>(each)));
+    Value* to = ir_.CreateAdd(from, ir_.getInt64(static_cast<uint64_t>(each)));
+    to = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, to, last);
+    emit_matrix_rows(stage, matrix, before, {from, to}, sums_of(matrix, axis, before));
+  });
+  emit_if(are_tiles, [&] { store_tiles(matrix, down, sums_of(matrix, axis, first)); });
 }
 
 /// One place or the other, in turn.
@@ -152,44 +185,55 @@ void Emitter::emit_if(Value* condition, const std::function<void()>& body) {
 }
 
 /// Of the first tile of rows, and of its sums.
-void Emitter::set_rows(const Matrix& matrix, Value* count) {
+void Emitter::set_rows(Value* count) {
   for (int tile : {kSums, kSums + 1, kRows})
     ir_.CreateStore(ir_.CreateTrunc(count, ir_.getInt8Ty()),
-                    ir_.CreateConstGEP1_64(ir_.getInt8Ty(), matrix.settings,
+                    ir_.CreateConstGEP1_64(ir_.getInt8Ty(), tile_settings_,
                                            static_cast<uint64_t>(rows_at(tile))));
-  tile_instruction(llvm::Intrinsic::x86_ldtilecfg, {}, {matrix.settings});
+  tile_instruction(llvm::Intrinsic::x86_ldtilecfg, {}, {tile_settings_});
 }
 
-/// Sums of the rows from `first` on, by so many tiles.
-void Emitter::emit_tiles(const Stage& stage, const Matrix& matrix, Value* first, int down,
-                         Value* sums) {
-  const auto at_each_sum = [&](const std::function<void(int, int, int)>& visit) {
-    for (int i = 0; i < down; ++i)
-      for (int j = 0; j < matrix.across; ++j) visit(kSums + i * 2 + j, i, j);
-  };
-  at_each_sum(
-      [&](int tile, int, int) { tile_instruction(llvm::Intrinsic::x86_tilezero, {tile}, {}); });
-  emit_matrix_steps(stage, 0, [&] { add_tiles(stage, matrix, first, down); });
+/// Sums of the rows from `first` on, by so many tiles, to the first place for sums.
+void Emitter::emit_tiles(const Stage& stage, const Matrix& matrix, Value* first, int down) {
+  clear_tiles(matrix, down);
+  emit_matrix_steps(stage, 0, ir_.getInt64(0),
+                    [&](Value*) { add_tiles(stage, matrix, first, down); });
+  store_tiles(matrix, down, matrix.sums);
+}
+
+void Emitter::clear_tiles(const Matrix& matrix, int down) {
+  for (int i = 0; i < down; ++i)
+    for (int j = 0; j < matrix.across; ++j)
+      tile_instruction(llvm::Intrinsic::x86_tilezero, {sum_tile(i, j)}, {});
+}
+
+void Emitter::store_tiles(const Matrix& matrix, int down, Value* sums) {
   Value* row_bytes = ir_.getInt64(static_cast<uint64_t>(lanes_) * 4);
-  at_each_sum([&](int tile, int i, int j) {
-    const int64_t place = static_cast<int64_t>(i * lanes_ + j) * kMatrixTile;
-    Value* to = ir_.CreateConstGEP1_64(ir_.getInt32Ty(), sums, static_cast<uint64_t>(place));
-    tile_instruction(llvm::Intrinsic::x86_tilestored64, {tile}, {to, row_bytes});
-  });
+  for (int i = 0; i < down; ++i) {
+    for (int j = 0; j < matrix.across; ++j) {
+      const int64_t place = static_cast<int64_t>(i * lanes_ + j) * kMatrixTile;
+      Value* to = ir_.CreateConstGEP1_64(ir_.getInt32Ty(), sums, static_cast<uint64_t>(place));
+      tile_instruction(llvm::Intrinsic::x86_tilestored64, {sum_tile(i, j)}, {to, row_bytes});
+    }
+  }
 }
 
-/// The loops of the reduction from axis number `axis` on; the last goes by tiles.
-void Emitter::emit_matrix_steps(const Stage& stage, size_t axis,
-                                const std::function<void()>& body) {
+/// The loops of the reduction from axis number `axis` on; the last goes by tiles. `before`: steps of
+/// the axes so far. `body` gets the number of its step.
+void Emitter::emit_matrix_steps(const Stage& stage, size_t axis, Value* before,
+                                const std::function<void(Value*)>& body) {
   const Axis& each = stage.reduce_axes[axis];
   const bool is_last = axis + 1 == stage.reduce_axes.size();
-  Value* step = ir_.getInt64(is_last ? static_cast<uint64_t>(each.lanes) : 1);
-  emit_loop(ir_.getInt64(0), index_value(each.extent), step, [&](Value* at) {
+  const uint64_t step = is_last ? static_cast<uint64_t>(each.lanes) : 1;
+  Value* extent = index_value(each.extent);
+  before = ir_.CreateMul(before, ir_.CreateUDiv(extent, ir_.getInt64(step)));
+  emit_loop(ir_.getInt64(0), extent, ir_.getInt64(step), [&](Value* at) {
     symbols_[each.index] = at;
+    Value* number = ir_.CreateAdd(before, ir_.CreateUDiv(at, ir_.getInt64(step)));
     if (is_last)
-      body();
+      body(number);
     else
-      emit_matrix_steps(stage, axis + 1, body);
+      emit_matrix_steps(stage, axis + 1, number, body);
     symbols_.erase(each.index);
   });
 }
@@ -214,16 +258,17 @@ void Emitter::add_tiles(const Stage& stage, const Matrix& matrix, Value* first, 
     const llvm::Intrinsic::ID multiply =
         product.signed_rows ? llvm::Intrinsic::x86_tdpbsud : llvm::Intrinsic::x86_tdpbusd;
     for (int j = 0; j < matrix.across; ++j)
-      tile_instruction(multiply, {kSums + i * 2 + j, kRows + i, kColumns + j}, {});
+      tile_instruction(multiply, {sum_tile(i, j), kRows + i, kColumns + j}, {});
   }
   if (matrix.has_lines) symbols_.erase(lines_of(stage).index);
 }
 
-/// What follows the sums, a row of lanes at a time.
-void Emitter::emit_matrix_rows(const Stage& stage, const Matrix& matrix, Value* first, Value* count,
-                               Value* sums) {
+/// What follows the sums, a row of lanes at a time: of a tile of rows from `first` on, those from
+/// one number to another.
+void Emitter::emit_matrix_rows(const Stage& stage, const Matrix& matrix, Value* first,
+                               std::array<Value*, 2> numbers, Value* sums) {
   const Axis& axis = stage.axes.back();
-  emit_loop(ir_.getInt64(0), count, ir_.getInt64(1), [&](Value* number) {
+  emit_loop(numbers[0], numbers[1], ir_.getInt64(1), [&](Value* number) {
     Value* row = ir_.CreateAdd(first, number);
     Value* from = ir_.CreateGEP(ir_.getInt32Ty(), sums,
                                 ir_.CreateMul(number, ir_.getInt64(static_cast<uint64_t>(lanes_))));
