@@ -156,7 +156,10 @@ void Emitter::emit_tiles_beside(const Stage& stage, const Matrix& matrix, Value*
       ir_.CreateSelect(are_rows, ir_.getInt64(static_cast<uint64_t>(height)), ir_.getInt64(0));
   emit_if(are_tiles, [&] { clear_tiles(matrix, down); });
   emit_matrix_steps(stage, 0, ir_.getInt64(0), [&](Value* step) {
-    emit_if(are_tiles, [&] { add_tiles(stage, matrix, first, down); });
+    emit_if(are_tiles, [&] {
+      emit_prefetches(stage, first);
+      add_tiles(stage, matrix, first, down);
+    });
     Value* from = ir_.CreateMul(step, ir_.getInt64(static_cast<uint64_t>(each)));
     Value* to = ir_.CreateAdd(from, ir_.getInt64(static_cast<uint64_t>(each)));
     to = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, to, last);

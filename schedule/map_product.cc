@@ -236,7 +236,10 @@ class ProductMapper {
     rows_.kind = AxisKind::unroll;
     rows_.lanes = blocks_.tile_rows;
     stage_.axes = {tiles.number, tiles.position, rows_};
-    if (blocks_.is_matrix) mark_matrix(kernel_, stage_);
+    if (blocks_.is_matrix) {
+      mark_matrix(kernel_, stage_);
+      ask_for_next_panel(stage_, tiles.number.index, height_.constant().value_or(0));
+    }
     if (block_.is_streamed && !blocks_.is_matrix) ask_ahead(right_value, tiles);
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));

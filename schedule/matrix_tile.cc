@@ -13,6 +13,7 @@ namespace {
 using loop::Axis;
 using loop::AxisKind;
 using loop::Stage;
+using loop::Val;
 using sym::Expr;
 
 /// Packs of one step of a sum of `length`; 0 where they would be too few.
@@ -67,6 +68,26 @@ void mark_lines(loop::Kernel& kernel, Stage& stage) {
   if (pitch > apart) return;
   lines.kind = AxisKind::matrix;
   lines.lanes = 1;
+}
+
+void ask_for_next_panel(Stage& stage, Expr number, int64_t height) {
+  constexpr int64_t kLine = 16;         // packs of a line of the cache
+  constexpr int64_t kMostOfAStep = 16;  // more would wait for one another
+  const Axis& rows = stage.axes.back();
+  const Axis& lanes = stage.axes[stage.axes.size() - 2];
+  const Axis& terms = stage.reduce_axes.back();
+  const Val columns = stage.reductions[0].inputs[1];
+  const int64_t tiles = height / rows.lanes;
+  if (rows.kind != AxisKind::matrix || tiles == 0 || !sym::depends_on(columns->index, number))
+    return;
+  // A step reads so many lines of a panel, which the tiles of rows ask for in turn.
+  const int64_t lines = static_cast<int64_t>(terms.lanes) * lanes.lanes / kLine;
+  const int64_t share = ceil_div(lines, tiles);
+  if (share > kMostOfAStep) return;
+  const Expr next = sym::substitute(columns->index, {{number, number + 1}, {lanes.index, 0}});
+  const Expr first = sym::floor_div(rows.index, rows.lanes) * share;
+  for (int64_t i = 0; i < share; ++i)
+    stage.prefetches.push_back({columns->slot, next + (first + i) * kLine});
 }
 
 }  // namespace tandem::schedule

@@ -19,4 +19,8 @@ void mark_matrix(loop::Kernel& kernel, loop::Stage& stage);
 /// that takes fewer of them.
 void mark_lines(loop::Kernel& kernel, loop::Stage& stage);
 
+/// While a marked stage multiplies by a panel of columns, it asks for the next one, whose number is
+/// one more: panels of weights come from beyond the second-level cache. `height`: of its rows.
+void ask_for_next_panel(loop::Stage& stage, sym::Expr number, int64_t height);
+
 }  // namespace tandem::schedule
