@@ -450,6 +450,16 @@ void all_are_tasks(Kernel& kernel) {
   for (Axis& axis : kernel.outer) axis.kind = AxisKind::task;
 }
 
+/// Whether a task takes all images, of `height` rows each: where they are small and the weights come
+/// from beyond the second-level cache, these are then read once.
+bool takes_images(const Kernel& kernel, const Product& product, const SlidingRows& sliding,
+                  int64_t height, const Target& target) {
+  if (!sliding.images || !sliding.lines || !is_streamed(kernel, product, target)) return false;
+  const auto extent = [&](size_t axis) { return *kernel.outer[axis].extent.constant(); };
+  return extent(sliding.lines->axis) * extent(sliding.places.axis) <= height &&
+         extent(*sliding.images) * height <= target.tuning.products.most_rows;
+}
+
 /// Rows that slide over an image, for tile registers: a task takes some of its lines, and copies
 /// once what their windows see. Whether it has.
 bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
@@ -458,7 +468,8 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   const std::optional<SlidingRows> sliding = find_sliding_rows(kernel, product);
   if (!sliding) return false;
   product.rows = sliding->places.axis;
-  RowAxes axes{{product.rows}, false};
+  // Windows that skip places see several times as many as they are: copied for all columns at once.
+  RowAxes axes{{product.rows}, sliding->places.stride > 1};
   if (sliding->lines) axes.axes.push_back(sliding->lines->axis);
   const Blocks blocks = choose_blocks(kernel, product, axes, target);
   if (!blocks.is_matrix) return false;
@@ -469,6 +480,12 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   block.width = sym::min(kernel.outer[product.columns].extent, blocks.columns);
   block.height = sliding->lines ? places * lines : places;
   std::vector<Walk> walks;
+  if (takes_images(kernel, product, *sliding, *block.height.constant(), target)) {
+    const Slide each{*sliding->images, std::nullopt, 1, 1};
+    const int64_t count = *kernel.outer[each.axis].extent.constant();
+    walks.push_back({take_block(kernel, each.axis, count, {&stage}), each});
+    block.height = block.height * count;
+  }
   if (sliding->lines)
     walks.push_back({take_block(kernel, sliding->lines->axis, lines, {&stage}), *sliding->lines});
   block.rows = take_block(kernel, product.rows, places, {&stage});
@@ -478,7 +495,7 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   Stage copy = copy_footprint(kernel, stage, product.left, walks, target);
   kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
   std::vector<Axis>& last = kernel.stages.back().axes;
-  if (sliding->lines) last.insert(last.end() - 1, walks[0].axis);
+  for (size_t i = 0; i + 1 < walks.size(); ++i) last.insert(last.end() - 1, walks[i].axis);
   mark_lines(kernel, kernel.stages.back());
   kernel.stages.insert(kernel.stages.begin(), std::move(copy));
   return true;

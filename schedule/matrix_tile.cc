@@ -72,7 +72,7 @@ void mark_lines(loop::Kernel& kernel, Stage& stage) {
 
 void ask_for_next_panel(Stage& stage, Expr number, int64_t height) {
   constexpr int64_t kLine = 16;         // packs of a line of the cache
-  constexpr int64_t kMostOfAStep = 16;  // more would wait for one another
+  constexpr int64_t kMostOfAStep = 32;  // more would wait for one another
   const Axis& rows = stage.axes.back();
   const Axis& lanes = stage.axes[stage.axes.size() - 2];
   const Axis& terms = stage.reduce_axes.back();

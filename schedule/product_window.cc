@@ -5,6 +5,9 @@
 // for each value u of that, borders and conversions included, and the product reads
 // [stride*y + step*r] of the copy: rows at a constant distance, as tile registers load them.
 //
+// Windows that slide by more than a place meet every second element, say: these are neighbours in
+// the copy, [u mod stride, u / stride], so that rows follow one another there as well.
+//
 // That it depends on nothing else is shown by writing it in terms of u (y = 0, r = u where step is
 // 1; y = u, r = 0 where the stride is 1) and putting stride*y + step*r back: the same expression.
 #include "schedule/product_window.h"
@@ -105,7 +108,8 @@ std::optional<SlidingRows> find_sliding_rows(const Kernel& kernel, const Product
   if (rows.empty()) return std::nullopt;
   // A batch comes first, and is no line. Without a border a place may slide with the window's lines
   // as well as with its places: each term goes with one axis.
-  SlidingRows found{std::nullopt, {rows.back(), std::nullopt, 1, 1}};
+  SlidingRows found{std::nullopt, std::nullopt, {rows.back(), std::nullopt, 1, 1}};
+  if (rows.size() > 2) found.images = rows[rows.size() - 3];
   if (rows.size() > 1)
     found.lines = slide_of(kernel, left, rows[rows.size() - 2], std::nullopt, false);
   const std::optional<size_t> taken = found.lines ? found.lines->term : std::nullopt;
@@ -120,6 +124,7 @@ namespace {
 struct Span {
   Axis axis;      // of the copy
   Expr length;    // at most
+  Expr written;   // where the copy has what is at the axis
   Expr position;  // what the product reads, in its own axes
 };
 
@@ -140,7 +145,7 @@ class Footprint {
     Expr elements = 1;
     Stage stage;
     for (const Span& span : spans_) {
-      to = to * span.length + span.axis.index;
+      to = to * span.length + span.written;
       from = from * span.length + span.position;
       elements = elements * span.length;
       stage.axes.push_back(span.axis);
@@ -164,7 +169,7 @@ class Footprint {
     if (!walk.slide.term) {
       const Axis axis = fresh(walk.axis.extent);
       fresh_.emplace_back(walk.axis.index, axis.index);
-      spans_.push_back({axis, most, walk.axis.index});
+      spans_.push_back({axis, most, axis.index, walk.axis.index});
       return;
     }
     is_walked[*walk.slide.term] = true;
@@ -174,14 +179,27 @@ class Footprint {
     };
     const Axis axis = fresh(length(walk.axis.extent));
     value_ = at_position(pool_, value_, walk.slide, walk.axis.index, term.index, axis.index);
-    spans_.push_back(
-        {axis, length(most), walk.axis.index * walk.slide.stride + term.index * walk.slide.step});
+    const Expr phases = is_last(*walk.slide.term) ? 1 : walk.slide.stride;
+    const Expr each = sym::ceil_div(length(most), phases);
+    const auto place = [&](Expr u) {
+      return sym::mod(u, phases) * each + sym::floor_div(u, phases);
+    };
+    spans_.push_back({axis, each * phases, place(axis.index),
+                      sym::floor_div(walk.axis.index * walk.slide.stride, phases) +
+                          place(term.index * walk.slide.step)});
+  }
+
+  /// Packs that are summed stay neighbours.
+  bool is_last(size_t term) const {
+    const auto is_one = [](const Axis& axis) { return axis.extent == Expr(1); };
+    return std::all_of(stage_.reduce_axes.begin() + static_cast<ptrdiff_t>(term) + 1,
+                       stage_.reduce_axes.end(), is_one);
   }
 
   void add_term(const Axis& term) {
     const Axis axis = fresh(term.extent);
     fresh_.emplace_back(term.index, axis.index);
-    spans_.push_back({axis, term.extent, term.index});
+    spans_.push_back({axis, term.extent, axis.index, term.index});
   }
 
   loop::ScalarPool& pool_;

@@ -20,6 +20,7 @@ struct Slide {
 
 /// How the rows of an image slide: lines of the image, if they are an axis, and places of a line.
 struct SlidingRows {
+  std::optional<size_t> images;  // the axis before lines
   std::optional<Slide> lines;
   Slide places;
 };
