@@ -116,7 +116,9 @@ class Emitter {
   void emit_tiles_beside(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
                          llvm::Value* whole);
   void emit_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
-  void set_rows(llvm::Value* count);
+  void emit_last_rows(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
+                      llvm::Value* rest);
+  void set_rows(int down, llvm::Value* count);
   void clear_tiles(const Matrix& matrix, int down);
   void add_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
   void store_tiles(const Matrix& matrix, int down, llvm::Value* sums);

@@ -130,15 +130,26 @@ void Emitter::emit_matrix(const Stage& stage) {
   emit_loop(ir_.getInt64(0), ir_.CreateAdd(whole, height), height, [&](Value* first) {
     emit_tiles_beside(stage, matrix, first, whole);
   });
+  Value* rest = ir_.CreateSub(extent, whole);
+  emit_if(ir_.CreateICmpSGT(rest, ir_.getInt64(0)),
+          [&] { emit_last_rows(stage, matrix, whole, rest); });
+}
+
+/// What is left, by one tile or by two, the last of which has just so many rows.
+void Emitter::emit_last_rows(const Stage& stage, const Matrix& matrix, Value* first, Value* rest) {
   Value* tile = ir_.getInt64(kMatrixTile);
-  emit_loop(whole, extent, tile, [&](Value* first) {
-    Value* count =
-        ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, tile, ir_.CreateSub(extent, first));
-    set_rows(count);
-    emit_tiles(stage, matrix, first, 1);
-    emit_matrix_rows(stage, matrix, first, {ir_.getInt64(0), count}, matrix.sums);
+  Value* are_two = ir_.CreateICmpSGT(rest, tile);
+  emit_if(are_two, [&] {
+    set_rows(1, ir_.CreateSub(rest, tile));
+    emit_tiles(stage, matrix, first, 2);
+    set_rows(1, tile);
   });
-  emit_if(ir_.CreateICmpSLT(whole, extent), [&] { set_rows(tile); });
+  emit_if(ir_.CreateNot(are_two), [&] {
+    set_rows(0, rest);
+    emit_tiles(stage, matrix, first, 1);
+    set_rows(0, tile);
+  });
+  emit_matrix_rows(stage, matrix, first, {ir_.getInt64(0), rest}, matrix.sums);
 }
 
 /// Whole tiles from row `first` on, if there are any, and what follows the sums of those before.
@@ -187,9 +198,9 @@ void Emitter::emit_if(Value* condition, const std::function<void()>& body) {
   ir_.SetInsertPoint(done);
 }
 
-/// Of the first tile of rows, and of its sums.
-void Emitter::set_rows(Value* count) {
-  for (int tile : {kSums, kSums + 1, kRows})
+/// Of tile number `down` of rows, and of its sums.
+void Emitter::set_rows(int down, Value* count) {
+  for (int tile : {sum_tile(down, 0), sum_tile(down, 1), kRows + down})
     ir_.CreateStore(ir_.CreateTrunc(count, ir_.getInt8Ty()),
                     ir_.CreateConstGEP1_64(ir_.getInt8Ty(), tile_settings_,
                                            static_cast<uint64_t>(rows_at(tile))));
