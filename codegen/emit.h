@@ -111,16 +111,21 @@ class Emitter {
 
   // --- tile registers (emit_matrix.cc) ---
   struct Matrix;
+  struct RowTiles;
   void emit_matrix_stage(const loop::Stage& stage);
   void emit_matrix(const loop::Stage& stage);
   void emit_tiles_beside(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
-                         llvm::Value* whole);
+                         std::array<llvm::Value*, 2> ends);
   void emit_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
   void emit_last_rows(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
                       llvm::Value* rest);
   void set_rows(int down, llvm::Value* count);
   void clear_tiles(const Matrix& matrix, int down);
-  void add_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
+  llvm::Value* needs_two(const Matrix& matrix, const loop::Axis& axis, llvm::Value* first,
+                         llvm::Value* end);
+  void add_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
+                 const RowTiles& tiles);
+  void add_row_tile(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
   void store_tiles(const Matrix& matrix, int down, llvm::Value* sums);
   llvm::Value* sums_of(const Matrix& matrix, const loop::Axis& axis, llvm::Value* first);
   void emit_if(llvm::Value* condition, const std::function<void()>& body);

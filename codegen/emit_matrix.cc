@@ -64,7 +64,7 @@ const Axis& lines_of(const Stage& stage) { return stage.axes[stage.axes.size() -
 /// What a stage's tiles are made of while it is written.
 struct Emitter::Matrix {
   loop::MatrixProduct product;
-  Value* sums = nullptr;      // rows x lanes of i32, as they leave the tiles; twice
+  Value* sums = nullptr;  // rows x lanes of i32, as they leave the tiles; twice
   Value* row_bytes = nullptr;
   Value* pack_bytes = nullptr;
   int across = 1;  // tiles of columns
@@ -101,6 +101,12 @@ Value* Emitter::rows_of(const Stage& stage, const Matrix& matrix) {
   return ir_.CreateAdd(rows, ir_.CreateMul(others, pitch(matrix)));
 }
 
+/// Tiles of rows that a step multiplies.
+struct Emitter::RowTiles {
+  int count = 1;
+  Value* are_two = nullptr;  // whether the second one is wanted; none: there is no second one
+};
+
 /// Loads the configuration once for all panels of columns.
 void Emitter::emit_matrix_stage(const Stage& stage) {
   const std::array<uint8_t, 64> bytes = configuration(stage.reduce_axes.back().lanes);
@@ -126,10 +132,13 @@ void Emitter::emit_matrix(const Stage& stage) {
   hoist(stage);
   Value* extent = rows_of(stage, matrix);
   Value* height = ir_.getInt64(static_cast<uint64_t>(axis.lanes));
-  Value* whole = ir_.CreateAnd(extent, ir_.getInt64(-static_cast<int64_t>(axis.lanes)));
-  emit_loop(ir_.getInt64(0), ir_.CreateAdd(whole, height), height, [&](Value* first) {
-    emit_tiles_beside(stage, matrix, first, whole);
-  });
+  Value* most = matrix.product.has_spare_rows
+                    ? ir_.CreateAdd(extent, ir_.CreateSub(height, ir_.getInt64(1)))
+                    : extent;
+  Value* whole = ir_.CreateAnd(most, ir_.getInt64(-static_cast<int64_t>(axis.lanes)));
+  emit_loop(ir_.getInt64(0), ir_.CreateAdd(whole, height), height,
+            [&](Value* first) { emit_tiles_beside(stage, matrix, first, {whole, extent}); });
+  if (matrix.product.has_spare_rows) return;
   Value* rest = ir_.CreateSub(extent, whole);
   emit_if(ir_.CreateICmpSGT(rest, ir_.getInt64(0)),
           [&] { emit_last_rows(stage, matrix, whole, rest); });
@@ -152,31 +161,40 @@ void Emitter::emit_last_rows(const Stage& stage, const Matrix& matrix, Value* fi
   emit_matrix_rows(stage, matrix, first, {ir_.getInt64(0), rest}, matrix.sums);
 }
 
-/// Whole tiles from row `first` on, if there are any, and what follows the sums of those before.
+/// Tiles from row `first` on, if there are any, and what follows the sums of those before. `ends`:
+/// of the rows of all tiles, and of those that are wanted.
 void Emitter::emit_tiles_beside(const Stage& stage, const Matrix& matrix, Value* first,
-                                Value* whole) {
+                                std::array<Value*, 2> ends) {
   const Axis& axis = stage.axes.back();
   const int64_t height = axis.lanes;
   const int64_t steps = steps_of(stage);
   const int64_t each = (height + steps - 1) / steps;  // rows that follow a step
-  const int down = axis.lanes / kMatrixTile;
+  const RowTiles tiles{axis.lanes / kMatrixTile, needs_two(matrix, axis, first, ends[1])};
   Value* are_rows = ir_.CreateICmpSGT(first, ir_.getInt64(0));
-  Value* are_tiles = ir_.CreateICmpSLT(first, whole);
+  Value* are_tiles = ir_.CreateICmpSLT(first, ends[0]);
   Value* before = ir_.CreateSub(first, ir_.getInt64(static_cast<uint64_t>(height)));
-  Value* last =
-      ir_.CreateSelect(are_rows, ir_.getInt64(static_cast<uint64_t>(height)), ir_.getInt64(0));
-  emit_if(are_tiles, [&] { clear_tiles(matrix, down); });
+  Value* last = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, ir_.CreateSub(ends[1], before),
+                                          ir_.getInt64(static_cast<uint64_t>(height)));
+  last = ir_.CreateSelect(are_rows, last, ir_.getInt64(0));
+  emit_if(are_tiles, [&] { clear_tiles(matrix, tiles.count); });
   emit_matrix_steps(stage, 0, ir_.getInt64(0), [&](Value* step) {
     emit_if(are_tiles, [&] {
       emit_prefetches(stage, first);
-      add_tiles(stage, matrix, first, down);
+      add_tiles(stage, matrix, first, tiles);
     });
     Value* from = ir_.CreateMul(step, ir_.getInt64(static_cast<uint64_t>(each)));
     Value* to = ir_.CreateAdd(from, ir_.getInt64(static_cast<uint64_t>(each)));
     to = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, to, last);
     emit_matrix_rows(stage, matrix, before, {from, to}, sums_of(matrix, axis, before));
   });
-  emit_if(are_tiles, [&] { store_tiles(matrix, down, sums_of(matrix, axis, first)); });
+  emit_if(are_tiles, [&] { store_tiles(matrix, tiles.count, sums_of(matrix, axis, first)); });
+}
+
+/// Whether the second tile of rows has any that is wanted; nothing where there is no second one.
+Value* Emitter::needs_two(const Matrix& matrix, const Axis& axis, Value* first, Value* end) {
+  if (axis.lanes == kMatrixTile) return nullptr;
+  if (!matrix.product.has_spare_rows) return ir_.getTrue();
+  return ir_.CreateICmpSLT(ir_.CreateAdd(first, ir_.getInt64(kMatrixTile)), end);
 }
 
 /// One place or the other, in turn.
@@ -209,9 +227,10 @@ void Emitter::set_rows(int down, Value* count) {
 
 /// Sums of the rows from `first` on, by so many tiles, to the first place for sums.
 void Emitter::emit_tiles(const Stage& stage, const Matrix& matrix, Value* first, int down) {
+  const RowTiles tiles{down, down == 1 ? nullptr : ir_.getTrue()};
   clear_tiles(matrix, down);
   emit_matrix_steps(stage, 0, ir_.getInt64(0),
-                    [&](Value*) { add_tiles(stage, matrix, first, down); });
+                    [&](Value*) { add_tiles(stage, matrix, first, tiles); });
   store_tiles(matrix, down, matrix.sums);
 }
 
@@ -232,8 +251,8 @@ void Emitter::store_tiles(const Matrix& matrix, int down, Value* sums) {
   }
 }
 
-/// The loops of the reduction from axis number `axis` on; the last goes by tiles. `before`: steps of
-/// the axes so far. `body` gets the number of its step.
+/// The loops of the reduction from axis number `axis` on; the last goes by tiles. `before`: steps
+/// of the axes so far. `body` gets the number of its step.
 void Emitter::emit_matrix_steps(const Stage& stage, size_t axis, Value* before,
                                 const std::function<void(Value*)>& body) {
   const Axis& each = stage.reduce_axes[axis];
@@ -253,8 +272,8 @@ void Emitter::emit_matrix_steps(const Stage& stage, size_t axis, Value* before,
 }
 
 /// One step: tiles of both factors, and all products of them.
-void Emitter::add_tiles(const Stage& stage, const Matrix& matrix, Value* first, int down) {
-  const sym::Expr row = stage.axes.back().index;
+void Emitter::add_tiles(const Stage& stage, const Matrix& matrix, Value* first,
+                        const RowTiles& tiles) {
   const loop::MatrixProduct& product = matrix.product;
   Value* columns = element_pointer(*product.columns, uniform_index(product.columns->index));
   for (int j = 0; j < matrix.across; ++j) {
@@ -262,19 +281,26 @@ void Emitter::add_tiles(const Stage& stage, const Matrix& matrix, Value* first, 
         ir_.CreateConstGEP1_64(ir_.getInt32Ty(), columns, static_cast<uint64_t>(j) * kMatrixTile);
     tile_instruction(llvm::Intrinsic::x86_tileloadd64, {kColumns + j}, {from, matrix.pack_bytes});
   }
+  add_row_tile(stage, matrix, first, 0);
+  if (tiles.are_two == nullptr) return;
+  emit_if(tiles.are_two, [&] { add_row_tile(stage, matrix, first, 1); });
+}
+
+/// All products of tile number `down` of rows.
+void Emitter::add_row_tile(const Stage& stage, const Matrix& matrix, Value* first, int down) {
+  const sym::Expr row = stage.axes.back().index;
+  const loop::MatrixProduct& product = matrix.product;
   // The pitch makes any row one of the first line.
   if (matrix.has_lines) symbols_[lines_of(stage).index] = ir_.getInt64(0);
-  for (int i = 0; i < down; ++i) {
-    symbols_[row] = ir_.CreateAdd(first, ir_.getInt64(static_cast<uint64_t>(i) * kMatrixTile));
-    Value* from = element_pointer(*product.rows, uniform_index(product.rows->index));
-    symbols_.erase(row);
-    tile_instruction(llvm::Intrinsic::x86_tileloadd64, {kRows + i}, {from, matrix.row_bytes});
-    const llvm::Intrinsic::ID multiply =
-        product.signed_rows ? llvm::Intrinsic::x86_tdpbsud : llvm::Intrinsic::x86_tdpbusd;
-    for (int j = 0; j < matrix.across; ++j)
-      tile_instruction(multiply, {sum_tile(i, j), kRows + i, kColumns + j}, {});
-  }
+  symbols_[row] = ir_.CreateAdd(first, ir_.getInt64(static_cast<uint64_t>(down) * kMatrixTile));
+  Value* from = element_pointer(*product.rows, uniform_index(product.rows->index));
+  symbols_.erase(row);
   if (matrix.has_lines) symbols_.erase(lines_of(stage).index);
+  tile_instruction(llvm::Intrinsic::x86_tileloadd64, {kRows + down}, {from, matrix.row_bytes});
+  const llvm::Intrinsic::ID multiply =
+      product.signed_rows ? llvm::Intrinsic::x86_tdpbsud : llvm::Intrinsic::x86_tdpbusd;
+  for (int j = 0; j < matrix.across; ++j)
+    tile_instruction(multiply, {sum_tile(down, j), kRows + down, kColumns + j}, {});
 }
 
 /// What follows the sums, a row of lanes at a time: of a tile of rows from `first` on, those from

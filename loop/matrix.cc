@@ -45,6 +45,15 @@ int64_t pitch_of(const Stage& stage, Val rows, Expr row_stride) {
   return *step % *stride == 0 && *step / *stride >= *width ? *step / *stride : 0;
 }
 
+bool has_spare_rows(const Kernel& kernel, Val rows, Expr row_stride) {
+  const Buffer& buffer = kernel.buffers[static_cast<size_t>(rows->slot)];
+  const std::optional<int64_t> elements = buffer.elements.constant();
+  const std::optional<int64_t> stride = row_stride.constant();
+  const int64_t last = rows->index.range().hi;
+  return buffer.access == Access::scratch && elements && stride && last < *elements &&
+         *elements - last > (kMostMatrix - 1) * *stride;
+}
+
 std::string problem_of_shape(const Stage& stage) {
   if (stage.reductions.size() != 1 || stage.reductions[0].combiner != Combiner::dot4 ||
       stage.reductions[0].scan || !stage.body.empty())
@@ -86,7 +95,10 @@ MatrixFit matrix_product(const Kernel& kernel, const Stage& stage) {
   if (!lies) fit.problem = "a factor does not lie as rows of packs";
   if (!has_whole_lanes(kernel, product.columns, lanes))
     fit.problem = "the last columns would be read past their end";
-  if (lies) product.pitch = pitch_of(stage, product.rows, *row_stride);
+  if (lies) {
+    product.pitch = pitch_of(stage, product.rows, *row_stride);
+    product.has_spare_rows = has_spare_rows(kernel, product.rows, *row_stride);
+  }
   product.row_stride = row_stride.value_or(0);
   product.pack_stride = pack_stride.value_or(0);
   return fit;

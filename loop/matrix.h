@@ -25,6 +25,9 @@ struct MatrixProduct {
   /// as a line has. A tile may then run over the ends of lines, over rows that nobody wants. 0: one
   /// line.
   int64_t pitch = 0;
+  /// `rows` are scratch, which goes on behind the last one for as many as a tile has: it may be
+  /// read whole.
+  bool has_spare_rows = false;
 };
 
 /// Whether the axis before the rows' is marked as lines.

@@ -1,9 +1,9 @@
-// Fusion: items are taken in program order; each joins the group whose iteration space it fits into,
-// that it shares the most bytes with, and that it can join without a cycle. What the group computes
-// counts twice, as it is neither stored nor read; of equal groups the latest is taken. Whether a
-// read inside
-// a group is legal is not guessed from op kinds: the item's expression is written at the group's
-// axes, and every read of a member must be at exactly the position that the member computes there.
+// Fusion: items are taken in program order; each joins the group whose iteration space it fits
+// into, that it shares the most bytes with, and that it can join without a cycle. What the group
+// computes counts twice, as it is neither stored nor read; of equal groups the latest is taken.
+// Whether a read inside a group is legal is not guessed from op kinds: the item's expression is
+// written at the group's axes, and every read of a member must be at exactly the position that the
+// member computes there.
 #include <algorithm>
 #include <utility>
 
@@ -93,7 +93,8 @@ class Fuser {
     return false;
   }
 
-  /// Groups that hold or read what the item reads: by the bytes that joining saves, then the latest.
+  /// Groups that hold or read what the item reads: by the bytes that joining saves, then the
+  /// latest.
   std::vector<uint32_t> candidates(const Reads& reads) const {
     std::map<uint32_t, double, std::greater<>> saved;
     for (const std::pair<const Value*, Expr>& entry : reads.at) {

@@ -238,7 +238,7 @@ class ProductMapper {
     stage_.axes = {tiles.number, tiles.position, rows_};
     if (blocks_.is_matrix) {
       mark_matrix(kernel_, stage_);
-      ask_for_next_panel(stage_, tiles.number.index, height_.constant().value_or(0));
+      ask_for_next_panel(kernel_, stage_, tiles.number.index, height_.constant().value_or(0));
     }
     if (block_.is_streamed && !blocks_.is_matrix) ask_ahead(right_value, tiles);
     stages.push_back(std::move(stage_));
@@ -450,8 +450,8 @@ void all_are_tasks(Kernel& kernel) {
   for (Axis& axis : kernel.outer) axis.kind = AxisKind::task;
 }
 
-/// Whether a task takes all images, of `height` rows each: where they are small and the weights come
-/// from beyond the second-level cache, these are then read once.
+/// Whether a task takes all images, of `height` rows each: where they are small and the weights
+/// come from beyond the second-level cache, these are then read once.
 bool takes_images(const Kernel& kernel, const Product& product, const SlidingRows& sliding,
                   int64_t height, const Target& target) {
   if (!sliding.images || !sliding.lines || !is_streamed(kernel, product, target)) return false;
@@ -469,7 +469,8 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   if (!sliding) return false;
   product.rows = sliding->places.axis;
   // Windows that skip places see several times as many as they are: copied for all columns at once.
-  RowAxes axes{{product.rows}, sliding->places.stride > 1};
+  const bool overlap = sliding->places.term && sliding->places.stride == 1;
+  RowAxes axes{{product.rows}, !overlap && !is_streamed(kernel, product, target)};
   if (sliding->lines) axes.axes.push_back(sliding->lines->axis);
   const Blocks blocks = choose_blocks(kernel, product, axes, target);
   if (!blocks.is_matrix) return false;
@@ -497,6 +498,7 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   std::vector<Axis>& last = kernel.stages.back().axes;
   for (size_t i = 0; i + 1 < walks.size(); ++i) last.insert(last.end() - 1, walks[i].axis);
   mark_lines(kernel, kernel.stages.back());
+  add_spare_rows(kernel, kernel.stages.back());
   kernel.stages.insert(kernel.stages.begin(), std::move(copy));
   return true;
 }
@@ -512,13 +514,10 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   if (length && *length == 0) return "its sums have no terms";
   merge_panels(kernel, *product);
   Stage& stage = kernel.stages[0];
-  const auto copies_rows = [&] {
-    const Val left = stage.reductions[0].inputs[product->left];
-    return !is_read_in_place(left, kernel.outer[product->rows].index);
-  };
-  if (copies_rows() && map_sliding_rows(kernel, *product, target)) return nullptr;
+  if (map_sliding_rows(kernel, *product, target)) return nullptr;
   merge_rows(kernel, *product, target);
-  const bool copies = copies_rows();
+  const Val left = stage.reductions[0].inputs[product->left];
+  const bool copies = !is_read_in_place(left, kernel.outer[product->rows].index);
   Blocks blocks = choose_blocks(kernel, *product, {{product->rows}, copies}, target);
   ProductBlock block;
   block.left = product->left;

@@ -70,16 +70,26 @@ void mark_lines(loop::Kernel& kernel, Stage& stage) {
   lines.lanes = 1;
 }
 
-void ask_for_next_panel(Stage& stage, Expr number, int64_t height) {
+void add_spare_rows(loop::Kernel& kernel, const Stage& stage) {
+  if (stage.axes.empty() || stage.axes.back().kind != AxisKind::matrix) return;
+  const loop::MatrixProduct product = loop::matrix_product(kernel, stage).product;
+  loop::Buffer& buffer = kernel.buffers[static_cast<size_t>(product.rows->slot)];
+  const std::optional<int64_t> height = stage.axes.back().extent.constant();
+  const bool has_rest = !height || *height % stage.axes.back().lanes != 0;
+  if (buffer.access != loop::Access::scratch || !has_rest) return;
+  buffer.elements = buffer.elements + product.row_stride * (loop::kMostMatrix - 1);
+}
+
+void ask_for_next_panel(loop::Kernel& kernel, Stage& stage, Expr number, int64_t height) {
   constexpr int64_t kLine = 16;         // packs of a line of the cache
   constexpr int64_t kMostOfAStep = 32;  // more would wait for one another
   const Axis& rows = stage.axes.back();
   const Axis& lanes = stage.axes[stage.axes.size() - 2];
   const Axis& terms = stage.reduce_axes.back();
-  const Val columns = stage.reductions[0].inputs[1];
-  const int64_t tiles = height / rows.lanes;
-  if (rows.kind != AxisKind::matrix || tiles == 0 || !sym::depends_on(columns->index, number))
-    return;
+  const int64_t tiles = height / loop::kMostMatrix;
+  if (rows.kind != AxisKind::matrix || tiles == 0) return;
+  const Val columns = loop::matrix_product(kernel, stage).product.columns;
+  if (!sym::depends_on(columns->index, number)) return;
   // A step reads so many lines of a panel, which the tiles of rows ask for in turn.
   const int64_t lines = static_cast<int64_t>(terms.lanes) * lanes.lanes / kLine;
   const int64_t share = ceil_div(lines, tiles);

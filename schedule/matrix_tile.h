@@ -21,6 +21,10 @@ void mark_lines(loop::Kernel& kernel, loop::Stage& stage);
 
 /// While a marked stage multiplies by a panel of columns, it asks for the next one, whose number is
 /// one more: panels of weights come from beyond the second-level cache. `height`: of its rows.
-void ask_for_next_panel(loop::Stage& stage, sym::Expr number, int64_t height);
+void ask_for_next_panel(loop::Kernel& kernel, loop::Stage& stage, sym::Expr number, int64_t height);
+
+/// Scratch that a marked stage reads rows of gets as many more as a tile has, so that the last
+/// tiles are like all others.
+void add_spare_rows(loop::Kernel& kernel, const loop::Stage& stage);
 
 }  // namespace tandem::schedule

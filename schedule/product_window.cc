@@ -6,7 +6,9 @@
 // [stride*y + step*r] of the copy: rows at a constant distance, as tile registers load them.
 //
 // Windows that slide by more than a place meet every second element, say: these are neighbours in
-// the copy, [u mod stride, u / stride], so that rows follow one another there as well.
+// the copy, [u mod stride, u / stride], so that rows follow one another there as well. So
+// they do of an image whose lines and places are skipped by windows of one element: it is copied to
+// have one distance between rows, over the ends of lines too.
 //
 // That it depends on nothing else is shown by writing it in terms of u (y = 0, r = u where step is
 // 1; y = u, r = 0 where the stride is 1) and putting stride*y + step*r back: the same expression.
@@ -95,6 +97,18 @@ bool is_row(const Kernel& kernel, const Product& product, size_t axis) {
          !loop::walks(inputs[product.right], index);
 }
 
+/// Whether short lines of places lie apart, so that tiles would end with each line.
+bool skips_elements(const Kernel& kernel, Val left, size_t lines, size_t places) {
+  constexpr int64_t kShort = 64;
+  const std::optional<int64_t> width = kernel.outer[places].extent.constant();
+  if (left->opcode != loop::Opcode::load || !left->args.empty() || !width || *width >= kShort)
+    return false;
+  const std::optional<sym::Affine> line = sym::affine_in(left->index, kernel.outer[lines].index);
+  const std::optional<sym::Affine> place = sym::affine_in(left->index, kernel.outer[places].index);
+  return line && place && line->coefficient.constant() && place->coefficient.constant() &&
+         line->coefficient != place->coefficient * *width;
+}
+
 }  // namespace
 
 std::optional<SlidingRows> find_sliding_rows(const Kernel& kernel, const Product& product) {
@@ -115,18 +129,37 @@ std::optional<SlidingRows> find_sliding_rows(const Kernel& kernel, const Product
   const std::optional<size_t> taken = found.lines ? found.lines->term : std::nullopt;
   if (const std::optional<Slide> slide = slide_of(kernel, left, rows.back(), taken, true))
     found.places = *slide;
-  return found.lines || found.places.term ? std::optional(found) : std::nullopt;
+  if (found.lines || found.places.term) return found;
+  if (rows.size() < 2 || !skips_elements(kernel, left, rows[rows.size() - 2], rows.back()))
+    return std::nullopt;
+  found.lines = Slide{rows[rows.size() - 2], std::nullopt, 1, 1};
+  return found;
 }
 
 namespace {
 
+/// Which of the elements that one window skips over, and the number among them.
+struct Place {
+  Expr phase = 0;
+  Expr number;
+};
+
 /// Of one walk in the footprint.
 struct Span {
-  Axis axis;      // of the copy
-  Expr length;    // at most
-  Expr written;   // where the copy has what is at the axis
-  Expr position;  // what the product reads, in its own axes
+  Axis axis;    // of the copy
+  Expr length;  // numbers of a phase, at most
+  Place written;
+  Place read;  // in the product's own axes
+  Expr phases = 1;
 };
+
+/// In memory: phases before numbers, so that neighbouring windows read neighbours.
+Expr position_of(const std::vector<Span>& spans, Place Span::* place) {
+  Expr position = 0;
+  for (const Span& span : spans) position = position * span.phases + (span.*place).phase;
+  for (const Span& span : spans) position = position * span.length + (span.*place).number;
+  return position;
+}
 
 class Footprint {
  public:
@@ -140,20 +173,17 @@ class Footprint {
     for (const Walk& walk : walks) add(walk, is_walked);
     for (size_t i = 0; i < stage_.reduce_axes.size(); ++i)
       if (!is_walked[i]) add_term(stage_.reduce_axes[i]);
-    Expr to = 0;
-    Expr from = 0;
     Expr elements = 1;
     Stage stage;
     for (const Span& span : spans_) {
-      to = to * span.length + span.written;
-      from = from * span.length + span.position;
-      elements = elements * span.length;
+      elements = elements * span.phases * span.length;
       stage.axes.push_back(span.axis);
     }
     const int32_t number = static_cast<int32_t>(kernel_.buffers.size());
     kernel_.buffers.push_back({dtype, loop::Access::scratch, elements, true, ""});
+    const Expr to = position_of(spans_, &Span::written);
     stage.body = {{number, to, loop::substituted(pool_, value_, fresh_), false}};
-    factor = pool_.load(number, dtype, from);
+    factor = pool_.load(number, dtype, position_of(spans_, &Span::read));
     lanes_last(stage.axes);
     stage.axes.back().kind = AxisKind::vector;
     stage.axes.back().lanes = target.lanes();
@@ -169,7 +199,7 @@ class Footprint {
     if (!walk.slide.term) {
       const Axis axis = fresh(walk.axis.extent);
       fresh_.emplace_back(walk.axis.index, axis.index);
-      spans_.push_back({axis, most, axis.index, walk.axis.index});
+      spans_.push_back({axis, most, {0, axis.index}, {0, walk.axis.index}});
       return;
     }
     is_walked[*walk.slide.term] = true;
@@ -180,13 +210,12 @@ class Footprint {
     const Axis axis = fresh(length(walk.axis.extent));
     value_ = at_position(pool_, value_, walk.slide, walk.axis.index, term.index, axis.index);
     const Expr phases = is_last(*walk.slide.term) ? 1 : walk.slide.stride;
-    const Expr each = sym::ceil_div(length(most), phases);
     const auto place = [&](Expr u) {
-      return sym::mod(u, phases) * each + sym::floor_div(u, phases);
+      return Place{sym::mod(u, phases), sym::floor_div(u, phases)};
     };
-    spans_.push_back({axis, each * phases, place(axis.index),
-                      sym::floor_div(walk.axis.index * walk.slide.stride, phases) +
-                          place(term.index * walk.slide.step)});
+    Place read = place(term.index * walk.slide.step);
+    read.number = read.number + sym::floor_div(walk.axis.index * walk.slide.stride, phases);
+    spans_.push_back({axis, sym::ceil_div(length(most), phases), place(axis.index), read, phases});
   }
 
   /// Packs that are summed stay neighbours.
@@ -199,7 +228,7 @@ class Footprint {
   void add_term(const Axis& term) {
     const Axis axis = fresh(term.extent);
     fresh_.emplace_back(term.index, axis.index);
-    spans_.push_back({axis, term.extent, axis.index, term.index});
+    spans_.push_back({axis, term.extent, {0, axis.index}, {0, term.index}});
   }
 
   loop::ScalarPool& pool_;

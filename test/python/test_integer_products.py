@@ -130,6 +130,19 @@ CONVOLUTIONS = {
     "first of a network": dict(image=(1, 3, 20, 20), weight=(16, 3, 7, 7), padding=3, stride=2),
     "1x1": dict(image=(2, 32, 7, 7), weight=(16, 32, 1, 1)),
     "1x1 with a stride": dict(image=(2, 16, 9, 9), weight=(40, 16, 1, 1), stride=2),
+    "3x3 with a stride": dict(image=(2, 16, 29, 30), weight=(64, 16, 3, 3), padding=1, stride=2),
+    "strides as long as the kernel": dict(image=(1, 20, 15, 22), weight=(32, 20, 3, 2), stride=(3, 2)),
+    "dilated with a stride": dict(
+        image=(1, 16, 31, 29), weight=(32, 16, 3, 3), padding=2, stride=(2, 3), dilation=(3, 2)
+    ),
+    "1x1 with a stride, many channels": dict(
+        image=(3, 128, 14, 13), weight=(96, 128, 1, 1), stride=2
+    ),
+    # 2.3 MiB of weights: several images are one task.
+    "small images": dict(image=(3, 256, 7, 7), weight=(1024, 256, 3, 3), padding=1),
+    "small images with a stride": dict(
+        image=(2, 256, 9, 9), weight=(1024, 256, 3, 3), padding=1, stride=2
+    ),
     "dilated": dict(image=(1, 12, 13, 9), weight=(8, 12, 3, 2), padding=2, dilation=(2, 3)),
     "channels that fill no pack": dict(image=(1, 6, 8, 8), weight=(10, 6, 3, 3), padding=1),
     "groups": dict(image=(2, 16, 8, 8), weight=(24, 4, 3, 3), padding=1, groups=4),
