@@ -53,6 +53,25 @@ struct Factor {
   Scales scales = Scales::tensor;
 };
 
+/// What a factor less its zero point is at most, without sign.
+std::optional<int64_t> greatest(const Factor& factor) {
+  const sym::Expr* zero = std::get_if<sym::Expr>(&factor.zero.arg);
+  const std::optional<int64_t> known = zero == nullptr ? std::nullopt : zero->constant();
+  if (!known || size_of(factor.q.dtype()) != 1 || std::abs(*known) > kFarthestZero)
+    return std::nullopt;
+  const int64_t least = is_signed(factor.q.dtype()) ? -kSign : 0;
+  return std::max(std::abs(least - *known), std::abs(least + 2 * kSign - 1 - *known));
+}
+
+/// Integers up to 2^24 are floats, and so is each sum of them on the way there.
+bool sums_are_floats(const Factor& left, const Factor& right, std::optional<int64_t> terms) {
+  constexpr int64_t kExact = int64_t{1} << 24;
+  const std::optional<int64_t> one = greatest(left);
+  const std::optional<int64_t> other = greatest(right);
+  return terms && one && other && *terms <= kExact && *terms * *one <= kExact &&
+         *terms * *one * *other <= kExact;
+}
+
 bool is_zero(const ops::Operand& zero) { return zero.arg == ir::Arg(sym::Expr(0)); }
 
 /// A view of one.
@@ -265,27 +284,9 @@ class Rewriter {
 
   /// Zero points are taken off before, and the border is 0.
   Tensor plain_convolution(const Factor& left, const Factor& right) {
-    const DType dtype = sums_are_exact_floats(left, right) ? DType::f32 : DType::i32;
-    return convolved(centred(left, dtype), centred(right, dtype));
-  }
-
-  /// What a factor less its zero point is at most, without sign.
-  static std::optional<int64_t> greatest(const Factor& factor) {
-    const sym::Expr* zero = std::get_if<sym::Expr>(&factor.zero.arg);
-    const std::optional<int64_t> known = zero == nullptr ? std::nullopt : zero->constant();
-    if (!known || size_of(factor.q.dtype()) != 1 || std::abs(*known) > kFarthestZero)
-      return std::nullopt;
-    const int64_t least = is_signed(factor.q.dtype()) ? -kSign : 0;
-    return std::max(std::abs(least - *known), std::abs(least + 2 * kSign - 1 - *known));
-  }
-
-  /// Integers up to 2^24 are floats, and so is each sum of them on the way there.
-  bool sums_are_exact_floats(const Factor& left, const Factor& right) const {
-    constexpr int64_t kExact = int64_t{1} << 24;
     const std::optional<int64_t> terms = terms_of(product_).constant();
-    const std::optional<int64_t> one = greatest(left);
-    const std::optional<int64_t> other = greatest(right);
-    return terms && one && other && *terms <= kExact && *terms * *one * *other <= kExact;
+    const DType dtype = sums_are_floats(left, right, terms) ? DType::f32 : DType::i32;
+    return convolved(centred(left, dtype), centred(right, dtype));
   }
 
   Tensor convolved(Tensor left, Tensor right) {

@@ -23,6 +23,17 @@ using sym::Expr;
 namespace {
 constexpr uint32_t kUnplaced = UINT32_MAX;
 
+bool is_product(const Item& item) {
+  return item.kind == Item::Kind::reduce && loop::multiplies(item.computation.combiner);
+}
+
+/// Reductions across memory are columns, and columns have one stage: a second one would walk rows
+/// of strided elements.
+bool may_have_stage(const Group& group, const Item& item, int stage) {
+  bool across = item.channels_last && !group.space.whole;
+  return stage == 0 || item.kind != Item::Kind::reduce || !across;
+}
+
 class Fuser {
  public:
   explicit Fuser(KernelGraph& graph) : graph_(graph), reads_(graph) {}
@@ -145,10 +156,6 @@ class Fuser {
     return false;
   }
 
-  static bool is_product(const Item& item) {
-    return item.kind == Item::Kind::reduce && loop::multiplies(item.computation.combiner);
-  }
-
   /// An epilogue reads the product. What only reads the same operands would bring its own walk
   /// through them into the product's blocks.
   bool reads_member(const Group& group, const Reads& reads) const {
@@ -195,13 +202,6 @@ class Fuser {
     if (!may_have_stage(group, item, *stage)) return "columns have one stage";
     found.stage = *stage;
     return found;
-  }
-
-  /// Reductions across memory are columns, and columns have one stage: a second one would walk rows
-  /// of strided elements.
-  static bool may_have_stage(const Group& group, const Item& item, int stage) {
-    bool across = item.channels_last && !group.space.whole;
-    return stage == 0 || item.kind != Item::Kind::reduce || !across;
   }
 
   /// First stage in which everything the item reads of the group is ready; nothing when a read is

@@ -69,6 +69,44 @@ bool quantizes(const Node& node) {
   return of_floats && is_int(result) && size_of(result) == 1;
 }
 
+/// What one element of the op's first result takes.
+std::vector<loop::Val> own_scalars(KernelGraph& graph, const Node& node) {
+  return loop::reachable(std::span(&graph.computations.of(&node).results[0].value, 1));
+}
+
+bool has_transcendental(KernelGraph& graph, const Node& node) {
+  return std::ranges::any_of(own_scalars(graph, node), loop::is_transcendental,
+                             &loop::Scalar::opcode);
+}
+
+Weight weigh(KernelGraph& graph, const Node& node) {
+  Weight weight;
+  Expr elements = node.results[0]->type.numel();
+  ir::for_each_operand(node.args, [&](const Value* operand) {
+    weight.operands += operand->type.is_tensor();
+    weight.full_operands += operand->type.is_tensor() && operand->type.numel() == elements;
+  });
+  for (loop::Val part : own_scalars(graph, node)) {
+    bool divides = part->opcode == loop::Opcode::sqrt || part->opcode == loop::Opcode::div;
+    weight.transcendental |= loop::is_transcendental(part->opcode);
+    weight.divides |= divides && is_float(part->dtype);
+  }
+  return weight;
+}
+
+/// A gather of few elements out of many: where the reader would be one long loop over them, a
+/// place of its own lets it join the kernel that walks the rows which they stand in.
+bool picks_few(KernelGraph& graph, const Node& node) {
+  int64_t picked = node.results[0]->type.numel().constant().value_or(INT64_MAX);
+  std::vector<loop::Val> parts = own_scalars(graph, node);
+  return std::any_of(parts.begin(), parts.end(), [&](loop::Val part) {
+    if (part->opcode != loop::Opcode::element || part->args.size() <= part->masked) return false;
+    const Value* from = graph.computations.value(part->slot);
+    std::optional<int64_t> all = from->type.numel().constant();
+    return all && *all / graph.target.tuning.inlining.picked >= picked;
+  });
+}
+
 class Realizer {
  public:
   explicit Realizer(KernelGraph& graph)
@@ -245,7 +283,7 @@ class Realizer {
     if (to.depth >= tuning_.inlining.depth) return "the chain of inlined operations is long";
     if (node.op->is_view() && graph_.computations.of(&node).kind == Kind::map && !to.repeated)
       return "";
-    Weight weight = weigh(node);
+    Weight weight = weigh(graph_, node);
     if (weight.operands > tuning_.inlining.operands) return "it joins many values";
     if (weight.operands > 0 && to.count() > tuning_.inlining.places)
       return "it would be computed for many places";
@@ -258,7 +296,7 @@ class Realizer {
     if (to.repeated && !node.op->is_view())
       return costly ? "a window or product reads it many times" : "";
     if (to.items.size() > 1 && costly) return "several kernels or stages read it";
-    if (picks_few(node)) return "it picks few elements, perhaps of rows that are at hand";
+    if (picks_few(graph_, node)) return "it picks few elements, perhaps of rows that are at hand";
     if (to.items.size() > 1 && narrows(node)) return "it is smaller than what it is made from";
     return "";
   }
@@ -285,19 +323,6 @@ class Realizer {
     return false;
   }
 
-  /// A gather of few elements out of many: where the reader would be one long loop over them, a
-  /// place of its own lets it join the kernel that walks the rows which they stand in.
-  bool picks_few(const Node& node) {
-    int64_t picked = node.results[0]->type.numel().constant().value_or(INT64_MAX);
-    std::vector<loop::Val> parts = own_scalars(node);
-    return std::any_of(parts.begin(), parts.end(), [&](loop::Val part) {
-      if (part->opcode != loop::Opcode::element || part->args.size() <= part->masked) return false;
-      const Value* from = graph_.computations.value(part->slot);
-      std::optional<int64_t> all = from->type.numel().constant();
-      return all && *all / tuning_.inlining.picked >= picked;
-    });
-  }
-
   /// A mask of an expensive value that nothing else reads: keeping the mask is cheaper than keeping
   /// (or computing again) the value.
   bool narrows(const Node& node) {
@@ -307,31 +332,7 @@ class Realizer {
     });
     return wide != nullptr && size_of(node.results[0]->type.dtype) < size_of(wide->type.dtype) &&
            !routes_.of(*wide->node) && graph_.computations.of(wide->node).kind == Kind::map &&
-           has_transcendental(*wide->node);
-  }
-
-  Weight weigh(const Node& node) {
-    Weight weight;
-    Expr elements = node.results[0]->type.numel();
-    ir::for_each_operand(node.args, [&](const Value* operand) {
-      weight.operands += operand->type.is_tensor();
-      weight.full_operands += operand->type.is_tensor() && operand->type.numel() == elements;
-    });
-    for (loop::Val part : own_scalars(node)) {
-      bool divides = part->opcode == loop::Opcode::sqrt || part->opcode == loop::Opcode::div;
-      weight.transcendental |= loop::is_transcendental(part->opcode);
-      weight.divides |= divides && is_float(part->dtype);
-    }
-    return weight;
-  }
-
-  /// What one element of the op's first result takes.
-  std::vector<loop::Val> own_scalars(const Node& node) {
-    return loop::reachable(std::span(&graph_.computations.of(&node).results[0].value, 1));
-  }
-
-  bool has_transcendental(const Node& node) {
-    return std::ranges::any_of(own_scalars(node), loop::is_transcendental, &loop::Scalar::opcode);
+           has_transcendental(graph_, *wide->node);
   }
 
   KernelGraph& graph_;

@@ -131,7 +131,9 @@ CONVOLUTIONS = {
     "1x1": dict(image=(2, 32, 7, 7), weight=(16, 32, 1, 1)),
     "1x1 with a stride": dict(image=(2, 16, 9, 9), weight=(40, 16, 1, 1), stride=2),
     "3x3 with a stride": dict(image=(2, 16, 29, 30), weight=(64, 16, 3, 3), padding=1, stride=2),
-    "strides as long as the kernel": dict(image=(1, 20, 15, 22), weight=(32, 20, 3, 2), stride=(3, 2)),
+    "strides as long as the kernel": dict(
+        image=(1, 20, 15, 22), weight=(32, 20, 3, 2), stride=(3, 2)
+    ),
     "dilated with a stride": dict(
         image=(1, 16, 31, 29), weight=(32, 16, 3, 3), padding=2, stride=(2, 3), dilation=(3, 2)
     ),
