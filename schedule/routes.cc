@@ -20,9 +20,15 @@ using ir::Node;
 using ir::Value;
 using sym::Expr;
 
-bool is_convolution(const Node& node) {
+/// By a route of the library, or as a sum of products at each place of an image: of packed
+/// integers, which the library does not take.
+bool is_convolution(KernelGraph& graph, const Node& node) {
   const std::vector<ops::Route>& routes = ops::def_of(node).fast;
-  return !routes.empty() && routes[0].kind == ops::RouteKind::convolution;
+  if (!routes.empty()) return routes[0].kind == ops::RouteKind::convolution;
+  const bool is_image = node.results.size() == 1 && node.results[0]->type.sizes.size() > 3;
+  if (!is_image || ops::def_of(node).lower == nullptr) return false;
+  const Computation& sum = graph.computations.of(&node);
+  return sum.kind == Computation::Kind::reduce && loop::multiplies(sum.combiner);
 }
 
 const Value* first_operand(const Node& node) {
@@ -39,31 +45,32 @@ bool are_images(const Value* a, const Value* b) {
          a->type.sizes.size() == b->type.sizes.size();
 }
 
-DenseMap<Value, char> made_of_convolution(const ir::Graph& graph) {
+DenseMap<Value, char> made_of_convolution(KernelGraph& graph) {
   DenseMap<Value, char> made;
-  for (const Node* node = graph.first(); node != nullptr; node = node->next) {
+  for (const Node* node = graph.graph->first(); node != nullptr; node = node->next) {
     const Value* from = first_operand(*node);
     for (const Value* result : node->results)
-      made[result] = is_convolution(*node) ||
+      made[result] = is_convolution(graph, *node) ||
                      (from != nullptr && made.at(from) != 0 && are_images(from, result));
   }
   return made;
 }
 
-DenseMap<Value, char> for_convolution(const ir::Graph& graph) {
+DenseMap<Value, char> for_convolution(KernelGraph& graph) {
   DenseMap<Value, char> used;
-  for (const Node* node = graph.last(); node != nullptr; node = node->prev) {
+  for (const Node* node = graph.graph->last(); node != nullptr; node = node->prev) {
     const Value* result = node->results.empty() ? nullptr : node->results[0];
     ir::for_each_operand(node->args, [&](const Value* operand) {
       const bool goes_on = result != nullptr && used.at(result) != 0 && are_images(operand, result);
-      if (is_convolution(*node) || goes_on) used[operand] = 1;
+      if (is_convolution(graph, *node) || goes_on) used[operand] = 1;
     });
   }
   return used;
 }
 
 bool sums(KernelGraph& graph, const Node& node) {
-  return !is_convolution(node) && !node.results.empty() && ops::def_of(node).lower != nullptr &&
+  return !is_convolution(graph, node) && !node.results.empty() &&
+         ops::def_of(node).lower != nullptr &&
          graph.computations.of(&node).kind == Computation::Kind::reduce;
 }
 
@@ -119,6 +126,17 @@ bool may_end_chain(KernelGraph& graph, const Node& node) {
          !sym::known_lt(right[2], tuning.fewest_rows) && is_computed_in_rows(graph, factors[1]);
 }
 
+/// Whether it is made, element by element, from what takes less memory: as integers are.
+bool widens(const Value* value) {
+  for (int depth = 0; depth < 2 && value->node != nullptr; ++depth) {
+    const Value* from = first_operand(*value->node);
+    if (!ops::def_of(*value->node).pointwise || from == nullptr) return false;
+    if (size_of(from->type.dtype) < size_of(value->type.dtype)) return true;
+    value = from;
+  }
+  return false;
+}
+
 /// Why a product is better off as loops; empty where the library is.
 std::string prefers_loops(KernelGraph& graph, const Node& node) {
   const Tuning::Routes& tuning = graph.target.tuning.routes;
@@ -139,8 +157,8 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
 
 Routes::Routes(KernelGraph& graph)
     : graph_(graph),
-      made_of_convolution_(made_of_convolution(*graph.graph)),
-      for_convolution_(for_convolution(*graph.graph)) {}
+      made_of_convolution_(made_of_convolution(graph)),
+      for_convolution_(for_convolution(graph)) {}
 
 std::optional<ops::RouteKind> Routes::of(const Node& node) {
   std::map<const Node*, std::optional<ops::RouteKind>>::iterator known = known_.find(&node);
@@ -157,8 +175,10 @@ std::optional<ops::RouteKind> Routes::choose(const Node& node) {
     if (reason.empty() && route.kind == ops::RouteKind::matmul)
       reason = prefers_loops(graph_, node);
     const bool slides = reason.empty() && route.slides != nullptr && route.slides(node.call());
-    if (slides && made_of_convolution_.at(first_operand(node)) != 0 &&
-        for_convolution_.at(node.results[0]) != 0 && !is_summed(graph_, node.results[0]))
+    if (slides && widens(first_operand(node)))
+      reason = "each channel is a window of its own: loops read narrow elements as they lie";
+    else if (slides && made_of_convolution_.at(first_operand(node)) != 0 &&
+             for_convolution_.at(node.results[0]) != 0 && !is_summed(graph_, node.results[0]))
       reason = "each channel is a window of its own: loops take along what stands around it";
     graph_.decisions.routes.push_back({&node, reason.empty(), reason});
     if (reason.empty()) return route.kind;
