@@ -61,6 +61,9 @@ constexpr GraphPass kIntegerProducts{"integer_products", quant::integer_products
 // Before integer_products, which would say of them that they stay in floats.
 constexpr GraphPass kWeightOnlyProducts{"weight_only_products", quant::weight_only_products,
                                         kFunctional, 0, 0};
+// Core ops have their factors as arguments of one node; cse and dce follow.
+constexpr GraphPass kWeightPanels{"weight_panels", passes::weight_panels,
+                                  kFunctional | kPure | kCore, 0, 0};
 // Looks at core ops, where constant and other work of one composite are apart, and after cse, so
 // that nothing is kept twice.
 constexpr GraphPass kSetup{"setup", passes::setup, kFunctional | kPure | kCore, 0, 0};
@@ -90,6 +93,7 @@ constexpr std::array kAllPasses = {kFunctionalize,
                                    kIntegerProducts,
                                    kDecomposeCore,
                                    kConstantFold,
+                                   kWeightPanels,
                                    kSetup,
                                    kOwnOutputs,
                                    kChoose,
@@ -179,6 +183,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (!differentiates) run_pass(graph, kIntegerProducts, ctx);
   run_pass(graph, kDecomposeCore, ctx);
   run_pass(graph, kConstantFold, ctx);
+  if (has_constants && !differentiates) run_pass(graph, kWeightPanels, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
   if (has_constants) run_pass(graph, kSetup, ctx);

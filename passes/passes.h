@@ -150,6 +150,9 @@ void freeze(ir::Graph& graph, GraphCtx& ctx);
 /// it.
 void fold_batch_norm(ir::Graph& graph, GraphCtx& ctx);
 
+/// Constant right factors of f32 products that loops compute are laid out in panels of columns.
+void weight_panels(ir::Graph& graph, GraphCtx& ctx);
+
 /// Moves what depends on constants alone to a graph `<name>.setup` of that role. Its inputs have
 /// the names of constants; its outputs are named, and are new constants of those names. Only where
 /// moving pays.

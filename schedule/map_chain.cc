@@ -9,6 +9,7 @@
 
 #include "schedule/axes.h"
 #include "schedule/map.h"
+#include "schedule/product_axes.h"
 #include "schedule/row_block.h"
 #include "schedule/visible_columns.h"
 
@@ -163,6 +164,8 @@ int64_t rows_of_block(std::span<const Expr> rows, int64_t row_bytes, bool gather
 }
 
 Misfit map_chain(Kernel& kernel, const Target& target) {
+  if (kernel.stages.size() > 1)
+    for (Stage& stage : kernel.stages) merge_panels(kernel, stage);
   const bool has_product = std::any_of(kernel.stages.begin(), kernel.stages.end(), is_product);
   if (kernel.stages.size() < 2 || !has_product) return "it is no chain of products";
   if (has_footprint(kernel)) return "its first stage is a footprint";

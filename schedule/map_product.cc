@@ -84,6 +84,7 @@ Expr length_of(const Stage& stage) {
 
 namespace {
 
+constexpr int64_t kLineBytes = 64;    // of the cache
 constexpr int64_t kRandomBlock = 64;  // whose random bits are drawn together
 
 /// Sizes of tiles and blocks, in elements.
@@ -201,6 +202,23 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes
   return blocks;
 }
 
+/// Position in the sum, row-major over the reduced axes.
+Expr linear(const std::vector<Axis>& axes) {
+  Expr at = 0;
+  for (const Axis& axis : axes) at = at * axis.extent + axis.index;
+  return at;
+}
+
+/// The inverse of `linear`.
+sym::Substitution at_position(const std::vector<Axis>& axes, Expr position) {
+  sym::Substitution map;
+  for (size_t i = axes.size(); i-- > 0;) {
+    map.emplace_back(axes[i].index, i == 0 ? position : sym::mod(position, axes[i].extent));
+    position = sym::floor_div(position, axes[i].extent);
+  }
+  return map;
+}
+
 /// The product of one stage over a block of rows and a block of columns: the stages that it
 /// becomes.
 class ProductMapper {
@@ -228,6 +246,8 @@ class ProductMapper {
     std::vector<Stage> stages;
     std::vector<Val>& inputs = stage_.reductions[0].inputs;
     const Val right_value = inputs[1 - block_.left];
+    const Val placed = loop::substituted(pool_, right_value, {{columns_.index, column_at(tiles)}});
+    const bool is_in_panels = lies_in_panels(stage_, placed, tiles.position);
     inputs = {left(inputs[block_.left], stages), right(inputs[1 - block_.left], tiles, stages)};
     // Of bytes, one factor is unsigned and the other signed.
     const bool is_ordered = stage_.reductions[0].combiner == loop::Combiner::dot4;
@@ -241,6 +261,7 @@ class ProductMapper {
       ask_for_next_panel(kernel_, stage_, tiles.number.index, height_.constant().value_or(0));
     }
     if (block_.is_streamed && !blocks_.is_matrix) ask_ahead(right_value, tiles);
+    if (block_.is_streamed && !blocks_.is_matrix && is_in_panels) ask_for_panel(right_value, tiles);
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
     return stages;
@@ -268,13 +289,6 @@ class ProductMapper {
 
   Expr column_at(const Tiles& tiles) const {
     return tiles.number.index * blocks_.lanes + tiles.position.index;
-  }
-
-  /// Position in the sum, row-major over the reduced axes.
-  static Expr linear(const std::vector<Axis>& axes) {
-    Expr at = 0;
-    for (const Axis& axis : axes) at = at * axis.extent + axis.index;
-    return at;
   }
 
   std::vector<Axis> fresh(const std::vector<Axis>& axes, sym::Substitution& map) {
@@ -364,14 +378,21 @@ class ProductMapper {
     stage_.prefetches.push_back({value->slot, sym::substitute(value->index, map)});
   }
 
-  /// The inverse of `linear`.
-  static sym::Substitution at_position(const std::vector<Axis>& axes, Expr position) {
-    sym::Substitution map;
-    for (size_t i = axes.size(); i-- > 0;) {
-      map.emplace_back(axes[i].index, i == 0 ? position : sym::mod(position, axes[i].extent));
-      position = sym::floor_div(position, axes[i].extent);
-    }
-    return map;
+  /// The same of columns that lie in panels: each step asks for a line of the next one.
+  void ask_for_panel(Val value, const Tiles& tiles) {
+    const std::optional<int64_t> height = height_.constant();
+    const std::optional<int64_t> length = length_of(stage_).constant();
+    const int64_t row_tiles = height.value_or(0) / blocks_.tile_rows;
+    const int64_t line = kLineBytes / size_of(value->dtype);
+    if (row_tiles == 0 || !length || *length == 0) return;
+    const int64_t share = ceil_div(*length * blocks_.lanes, line * row_tiles);
+    if (share > *length) return;
+    sym::Substitution start{{columns_.index, (tiles.number.index + 1) * blocks_.lanes}};
+    for (const Axis& axis : stage_.reduce_axes) start.emplace_back(axis.index, Expr(0));
+    const Expr number = sym::floor_div(rows_.index, blocks_.tile_rows) * share +
+                        sym::floor_div(linear(stage_.reduce_axes), *length / share);
+    stage_.prefetches.push_back(
+        {value->slot, sym::substitute(value->index, start) + number * line});
   }
 
   // --- the left factor: as it is, or computed once a task

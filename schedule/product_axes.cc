@@ -52,7 +52,7 @@ bool lies_in_panels(const Stage& stage, Val value, const Axis& columns) {
 void merge_panels(Kernel& kernel, Product& product) {
   const Val right = kernel.stages[0].reductions[0].inputs[product.right];
   const Val left = kernel.stages[0].reductions[0].inputs[product.left];
-  if (product.columns == 0 || kernel.stages[0].reductions[0].combiner == loop::Combiner::dot ||
+  if (product.columns == 0 ||
       !lies_in_panels(kernel.stages[0], right, kernel.outer[product.columns]))
     return;
   const size_t panels = product.columns - 1;
@@ -64,6 +64,19 @@ void merge_panels(Kernel& kernel, Product& product) {
   merge_with_next(kernel, kernel.outer, panels);
   product.columns = panels;
   if (product.rows > panels) --product.rows;
+}
+
+void merge_panels(Kernel& kernel, Stage& stage) {
+  if (stage.axes.size() != 2 || stage.reductions.size() != 1 ||
+      stage.reductions[0].combiner != loop::Combiner::dot)
+    return;
+  const std::vector<Val>& inputs = stage.reductions[0].inputs;
+  for (size_t right : {0, 1}) {
+    if (!lies_in_panels(stage, inputs[right], stage.axes[1])) continue;
+    const std::vector<Expr> others = indices_beside_left(stage, {0, 0, right, 1 - right});
+    if (walks_as_one(others, stage.axes[0], stage.axes[1]))
+      return merge_with_next(kernel, stage.axes, 0);
+  }
 }
 
 void merge_rows(Kernel& kernel, Product& product, const Target& target) {

@@ -17,6 +17,8 @@ bool lies_in_panels(const loop::Stage& stage, loop::Val value, const loop::Axis&
 /// Columns in panels are two axes, the panel and the column of it: one axis again, so that a task
 /// may have several panels.
 void merge_panels(loop::Kernel& kernel, Product& product);
+/// The same of a stage whose rows are outer axes.
+void merge_panels(loop::Kernel& kernel, loop::Stage& stage);
 /// The rows of an image's convolution are its places, in several axes: where all but the left
 /// factor walk them as one, they become one, and the left factor is copied row by row of the
 /// product. A block of rows is then as high as it should be, whatever the image's width. What is

@@ -11,6 +11,7 @@
 #include "base/flags.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
+#include "ops/product/emitted.h"
 #include "schedule/strided.h"
 
 namespace tandem::schedule {
@@ -90,16 +91,6 @@ bool is_summed(KernelGraph& graph, const Value* value) {
 
 // --- products
 
-/// Emitted products pack the columns of a block over the whole sum, which pays for 32 rows or more,
-/// and for a long sum for 64; with many rows and a long sum the left factor falls out of the cache.
-/// Measured: 0.97 to 1.7 of the library's speed inside of these bounds (docs/measured.md).
-bool is_as_fast_emitted(Expr rows, Expr terms, const Tuning::Routes& tuning) {
-  const std::optional<int64_t> count = rows.constant();
-  if (sym::known_le(terms, tuning.emitted_terms)) return !count || *count >= tuning.emitted_rows;
-  return sym::known_le(terms, tuning.long_terms) && count && *count >= tuning.fewest_long_rows &&
-         *count <= tuning.most_long_rows;
-}
-
 /// In memory as it is seen or transposed.
 bool is_computed_in_rows(KernelGraph& graph, const Value* matrices) {
   const Value* root = view_root(graph, matrices);
@@ -137,17 +128,29 @@ bool widens(const Value* value) {
   return false;
 }
 
+/// Whether a weight is read in an order that has no strides, as panels of columns are: the library
+/// would want a copy.
+bool reads_panels(KernelGraph& graph, const Node& node) {
+  bool found = false;
+  ir::for_each_operand(node.args, [&](const Value* factor) {
+    const Value* root = view_root(graph, factor);
+    found |= root->constant && root != factor && !strided_view(graph, view_of(graph, factor, root));
+  });
+  return found;
+}
+
 /// Why a product is better off as loops; empty where the library is.
 std::string prefers_loops(KernelGraph& graph, const Node& node) {
   const Tuning::Routes& tuning = graph.target.tuning.routes;
   const ir::Type& result = node.results[0]->type;
   const Expr rows = result.sizes[result.sizes.size() - 2];
   const Expr terms = sym::product(graph.computations.of(&node).reduce_sizes);
+  if (reads_panels(graph, node)) return "its columns lie in panels, which loops read as they are";
   // Without AVX-512 the library computes bf16 in f32: the right factor is converted at each call.
   if (graph.target.isa == Isa::avx2 && result.dtype == DType::bf16 &&
       sym::known_le(rows, tuning.converted_rows))
     return "the library would convert it to f32, which costs more than these few rows";
-  if (result.dtype == DType::f32 && is_as_fast_emitted(rows, terms, tuning))
+  if (result.dtype == DType::f32 && ops::is_as_fast_emitted(rows, terms, tuning))
     return "an emitted product is as fast and takes its epilogue along";
   return may_end_chain(graph, node) ? "its rows are computed, and it may join what computes them"
                                     : "";

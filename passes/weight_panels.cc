@@ -1,0 +1,78 @@
+// The emitted product of a weight copies its columns into panels at each call: as many floats as
+// the weight has, for as many operations as there are rows. Approach: a weight that is known before
+// the first call is laid out in panels then (setup.cc runs it once), and the product reads a view
+// of them,
+//   panels[j / width, k, j % width] = b[k, j],
+// that loops take as it lies. A last panel is filled up with zeros, which no column of the view
+// shows. Products that the library computes are left to it: it packs weights in its own way.
+#include <fmt/format.h>
+
+#include "ir/text.h"
+#include "ops/opdef.h"
+#include "ops/product/emitted.h"
+#include "ops/tensor.h"
+#include "passes/known.h"
+#include "passes/passes.h"
+
+namespace tandem::passes {
+namespace {
+
+using ir::Node;
+using ops::Tensor;
+using sym::Expr;
+
+/// Two registers of lanes: what a register tile of an emitted product is wide.
+int64_t panel_width(const Target& target) { return 2 * target.vector_bytes / size_of(DType::f32); }
+
+bool takes_panels(const Node& node, const KnownValues& known, const Target& target) {
+  if (ops::def_of(node).multiplies != ops::ProductKind::matrix) return false;
+  const ops::ProductFactors names = ops::factors_of(*node.op);
+  const ir::Call call = node.call();
+  const ir::Type& left = call.type(names.left);
+  const ir::Type& right = call.type(names.right);
+  if (right.dtype != DType::f32 || right.sizes.size() != 2 || !known.has(call.value(names.right)))
+    return false;
+  const std::optional<int64_t> columns = right.sizes[1].constant();
+  return columns && *columns > panel_width(target) && right.sizes[0].constant() &&
+         ops::is_as_fast_emitted(left.sizes[0], right.sizes[0], target.tuning.routes);
+}
+
+Tensor in_panels(Tensor b, int64_t width) {
+  const Expr terms = b.size(0);
+  const Expr columns = b.size(1);
+  const Expr count = sym::ceil_div(columns, width);
+  if (count * width != columns)
+    b = ops::call(b.builder(), "aten.constant_pad_nd",
+                  {b, ir::Ints{0, count * width - columns}, 0});
+  b = ops::permute(ops::reshape(b, {terms, count, width}), {1, 0, 2});
+  b = ops::permute(ops::call(b.builder(), "aten.clone", {b}), {1, 0, 2});
+  b = ops::reshape(b, {terms, count * width});
+  if (count * width == columns) return b;
+  return ops::call(b.builder(), "aten.slice.Tensor", {b, 1, 0, columns});
+}
+
+}  // namespace
+
+void weight_panels(ir::Graph& graph, GraphCtx& ctx) {
+  const KnownValues known(graph);
+  for (Node* node = graph.first(); node != nullptr;) {
+    Node* next = node->next;
+    if (takes_panels(*node, known, ctx.target)) {
+      ir::Builder builder(graph, node);
+      builder.stamp() = ir::Builder::stamp_of(*node);
+      const std::string_view right = ops::factors_of(*node->op).right;
+      const size_t place = static_cast<size_t>(node->op->schema.find(right));
+      std::vector<ir::Arg> args = node->args;
+      args[place] =
+          in_panels({builder, node->call().value(right)}, panel_width(ctx.target)).value();
+      const Node* made = builder.call(*node->op, std::move(args));
+      graph.replace_all_uses(node->results[0], made->results[0]);
+      ctx.notes.push_back(
+          fmt::format("weight_panels: {} reads its weight in panels", ir::to_string(*node)));
+      graph.erase(node);
+    }
+    node = next;
+  }
+}
+
+}  // namespace tandem::passes
