@@ -260,8 +260,11 @@ class ProductMapper {
       mark_matrix(kernel_, stage_);
       ask_for_next_panel(kernel_, stage_, tiles.number.index, height_.constant().value_or(0));
     }
-    if (block_.is_streamed && !blocks_.is_matrix) ask_ahead(right_value, tiles);
-    if (block_.is_streamed && !blocks_.is_matrix && is_in_panels) ask_for_panel(right_value, tiles);
+    const bool asks = block_.is_streamed && !blocks_.is_matrix;
+    if (asks && is_in_panels)
+      ask_for_panel(right_value, tiles, length_.constant().value_or(0));
+    else if (asks)
+      ask_ahead(right_value, tiles);
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
     return stages;
@@ -378,21 +381,20 @@ class ProductMapper {
     stage_.prefetches.push_back({value->slot, sym::substitute(value->index, map)});
   }
 
-  /// The same of columns that lie in panels: each step asks for a line of the next one.
-  void ask_for_panel(Val value, const Tiles& tiles) {
-    const std::optional<int64_t> height = height_.constant();
-    const std::optional<int64_t> length = length_of(stage_).constant();
-    const int64_t row_tiles = height.value_or(0) / blocks_.tile_rows;
+  /// The same of columns that lie in panels: each step asks for a line of the next one, which
+  /// follows in memory.
+  void ask_for_panel(Val value, const Tiles& tiles, int64_t length) {
+    const int64_t row_tiles = height_.constant().value_or(0) / blocks_.tile_rows;
     const int64_t line = kLineBytes / size_of(value->dtype);
-    if (row_tiles == 0 || !length || *length == 0) return;
-    const int64_t share = ceil_div(*length * blocks_.lanes, line * row_tiles);
-    if (share > *length) return;
-    sym::Substitution start{{columns_.index, (tiles.number.index + 1) * blocks_.lanes}};
+    if (row_tiles == 0 || length == 0) return;
+    const int64_t share = ceil_div(length * blocks_.lanes, line * row_tiles);
+    if (share > length) return;
+    sym::Substitution start{{columns_.index, tiles.number.index * blocks_.lanes}};
     for (const Axis& axis : stage_.reduce_axes) start.emplace_back(axis.index, Expr(0));
     const Expr number = sym::floor_div(rows_.index, blocks_.tile_rows) * share +
-                        sym::floor_div(linear(stage_.reduce_axes), *length / share);
-    stage_.prefetches.push_back(
-        {value->slot, sym::substitute(value->index, start) + number * line});
+                        sym::floor_div(linear(stage_.reduce_axes), length / share);
+    const Expr next = sym::substitute(value->index, start) + length * blocks_.lanes;
+    stage_.prefetches.push_back({value->slot, next + number * line});
   }
 
   // --- the left factor: as it is, or computed once a task

@@ -145,7 +145,6 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
   const ir::Type& result = node.results[0]->type;
   const Expr rows = result.sizes[result.sizes.size() - 2];
   const Expr terms = sym::product(graph.computations.of(&node).reduce_sizes);
-  if (reads_panels(graph, node)) return "its columns lie in panels, which loops read as they are";
   // Without AVX-512 the library computes bf16 in f32: the right factor is converted at each call.
   if (graph.target.isa == Isa::avx2 && result.dtype == DType::bf16 &&
       sym::known_le(rows, tuning.converted_rows))
@@ -175,6 +174,8 @@ std::optional<ops::RouteKind> Routes::choose(const Node& node) {
   if (!has_library && !ops::def_of(node).host) return std::nullopt;
   for (const ops::Route& route : ops::def_of(node).fast) {
     std::string reason = route.declines(node.call(), graph_.target);
+    if (reason.empty() && route.kind == ops::RouteKind::matmul && reads_panels(graph_, node))
+      reason = "its columns lie in panels, which loops read as they are";
     if (reason.empty() && route.kind == ops::RouteKind::matmul)
       reason = prefers_loops(graph_, node);
     const bool slides = reason.empty() && route.slides != nullptr && route.slides(node.call());
