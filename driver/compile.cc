@@ -28,6 +28,7 @@ template <class F>
 void for_each_launch(abi::Program& program, F f) {
   for (abi::Instruction& instruction : program.instructions)
     if (abi::Launch* launch = std::get_if<abi::Launch>(&instruction)) f(*launch);
+  for (const std::shared_ptr<abi::Program>& body : program.bodies) for_each_launch(*body, f);
 }
 
 /// Stands in for compiled code: the kernel to interpret comes as size argument 0.

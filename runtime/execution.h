@@ -63,13 +63,19 @@ class Execution {
     View src;
     View dst;
   };
+  struct ControlState {
+    const abi::Control* control = nullptr;
+    std::vector<View> args;
+    std::vector<View> results;
+    std::vector<std::vector<int64_t>> sizes;  // by callee
+  };
   struct HostState {
     const abi::HostCall* call = nullptr;
     std::vector<View> args;
     std::vector<View> results;
     std::vector<int64_t> sizes;
   };
-  enum class StepKind : uint8_t { launch, library, copy, host };
+  enum class StepKind : uint8_t { launch, library, copy, host, control };
   struct Step {
     StepKind kind;
     uint32_t index;
@@ -118,6 +124,8 @@ class Execution {
   void resolve_steps();
   void resolve_libraries();
   void resolve_host(HostState& state) const;
+  void resolve_control(ControlState& state) const;
+  int64_t most_of_bodies(const ControlState& state) const;
   void pack_weights();
   View resolve(const abi::TensorRef& ref, DType dtype) const;
   View resolve(const abi::TensorRef& ref) const;
@@ -141,7 +149,9 @@ class Execution {
   void run_beside(std::span<LaunchState> launches, std::byte* scratch) const;
   void run_library(LibraryState& state) const;
   void run_host(const HostState& state) const;
+  void run_control(const ControlState& state) const;
   Array array_at(const View& view) const;
+  std::vector<Array> arrays_at(const std::vector<View>& views) const;
   void write_back(std::span<const Argument> arguments) const;
   std::vector<Result> results(std::span<const Argument> arguments);
 
@@ -155,6 +165,7 @@ class Execution {
   std::vector<LibraryState> libraries_;
   std::vector<CopyState> copies_;
   std::vector<HostState> hosts_;
+  std::vector<ControlState> controls_;
   std::vector<uint32_t> unborn_;  // buffers with a block of their own that no step uses
   std::vector<BufferState> buffers_;
   std::vector<void*> bases_;  // of each buffer, this call

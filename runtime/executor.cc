@@ -49,6 +49,12 @@ void visit_instruction(const abi::Instruction& instruction, const F& visit) {
     for (const abi::TensorRef& ref : host->args) visit_ref(ref, visit);
     for (const SizeCode& code : host->sizes) visit(code, Use::structure);
     for (const abi::TensorRef& ref : host->results) visit_ref(ref, visit);
+  } else if (const abi::Control* control = std::get_if<abi::Control>(&instruction)) {
+    for (const abi::TensorRef& ref : control->args) visit_ref(ref, visit);
+    for (const abi::TensorRef& ref : control->results) visit_ref(ref, visit);
+    for (const abi::Callee& callee : control->callees)
+      for (const SizeCode& code : callee.sizes) visit(code, Use::structure);
+    visit(control->seed, Use::passed_on);
   } else {
     visit_ref(std::get<abi::Copy>(instruction).src, visit);
     visit_ref(std::get<abi::Copy>(instruction).dst, visit);
@@ -78,17 +84,20 @@ void visit_codes(const abi::Program& program, const F& visit) {
 
 constexpr uint32_t kMostSlots = 1 << 20;  // a damaged number must not take all memory
 
+using BodyPointer = std::unique_ptr<LoadedProgram>;
+
 // Verifies the numbers of a program from outside.
 class Verifier {
  public:
-  Verifier(const abi::Program& program, size_t kernels) : program_(program), kernels_(kernels) {}
+  /// `bodies`: those that the program may call.
+  Verifier(const abi::Program& program, size_t kernels, std::span<const BodyPointer> bodies)
+      : program_(program), kernels_(kernels), bodies_(bodies) {}
 
   void run() const {
     expect(program_.slots <= kMostSlots, "it has too many slots");
     visit_codes(program_, [&](const SizeCode& code, Use) {
       expect(code.empty() || is_well_formed(code, program_.slots), "a size code is malformed");
     });
-    expect(kernels_ == program_.kernels.size(), "the number of kernels differs");
     for (const abi::Input& input : program_.inputs)
       expect(input.is_scalar ? input.scalar_slot < program_.slots
                              : input.sizes.size() == input.strides.size(),
@@ -141,10 +150,42 @@ class Verifier {
     } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
       for (const abi::TensorRef& ref : host->args) check_ref(ref);
       for (const abi::TensorRef& ref : host->results) check_ref(ref);
+    } else if (const abi::Control* control = std::get_if<abi::Control>(&instruction)) {
+      for (const abi::TensorRef& ref : control->args) check_ref(ref);
+      for (const abi::TensorRef& ref : control->results) check_ref(ref);
+      check_control(*control);
     } else {
       check_ref(std::get<abi::Copy>(instruction).src);
       check_ref(std::get<abi::Copy>(instruction).dst);
     }
+  }
+  void check_control(const abi::Control& control) const {
+    const bool is_rows = control.kind == abi::Control::Kind::rows;
+    const bool is_branch = control.kind == abi::Control::Kind::branch;
+    const size_t given = control.args.size() - (is_branch && !control.args.empty() ? 1 : 0);
+    expect(control.callees.size() == (is_rows ? 1 : 2) && (!is_branch || !control.args.empty()) &&
+               size_t{control.carried} + control.rows <= given && is_rows == (control.rows > 0) &&
+               control.carried <= control.results.size() &&
+               (control.kind != abi::Control::Kind::repeat ||
+                control.carried == control.results.size()),
+           "a loop or branch is malformed");
+    for (size_t i = 0; i < control.callees.size(); ++i) {
+      const bool is_condition = control.kind == abi::Control::Kind::repeat && i == 0;
+      check_callee(control.callees[i], given, is_condition ? 1 : control.results.size());
+    }
+  }
+  void check_callee(const abi::Callee& callee, size_t given, size_t results) const {
+    expect(callee.body < bodies_.size(), "no body " + std::to_string(callee.body));
+    const abi::Program& body = bodies_[callee.body]->program();
+    const size_t inputs = given + callee.sizes.size() + (callee.takes_seed ? 1 : 0);
+    expect(body.inputs.size() == inputs && body.outputs.size() == results,
+           "body '" + body.name + "' does not fit its call");
+    for (size_t i = 0; i < inputs; ++i)
+      expect(body.inputs[i].is_scalar == (i >= given),
+             "input " + std::to_string(i) + " of body '" + body.name + "' does not fit its call");
+    for (const abi::Output& output : body.outputs)
+      expect(output.kind != abi::Output::Kind::scalar,
+             "body '" + body.name + "' gives a number");
   }
   void check_output(const abi::Output& output) const {
     if (output.kind == abi::Output::Kind::tensor) {
@@ -162,18 +203,42 @@ class Verifier {
 
   const abi::Program& program_;
   size_t kernels_;
+  std::span<const BodyPointer> bodies_;
 };
 
 }  // namespace
 
 LoadedProgram::LoadedProgram(abi::Program program, std::vector<abi::KernelFunction> kernels,
                              std::vector<abi::KernelFunction> setup_kernels)
-    : program_(std::move(program)), kernels_(std::move(kernels)) {
-  Verifier(program_, kernels_.size()).run();
+    : program_(std::move(program)), kernels_(std::move(kernels)), callees_(&bodies_) {
+  if (kernels_.size() != program_.kernels.size())
+    throw UserError("program '" + program_.name + "' is damaged: the number of kernels differs");
+  load_bodies();
+  load(std::move(setup_kernels));
+}
+
+LoadedProgram::LoadedProgram(abi::Program body, const LoadedProgram& whole)
+    : program_(std::move(body)), kernels_(whole.kernels_), callees_(&whole.bodies_) {
+  if (!program_.bodies.empty() || !program_.constants.empty() || program_.setup != nullptr)
+    throw UserError("body '" + program_.name + "' is damaged: it has constants or bodies");
+  load({});
+}
+
+void LoadedProgram::load(std::vector<abi::KernelFunction> setup_kernels) {
+  Verifier(program_, kernels_.size(), *callees_).run();
   find_lifetimes();
   plan_binding();
   find_written_inputs();
   load_constants(std::move(setup_kernels));
+}
+
+// A body may call those before it, which is what its verifier sees of them.
+void LoadedProgram::load_bodies() {
+  for (const std::shared_ptr<abi::Program>& body : program_.bodies) {
+    if (body == nullptr)
+      throw UserError("program '" + program_.name + "' is damaged: a body is missing");
+    bodies_.emplace_back(new LoadedProgram(*body, *this));
+  }
 }
 
 LoadedProgram::~LoadedProgram() = default;
@@ -237,6 +302,9 @@ void visit_buffers(const abi::Instruction& instruction, const F& visit) {
   } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
     visit_all(host->args);
     visit_all(host->results);
+  } else if (const abi::Control* control = std::get_if<abi::Control>(&instruction)) {
+    visit_all(control->args);
+    visit_all(control->results);
   } else {
     visit(std::get<abi::Copy>(instruction).src.buffer);
     visit(std::get<abi::Copy>(instruction).dst.buffer);

@@ -287,6 +287,11 @@ class Layouts {
       case ops::RouteKind::host:
         for (const Slot& slot : item.slots) pin(slot.value, "the host writes it");
         return;
+      case ops::RouteKind::branch:
+      case ops::RouteKind::repeat:
+      case ops::RouteKind::rows:
+        for (const Slot& slot : item.slots) pin(slot.value, "a body's result is copied to it");
+        return;
       case ops::RouteKind::convolution:
       case ops::RouteKind::convolution_backward_data:
         add_activation(operands[0]);
