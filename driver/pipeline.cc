@@ -151,11 +151,13 @@ void prepare_body(ir::Graph& body, GraphCtx& ctx) {
 
 /// A loop's or branch's body, which becomes a program of its own; those that it runs are done.
 void prepare_called(ir::Graph& body, GraphCtx& ctx) {
-  prepare_body(body, ctx);
+  run_pass(body, kFunctionalize, ctx);
   ops::check_bodies(body);
+  run_pass(body, kDecomposeComposite, ctx);
   run_pass(body, kRng, ctx);
   run_pass(body, kCse, ctx);
   run_pass(body, kDce, ctx);
+  run_pass(body, kInnerGradients, ctx);
 }
 
 /// All that the graph runs is ready for the schedule; gradients are bodies by now as well.

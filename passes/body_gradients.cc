@@ -401,11 +401,12 @@ void body_gradients(ir::Graph& graph, GraphCtx& ctx) {
   for (const Value* input : graph.inputs())
     if (input->requires_grad) reverse.mark(input);
   reverse.find_needs(nodes);
-  for (Node* node : nodes) {
-    if (ops::def_of(*node).runs.empty() || node->no_grad) continue;
-    std::vector<char> wanted = wanted_of(*node, reverse);
+  std::vector<std::pair<Node*, std::vector<char>>> found;  // all, before the first is replaced
+  for (Node* node : nodes)
+    if (!ops::def_of(*node).runs.empty() && !node->no_grad)
+      found.emplace_back(node, wanted_of(*node, reverse));
+  for (auto& [node, wanted] : found)
     if (std::ranges::count(wanted, 1) > 0) differentiate(graph, node, std::move(wanted), ctx);
-  }
 }
 
 }  // namespace tandem::passes
