@@ -64,7 +64,7 @@ void check_inputs(const Call& c, const Graph& body, const Types& given) {
     c.fail(fmt::format("@{} takes {} tensors, not {}", body.name(), tensors, given.size()));
   for (const ir::Node* node = body.first(); node != nullptr; node = node->next)
     if (node->op->mutates())
-      throw Unsupported(fmt::format("[{}] @{} writes to one of its inputs",
+      throw Unsupported(fmt::format("[{}] @{} writes to what it is given",
                                     c.op().schema.full_name(), body.name()),
                         node->origin.place);
 }

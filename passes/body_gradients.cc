@@ -50,13 +50,14 @@ void copy_nodes(const Graph& from, Graph& to, Moved& moved) {
   }
 }
 
-/// Of the body alone, whoever else runs it.
+/// Of the body alone, whoever else runs it. What is a tangent to it is an input like others here.
 Graph& copy_of(const Graph& body) {
   ir::Module& module = body.module();
   Graph& copy = module.add_graph(module.free_name(body.name() + "_of_loop"));
   Moved moved;
   for (const Value* input : body.inputs())
-    moved[input] = copy.add_input(input->name, input->type, input->role);
+    moved[input] = copy.add_input(input->name, input->type,
+                                  input->role == Role::seed ? Role::seed : Role::input);
   copy_nodes(body, copy, moved);
   for (const ir::Output& output : body.outputs())
     copy.add_output({at(moved, output.value), OutputKind::output, "", output.order});

@@ -5,6 +5,7 @@ import torch
 
 from tandem.capture import Captured
 from tandem.control_flow import Cond, WhileLoop
+from tandem.cutting import needs_chain
 from tandem.gradients import GRADIENT
 
 
@@ -69,6 +70,8 @@ def _encoder(body, encoder_of, number):
     fakes = [*body.fakes, *body.symbols]
     captured = Captured(body.graph_module, fakes, [False] * len(fakes), [], "body", body.bodies)
     captured.no_grad, captured.autocast = body.no_grad, body.autocast
+    if needs_chain(captured):
+        raise InPython("a size in a body is known to data alone")
     encoder = encoder_of(captured, number)
     encoder.gives_none = False
     encoder.knows_autocast = captured.autocast is None and body.bodies.behind_autograd
