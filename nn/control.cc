@@ -22,8 +22,8 @@ class Bodies {
   Tensors trace(const std::string& what, const std::vector<ir::Type>& types,
                 const BodyFunction& function) {
     ir::Module& module = outer_.builder().graph().module();
-    ir::Graph& graph = module.add_graph(module.free_name(
-        fmt::format("{}_{}_{}", outer_.builder().graph().name(), name_, what)));
+    ir::Graph& graph = module.add_graph(
+        module.free_name(fmt::format("{}_{}_{}", outer_.builder().graph().name(), name_, what)));
     Trace& trace = traces_.emplace_back(graph, outer_.training());
     Tensors inputs;
     for (size_t i = 0; i < types.size(); ++i)
@@ -60,8 +60,8 @@ class Bodies {
 
   Tensors call(std::string_view op, std::vector<ir::Arg> args, std::vector<ir::Type> types) {
     ir::Builder& builder = outer_.builder();
-    const ir::Node* node = builder.call_typed(*builder.graph().ops().find(op), std::move(args),
-                                              std::move(types));
+    const ir::Node* node =
+        builder.call_typed(*builder.graph().ops().find(op), std::move(args), std::move(types));
     Tensors results;
     for (ir::Value* result : node->results) results.emplace_back(builder, result);
     return results;
@@ -112,9 +112,8 @@ Tensors while_loop(Trace& trace, const Tensors& carried, const Tensors& operands
   Bodies bodies(trace, "while");
   std::vector<ir::Type> types = types_of(carried);
   Bodies::add(types, operands);
-  bodies.trace("condition", types, [&](Trace& inner, const Tensors& in) -> Tensors {
-    return {condition(inner, in)};
-  });
+  bodies.trace("condition", types,
+               [&](Trace& inner, const Tensors& in) -> Tensors { return {condition(inner, in)}; });
   bodies.trace("body", types, body);
   return bodies.call("tandem.while_loop",
                      {list(carried), bodies.operands(operands), bodies.name(0), bodies.name(1),

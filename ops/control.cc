@@ -52,8 +52,8 @@ void check_inputs(const Call& c, const Graph& body, const Types& given) {
       const bool is_size = body.pool().find_symbol(input->name).has_value();
       if (input->role == ir::Role::seed || (is_size && input->type == ir::Type::scalar(DType::i64)))
         continue;
-      c.fail(fmt::format("@{} takes the number %{}: bodies take tensors", body.name(),
-                         input->name));
+      c.fail(
+          fmt::format("@{} takes the number %{}: bodies take tensors", body.name(), input->name));
     }
     if (tensors < given.size() && !may_be(input->type, given[tensors]))
       c.fail(fmt::format("@{} takes {} for %{}, not {}", body.name(), to_string(input->type),
@@ -212,8 +212,8 @@ Gradients cond_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
       std::move(types));
   Gradients gradients;
   for (size_t i = 0; i < node->results.size(); ++i)
-    gradients.push_back(gradient_for(c, {"operands"}, gradient.outputs()[i].subject.number,
-                                     {b, node->results[i]}));
+    gradients.push_back(
+        gradient_for(c, {"operands"}, gradient.outputs()[i].subject.number, {b, node->results[i]}));
   return gradients;
 }
 
@@ -245,11 +245,11 @@ Gradients scan_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
     const ir::Type& type = all.at(output.subject.number)->type;
     types.push_back(ir::Type::tensor(type.dtype, type.sizes));
   }
-  const ir::Node* node = b.call_typed(
-      c.op(),
-      {arg_of(parts[0]), arg_of(parts[1]), arg_of(parts[2]), c.arg("gradient"),
-       !c.boolean("reverse"), c.arg("stream"), c.arg("seed"), std::string()},
-      std::move(types));
+  const ir::Node* node =
+      b.call_typed(c.op(),
+                   {arg_of(parts[0]), arg_of(parts[1]), arg_of(parts[2]), c.arg("gradient"),
+                    !c.boolean("reverse"), c.arg("stream"), c.arg("seed"), std::string()},
+                   std::move(types));
   Gradients gradients;
   for (size_t i = 0; i < node->results.size(); ++i)
     gradients.push_back(gradient_for(c, {"carried", "rows", "operands"},

@@ -98,7 +98,10 @@ class GradientGraph {
     Tensor value = gradient != nullptr ? Tensor(builder, at(moved_, gradient)) : Tensor();
     if (sum != nullptr) value = value ? Tensor(builder, sum) + value : Tensor(builder, sum);
     if (!value) value = ops::full(builder, type.sizes, 0, type.dtype);
-    graph_.add_output({value.value(), OutputKind::gradient, operands_[operand]->name, {},
+    graph_.add_output({value.value(),
+                       OutputKind::gradient,
+                       operands_[operand]->name,
+                       {},
                        {Subject::Kind::input, static_cast<uint32_t>(operand)}});
   }
 
@@ -139,8 +142,7 @@ Subject input_number(size_t number) {
 GraphCtx ctx_of_body(const GraphCtx& ctx) {
   GraphCtx own;
   own.gradients = Gradients::tangents;
-  own.partition =
-      ctx.partition == Partition::min_cut ? Partition::min_cut : Partition::standard;
+  own.partition = ctx.partition == Partition::min_cut ? Partition::min_cut : Partition::standard;
   own.target = ctx.target;
   own.multiplies_bytes = ctx.multiplies_bytes;
   return own;
@@ -227,9 +229,7 @@ class ScanGradient {
   const ir::Values& columns() const { return columns_; }
 
  private:
-  bool is_float_result(size_t i) const {
-    return is_float(forward_.outputs()[i].value->type.dtype);
-  }
+  bool is_float_result(size_t i) const { return is_float(forward_.outputs()[i].value->type.dtype); }
 
   /// Gradients of what is carried, then a sum for each operand.
   ir::Values add_carried(const std::vector<char>& wanted) {

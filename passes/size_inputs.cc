@@ -32,8 +32,8 @@ void collect_of_bodies(const ir::Graph& graph, std::vector<sym::Expr>& symbols) 
 }
 
 bool tells(const ir::Value* input, sym::Expr symbol) {
-  return input->name == symbol.name() || std::ranges::find(input->type.sizes, symbol) !=
-                                             input->type.sizes.end();
+  return input->name == symbol.name() ||
+         std::ranges::find(input->type.sizes, symbol) != input->type.sizes.end();
 }
 
 }  // namespace

@@ -128,12 +128,9 @@ void run_control(const abi::Control& control, std::span<Frame> frames, std::vect
                  std::span<const Array> results) {
   for (Array& array : args) array = array.contiguous();
   switch (control.kind) {
-    case abi::Control::Kind::branch:
-      return run_branch(control, frames, std::move(args), results);
-    case abi::Control::Kind::repeat:
-      return run_repeat(control, frames, std::move(args), results);
-    case abi::Control::Kind::rows:
-      return run_rows(control, frames[0], std::move(args), results);
+    case abi::Control::Kind::branch: return run_branch(control, frames, std::move(args), results);
+    case abi::Control::Kind::repeat: return run_repeat(control, frames, std::move(args), results);
+    case abi::Control::Kind::rows: return run_rows(control, frames[0], std::move(args), results);
   }
 }
 

@@ -18,8 +18,7 @@ struct Line {
   std::string operator()(const abi::HostCall& call) const { return "host " + call.label; }
   std::string operator()(const abi::Control& control) const {
     std::string text = control.label;
-    for (const abi::Callee& callee : control.callees)
-      text += fmt::format(" body {}", callee.body);
+    for (const abi::Callee& callee : control.callees) text += fmt::format(" body {}", callee.body);
     return text;
   }
 };

@@ -217,11 +217,11 @@ Run scanned(const Kind& kind, Tensor x, const State& state, const Weights& w, bo
   for (const Tensor& each : state) types.push_back(ir::Type::tensor(each.dtype(), each.sizes()));
   types.push_back(
       ir::Type::tensor(x.dtype(), {x.size(0), state[0].sizes()[0], state[0].sizes()[1]}));
-  const ir::Node* node = b.call_typed(
-      *b.graph().ops().find("tandem.scan"),
-      {Operand(state).arg, Operand(Tensors{projected}).arg, Operand(operands).arg, body.name(),
-       backwards, Expr(0), ir::None{}, std::string()},
-      std::move(types));
+  const ir::Node* node =
+      b.call_typed(*b.graph().ops().find("tandem.scan"),
+                   {Operand(state).arg, Operand(Tensors{projected}).arg, Operand(operands).arg,
+                    body.name(), backwards, Expr(0), ir::None{}, std::string()},
+                   std::move(types));
   Run result{{b, node->results.back()}, {}};
   for (size_t i = 0; i < state.size(); ++i) result.last.emplace_back(b, node->results[i]);
   return result;

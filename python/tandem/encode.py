@@ -33,8 +33,8 @@ from tandem.fakes import (
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
-from tandem.host import HostControl, HostOp
-from tandem.loops import InPython, control_call
+from tandem.host import HostOp
+from tandem.loops import ControlLines
 from tandem.memory import Memory
 from tandem.ranges import divided_symbols, ranges_text
 from tandem.scalars import READS_OF_NUMBERS, Scalars
@@ -52,7 +52,7 @@ class _ReadsBroken(Exception):
     """What is wrong has been said where it began."""
 
 
-class Encoder:
+class Encoder(ControlLines):
     """Writes one graph."""
 
     def __init__(
@@ -349,12 +349,6 @@ class Encoder:
         results = self._result_names(node, node.meta["val"])
         self._add_line(results, f'tandem.custom_gradient({lists}, {list(kept)}, "{name}")', node)
 
-    def _inner(self, captured, name):
-        inner = Encoder(captured, self._known, False, numbers=self._sizes.replacements)
-        inner.name = name
-        inner.is_body = True
-        return inner
-
     def _assert(self, node):
         if self.is_body:
             raise Unsupported(f"[{node.target}] in the body of a custom function or loop")
@@ -375,36 +369,6 @@ class Encoder:
             flags = self._requires_grad[: len(self._module.graph.find_nodes(op="placeholder"))]
             self._with_history = nodes_with_history(self._module.graph, flags, self._starts_no_grad)
         return self._with_history
-
-    def _control(self, node):
-        self._ops[node.target.kind] = self._ops.get(node.target.kind, 0) + 1
-        history = self._nodes_with_history()
-        flags = [arg in history and not self._no_grad for arg in node.args]
-        values = list(node.meta["val"])
-        results = [f"v{len(self._lines)}_{i}" for i in range(len(values))]
-        self._names[node] = results
-        kept = [pair for pair in zip(results, values, strict=True) if pair[1] is not None]
-        name = f"{self.name}_{len(self._lines)}"
-        encoder_of = lambda captured, number: self._inner(captured, f"{name}_{number}")
-        try:
-            call, texts = control_call(node, flags, self._argument, encoder_of)
-        except (InPython, Unsupported):
-            return self._host_control(node, flags, kept)
-        self._more_graphs += texts
-        self._controls[node.target.kind] = self._controls.get(node.target.kind, 0) + 1
-        typed = [f"%{result}: {self._type_text(value)}" for result, value in kept]
-        self._add_line(typed, call, node)
-
-    def _host_control(self, node, flags, kept):
-        if self._compile_body is None:
-            raise Unsupported(f"[{node.target.kind}] in a body")
-        node.target.compile(self._compile_body, flags)
-        host = HostControl(node, self._sizes)
-        tensors = [self._argument(tensor) for tensor in host.tensors]
-        if host.seed:
-            tensors.append(f"%v{len(self._lines)}")
-            self._add_line(tensors[-1:], f"aten.randint.low(0, {2**62}, [], dtype=i64)", node)
-        self._host_line(node, host, tensors, kept)
 
     def _host_op(self, node, name, value):
         host = HostOp(node, self._sizes)

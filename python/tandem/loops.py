@@ -3,10 +3,12 @@ the same text. What the program cannot run yet stays with Python (host.py), whic
 
 import torch
 
+from tandem._tandem import Unsupported
 from tandem.capture import Captured
 from tandem.control_flow import Cond, WhileLoop
 from tandem.cutting import needs_chain
 from tandem.gradients import GRADIENT
+from tandem.host import HostControl
 
 
 class InPython(Exception):
@@ -36,7 +38,8 @@ def _operands(node):
     if isinstance(control, WhileLoop):
         return None, [_tensors(carried), _tensors(values[control.carried :])]
     end = control.carried + control.rows
-    return None, [_tensors(carried), _tensors(values[control.carried : end]), _tensors(values[end:])]
+    parts = carried, values[control.carried : end], values[end:]
+    return None, [_tensors(part) for part in parts]
 
 
 def _tensors(values):
@@ -83,3 +86,46 @@ def _text(encoder):
     if encoded.lifted or encoded.readers or encoded.has_asserts:
         raise InPython("a body holds tensors, reads floats or asserts")
     return encoded.text
+
+
+class ControlLines:
+    """The part of the encoder that writes loops and branches."""
+
+    def _inner(self, captured, name):
+        inner = type(self)(captured, self._known, False, numbers=self._sizes.replacements)
+        inner.name = name
+        inner.is_body = True
+        return inner
+
+    def _control(self, node):
+        self._ops[node.target.kind] = self._ops.get(node.target.kind, 0) + 1
+        history = self._nodes_with_history()
+        flags = [arg in history and not self._no_grad for arg in node.args]
+        values = list(node.meta["val"])
+        results = [f"v{len(self._lines)}_{i}" for i in range(len(values))]
+        self._names[node] = results
+        kept = [pair for pair in zip(results, values, strict=True) if pair[1] is not None]
+        name = f"{self.name}_{len(self._lines)}"
+
+        def encoder_of(captured, number):
+            return self._inner(captured, f"{name}_{number}")
+
+        try:
+            call, texts = control_call(node, flags, self._argument, encoder_of)
+        except (InPython, Unsupported):
+            return self._host_control(node, flags, kept)
+        self._more_graphs += texts
+        self._controls[node.target.kind] = self._controls.get(node.target.kind, 0) + 1
+        typed = [f"%{result}: {self._type_text(value)}" for result, value in kept]
+        self._add_line(typed, call, node)
+
+    def _host_control(self, node, flags, kept):
+        if self._compile_body is None:
+            raise Unsupported(f"[{node.target.kind}] in a body")
+        node.target.compile(self._compile_body, flags)
+        host = HostControl(node, self._sizes)
+        tensors = [self._argument(tensor) for tensor in host.tensors]
+        if host.seed:
+            tensors.append(f"%v{len(self._lines)}")
+            self._add_line(tensors[-1:], f"aten.randint.low(0, {2**62}, [], dtype=i64)", node)
+        self._host_line(node, host, tensors, kept)

@@ -48,8 +48,8 @@ Tensors double_up(Trace& trace, const Tensors& in) {
 
 TEST(Control, WhileLoopStopsByData) {
   State state;
-  BoundProgram program = compile_forward(double_up, state,
-                                         {{"x", DType::f32, {3}}, {"limit", DType::f32, {1}}});
+  BoundProgram program =
+      compile_forward(double_up, state, {{"x", DType::f32, {3}}, {"limit", DType::f32, {1}}});
   for (const auto& [limit, steps] : {std::pair{5.0F, 0}, {7.0F, 1}, {100.0F, 5}, {1e6F, 18}}) {
     const std::vector<runtime::Result> results =
         program.run(std::vector{vector_of({1, 2, 3}), vector_of({limit})});
@@ -102,13 +102,13 @@ TEST(Control, BranchAndItsGradients) {
 
 /// c' = c w + row, y = c'
 Tensors recurrence(Trace& trace, const Tensors& in, bool reverse) {
-  const nn::Scanned scanned = nn::scan(
-      trace, {in[0]}, {in[1]}, {in[2]},
-      [](Trace&, const Tensors& c, const Tensors& row, const Tensors& w) -> nn::Scanned {
-        const Tensor next = c[0] * w[0] + row[0];
-        return {{next}, {next * 1.0}};
-      },
-      {.reverse = reverse});
+  const nn::Scanned scanned =
+      nn::scan(trace, {in[0]}, {in[1]}, {in[2]},
+               [](Trace&, const Tensors& c, const Tensors& row, const Tensors& w) -> nn::Scanned {
+                 const Tensor next = c[0] * w[0] + row[0];
+                 return {{next}, {next * 1.0}};
+               },
+               {.reverse = reverse});
   return {scanned.carried[0], scanned.rows[0]};
 }
 
@@ -148,8 +148,8 @@ TEST(Control, ScanAndItsGradientsOfEveryLength) {
     for (int64_t n = 2; n < 7; ++n) {
       std::vector<float> rows;
       for (int64_t i = 0; i < n; ++i) rows.push_back(0.3F * static_cast<float>(i) - 0.5F);
-      const Array stacked = vector_of(rows).as_strided(std::array{n, int64_t{1}},
-                                                       std::array{int64_t{1}, int64_t{1}});
+      const Array stacked =
+          vector_of(rows).as_strided(std::array{n, int64_t{1}}, std::array{int64_t{1}, int64_t{1}});
       AotFunction::Forward call =
           function.forward(std::vector{vector_of({2}), stacked, vector_of({0.7F})});
       const Array ones = vector_of(std::vector<float>(static_cast<size_t>(n), 1))
@@ -172,30 +172,27 @@ TEST(Control, ScanAndItsGradientsOfEveryLength) {
 TEST(Control, Nested) {
   State state;
   const auto model = [](Trace& trace, const Tensors& in) -> Tensors {
-    return nn::scan(trace, {}, {in[0]}, {},
-                    [](Trace& body, const Tensors&, const Tensors& row,
-                       const Tensors&) -> nn::Scanned {
-                      const Tensor positive = ops::compare("gt", ops::sum_all(row[0]), 0);
-                      return {{},
-                              nn::cond(
-                                  body, positive, row,
-                                  [](Trace& then, const Tensors& x) {
-                                    return nn::while_loop(
-                                        then, x, {},
-                                        [](Trace&, const Tensors& y) {
-                                          return ops::compare("lt", ops::sum_all(y[0]), 10);
-                                        },
-                                        [](Trace&, const Tensors& y) -> Tensors {
-                                          return {y[0] * 2};
-                                        });
-                                  },
-                                  [](Trace&, const Tensors& x) -> Tensors { return {-x[0]}; })};
-                    })
+    return nn::scan(
+               trace, {}, {in[0]}, {},
+               [](Trace& body, const Tensors&, const Tensors& row, const Tensors&) -> nn::Scanned {
+                 const Tensor positive = ops::compare("gt", ops::sum_all(row[0]), 0);
+                 return {{},
+                         nn::cond(
+                             body, positive, row,
+                             [](Trace& then, const Tensors& x) {
+                               return nn::while_loop(
+                                   then, x, {},
+                                   [](Trace&, const Tensors& y) {
+                                     return ops::compare("lt", ops::sum_all(y[0]), 10);
+                                   },
+                                   [](Trace&, const Tensors& y) -> Tensors { return {y[0] * 2}; });
+                             },
+                             [](Trace&, const Tensors& x) -> Tensors { return {-x[0]}; })};
+               })
         .rows;
   };
   BoundProgram program = compile_forward(model, state, {{"x", DType::f32, {4}}});
-  const std::vector<runtime::Result> results =
-      program.run(std::vector{vector_of({1, -3, 7, 20})});
+  const std::vector<runtime::Result> results = program.run(std::vector{vector_of({1, -3, 7, 20})});
   for (const auto& [i, wanted] : {std::pair{0, 16.0F}, {1, 3.0F}, {2, 14.0F}, {3, 20.0F}})
     EXPECT_EQ(element(results[0], i), wanted);
 }
@@ -219,11 +216,10 @@ TEST(Control, ParametersInBodies) {
     const Tensor off = scanned.rows[0] - in[2];
     return {ops::sum_all(off * off)};
   };
-  BoundProgram step = train_step(loss, state,
-                                 {{"c", DType::f32, {1, 2}},
-                                  {"x", DType::f32, {5, 1, 2}},
-                                  {"y", DType::f32, {5, 1, 2}}},
-                                 nn::Sgd(0.05));
+  BoundProgram step = train_step(
+      loss, state,
+      {{"c", DType::f32, {1, 2}}, {"x", DType::f32, {5, 1, 2}}, {"y", DType::f32, {5, 1, 2}}},
+      nn::Sgd(0.05));
   const auto block = [](float first) {
     Array array = Array::empty(DType::f32, std::array{int64_t{5}, int64_t{1}, int64_t{2}});
     for (int64_t i = 0; i < 10; ++i)
@@ -289,17 +285,14 @@ TEST(Control, BodyThatReadsWhatItWasNotGiven) {
     return nn::cond(trace, ops::compare("gt", ops::sum_all(in[0]), 0), {in[0]}, capture, capture);
   };
   EXPECT_THAT(
-      [&] {
-        compile_forward(model, state, {{"x", DType::f32, {3}}, {"y", DType::f32, {3}}});
-      },
+      [&] { compile_forward(model, state, {{"x", DType::f32, {3}}, {"y", DType::f32, {3}}}); },
       ThrowsMessage<UserError>(HasSubstr("a body reads a tensor that it was not given")));
 }
 
 TEST(Control, GradientOfALoopThatDataEndIsRefused) {
   EXPECT_THAT(
       [] {
-        aot_function(double_up,
-                     {{"x", DType::f32, {3}, true}, {"limit", DType::f32, {1}, false}});
+        aot_function(double_up, {{"x", DType::f32, {3}, true}, {"limit", DType::f32, {1}, false}});
       },
       ThrowsMessage<Unsupported>(HasSubstr("has no gradient: how often it runs")));
 }
