@@ -156,6 +156,11 @@ struct Control {
     branch,  // callees: where the predicate holds, where it does not; results: what it gives
     repeat,  // callees: condition (one bool), body; results: what is carried at the end
     rows,    // callee: body; gives what is carried, then one row of each further result
+    /// The gradient of `repeat`. Callees: condition; body, which gives what is carried, then what
+    /// its gradient reads; that gradient, which gets what is carried backwards, what the body gave
+    /// behind what is carried, and the operands. `args`: carried and operands of the loop, then
+    /// what is carried backwards, as the results are.
+    repeat_backward,
   } kind = Kind::branch;
   std::vector<Callee> callees;
   std::vector<TensorRef> args;

@@ -117,7 +117,7 @@ Tensors while_loop(Trace& trace, const Tensors& carried, const Tensors& operands
   bodies.trace("body", types, body);
   return bodies.call("tandem.while_loop",
                      {list(carried), bodies.operands(operands), bodies.name(0), bodies.name(1),
-                      sym::Expr(kNoStream), ir::None{}},
+                      sym::Expr(kNoStream), ir::None{}, std::string(), std::string()},
                      types_of(carried));
 }
 

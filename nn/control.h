@@ -17,7 +17,8 @@ Tensors cond(Trace& trace, Tensor predicate, const Tensors& operands, const Body
              const BodyFunction& otherwise);
 
 /// Runs `body` while `condition` gives true: both get what is carried, then the operands; `body`
-/// gives what is carried to the next step, of the same types. It has no gradient.
+/// gives what is carried to the next step, of the same types. Its gradient runs the loop once more,
+/// and has none of its own.
 Tensors while_loop(Trace& trace, const Tensors& carried, const Tensors& operands,
                    const std::function<Tensor(Trace&, const Tensors&)>& condition,
                    const BodyFunction& body);

@@ -5,13 +5,17 @@
 //   cond        r = p ? then(x) : otherwise(x)
 //   while_loop  c = carried; while condition(c, x): c = body(c, x)
 //   scan        (c, y[i]) = body(c, rows[i], x) for each row i
+//   while_loop_backward  runs the loop again, keeps what each step gives behind what it carries,
+//               and then d c, s = gradient(d c, s, kept, x) from the last step to the first
 //
 // The pass body_gradients names the graphs that gradients run. Their inputs say by role and subject
 // what they are of the call: `tangent of output j` the gradient of result j, `tangent of input i` a
 // sum over the steps so far for operand i, `saved of output j` and `saved of input i` a result and
 // an operand. The gradient of
 //   scan:  d c_i, d rows[i], s_i = gradient(d c_{i+1}, s_{i+1}, d y[i], saved[i], x), backwards:
-// a scan again, whose columns are the gradients of the rows, and whose s ends as those of x.
+// a scan again, whose columns are the gradients of the rows, and whose s ends as those of x. How
+// often a while_loop ran is a size that only data tell, and so is that of what its steps save:
+// therefore its gradient is one node, which finds it out again.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -257,9 +261,33 @@ Gradients scan_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
   return gradients;
 }
 
-Gradients while_vjp(Builder&, const Call& c, std::span<const Tensor>) {
-  throw Unsupported(fmt::format("[{}] has no gradient: how often it runs is known to nobody",
-                                c.op().schema.full_name()));
+Gradients while_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
+  const Graph& gradient = gradient_of(b, c, "gradient");
+  ir::Values all = c.values("carried");
+  all.insert(all.end(), c.values("operands").begin(), c.values("operands").end());
+  const Operands operands{b, c, grads, all};
+  Tensors tangents;
+  Types types;
+  for (size_t i = 0; i < gradient.outputs().size(); ++i)
+    tangents.push_back(operands.of(*gradient.inputs().at(i)));
+  for (const Tensor& tangent : tangents)
+    types.push_back(ir::Type::tensor(tangent.dtype(), tangent.sizes()));
+  const ir::Node* node =
+      b.call_typed(*b.graph().ops().find("tandem.while_loop_backward"),
+                   {c.arg("carried"), c.arg("operands"), arg_of(tangents), c.arg("condition"),
+                    c.arg("saving"), c.arg("gradient"), c.arg("stream"), c.arg("seed")},
+                   std::move(types));
+  Gradients gradients;
+  for (size_t i = 0; i < node->results.size(); ++i)
+    gradients.push_back(gradient_for(c, {"carried", "operands"},
+                                     gradient.outputs()[i].subject.number, {b, node->results[i]}));
+  return gradients;
+}
+
+Gradients second_vjp(Builder&, const Call&, std::span<const Tensor>) {
+  throw Unsupported(
+      "[tandem::while_loop] has no gradients beyond the first (create_graph=True): how often it "
+      "runs is known to data alone");
 }
 
 std::string never(const Call&, const Target&) { return ""; }
@@ -277,13 +305,22 @@ const OpDef kCond{
 const OpDef kWhileLoop{
     .schema =
         "tandem::while_loop(Tensor[] carried, Tensor[] operands, str condition, str body, int "
-        "stream=0, Scalar? seed=None) -> Tensor[]",
+        "stream=0, Scalar? seed=None, str saving=\"\", str gradient=\"\") -> Tensor[]",
     .vjp = while_vjp,
     .fast = {{RouteKind::repeat, never}},
     .can_fail = true,
     .opaque = true,
     .runs = {"condition", "body"},
     .check_bodies = check_while};
+const OpDef kWhileLoopBackward{
+    .schema =
+        "tandem::while_loop_backward(Tensor[] carried, Tensor[] operands, Tensor[] tangents, str "
+        "condition, str saving, str gradient, int stream=0, Scalar? seed=None) -> Tensor[]",
+    .vjp = second_vjp,
+    .fast = {{RouteKind::repeat_backward, never}},
+    .can_fail = true,
+    .opaque = true,
+    .runs = {"condition", "saving", "gradient"}};
 const OpDef kScan{
     .schema =
         "tandem::scan(Tensor[] carried, Tensor[] rows, Tensor[] operands, str body, bool "
@@ -295,7 +332,7 @@ const OpDef kScan{
     .runs = {"body"},
     .check_bodies = check_scan};
 
-const OpDef* const kOps[] = {&kCond, &kWhileLoop, &kScan};
+const OpDef* const kOps[] = {&kCond, &kWhileLoop, &kWhileLoopBackward, &kScan};
 
 }  // namespace
 

@@ -130,10 +130,11 @@ enum class RouteKind : uint8_t {
   convolution,
   convolution_backward_data,
   convolution_backward_weights,
-  host,    // arguments of tandem::host
-  branch,  // of tandem::cond; this and the next two run graphs of the module
-  repeat,  // of tandem::while_loop
-  rows,    // of tandem::scan
+  host,             // arguments of tandem::host
+  branch,           // of tandem::cond; this and the next two run graphs of the module
+  repeat,           // of tandem::while_loop
+  rows,             // of tandem::scan
+  repeat_backward,  // of tandem::while_loop_backward
   rank,  // out[..., i] = place of self[..., i] in the sorted row; arguments self, descending, limit
   grouped_rows,  // arguments and result of tandem::grouped_rows
   grouped_sums,  // of tandem::grouped_sums

@@ -2,9 +2,10 @@
 // say. Approach: the gradient of a loop is a loop over the gradient of its body. The body, as a
 // graph, gets its joint graph, which the partition cuts in two; what its forward half saves at each
 // step becomes a further row of the forward loop, what it saves of its inputs the backward loop
-// reads itself. ops/control.cc has the equation, and writes the backward node; here the graphs are
-// made that it names. A branch has no rows to save in, as its two sides save different things: its
-// gradient runs the side's forward once more.
+// reads itself. A loop that data end has no rows: nobody knows how many. Its backward node runs the
+// forward half again. ops/control.cc has the equation, and writes the backward node; here the
+// graphs are made that it names. A branch has no rows to save in, as its two sides save different
+// things: its gradient runs the side's forward once more.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -201,13 +202,16 @@ void differentiate_branches(Graph& graph, Node* node, const std::vector<char>& w
   }
 }
 
-// --- scans
+// --- loops
 
-class ScanGradient {
+bool has_rows(const Node& node) { return node.op->schema.find("rows") >= 0; }
+
+class LoopGradient {
  public:
-  ScanGradient(Node& node, Graph& forward, const Graph& backward)
-      : carried_(node.call().values("carried").size()),
-        rows_(carried_ + node.call().values("rows").size()),
+  LoopGradient(const Node& node, Graph& forward, const Graph& backward)
+      : has_rows_(has_rows(node)),
+        carried_(node.call().values("carried").size()),
+        rows_(carried_ + (has_rows_ ? node.call().values("rows").size() : 0)),
         operands_(tensors_of(forward)),
         results_(node.results.size()),
         forward_(forward),
@@ -286,15 +290,20 @@ class ScanGradient {
     }
   }
 
+  /// Of a scan those that its gradient reads; a loop that data end has all of them at hand.
   void add_operands(const std::vector<const Value*>& saved) {
+    for (size_t i = rows_; i < operands_.size(); ++i) {
+      const size_t number =
+          static_cast<size_t>(std::ranges::find(saved, operands_[i]) - saved.begin());
+      const bool is_saved = number < saved.size();
+      if (is_saved || !has_rows_)
+        gradient_.add(operands_[i]->name, operands_[i]->type, Role::saved, input_number(i),
+                      is_saved ? taken(number) : nullptr);
+    }
     for (size_t i = 0; i < saved.size(); ++i) {
-      const size_t number = operand_number(saved[i]);
-      if (number >= rows_ && number < operands_.size())
-        gradient_.add(saved[i]->name, saved[i]->type, Role::saved, input_number(number), taken(i));
-      if (!saved[i]->type.is_tensor()) {
-        gradient_.add_number(saved[i]);
-        gradient_.moved()[taken(i)] = gradient_.moved().at(saved[i]);
-      }
+      if (saved[i]->type.is_tensor()) continue;
+      gradient_.add_number(saved[i]);
+      gradient_.moved()[taken(i)] = gradient_.moved().at(saved[i]);
     }
   }
 
@@ -311,6 +320,7 @@ class ScanGradient {
       if (wanted[i] != 0) give(i);
   }
 
+  bool has_rows_;   // else data end it
   size_t carried_;  // operands, and results, before the rows
   size_t rows_;     // operands before those that are the same at each step
   ir::Values operands_;
@@ -351,7 +361,7 @@ void replace_scan(Graph& graph, Node* node, const Graph& forward, const std::str
   graph.erase(node);
 }
 
-void differentiate_scan(Graph& graph, Node* node, std::vector<char> wanted, GraphCtx& ctx) {
+void differentiate_loop(Graph& graph, Node* node, std::vector<char> wanted, GraphCtx& ctx) {
   ir::Module& module = graph.module();
   const Graph& body = *module.find(node->call().string("body"));
   const ir::Values operands = tensors_of(body);
@@ -367,11 +377,13 @@ void differentiate_scan(Graph& graph, Node* node, std::vector<char> wanted, Grap
   remat(forward, ctx);
   split(forward, ctx);
   const Graph& backward = *module.find(ir::GraphRole::Kind::backward, forward);
-  ScanGradient gradient(*node, forward, backward);
+  LoopGradient gradient(*node, forward, backward);
   const std::string name = gradient.run(wanted);
   set_outputs(forward, gradient.columns(), node->results.size());
   module.erase(backward.name());
-  replace_scan(graph, node, forward, name, gradient.columns());
+  if (has_rows(*node)) return replace_scan(graph, node, forward, name, gradient.columns());
+  set_text(graph, node, "saving", forward.name());
+  set_text(graph, node, "gradient", name);
 }
 
 /// By operand of the node's bodies.
@@ -387,7 +399,8 @@ void differentiate(Graph& graph, Node* node, std::vector<char> wanted, GraphCtx&
   GraphCtx own = ctx_of_body(ctx);
   switch (ops::def_of(*node).fast.at(0).kind) {
     case ops::RouteKind::branch: return differentiate_branches(graph, node, wanted, own);
-    case ops::RouteKind::rows: return differentiate_scan(graph, node, std::move(wanted), own);
+    case ops::RouteKind::repeat:
+    case ops::RouteKind::rows: return differentiate_loop(graph, node, std::move(wanted), own);
     default: return;  // its rule says why there is no gradient
   }
 }

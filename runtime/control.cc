@@ -89,6 +89,47 @@ void run_rows(const abi::Control& control, Frame& frame, std::vector<Array> args
     if (args[i].numel() > 0) results[i].copy_from(args[i]);
 }
 
+/// Runs the loop, and gives what each step gave behind what is carried.
+std::vector<std::vector<Array>> kept_by_steps(std::span<Frame> frames, std::vector<Array> args,
+                                              size_t carried) {
+  for (size_t i = 0; i < args.size(); ++i)
+    for (Frame& frame : frames) frame.set(i, args[i]);
+  std::vector<std::vector<Array>> kept;
+  for (int64_t step = 0;; ++step) {
+    poll_interrupt();
+    if (!holds(std::get<Array>(frames[0].run(step).at(0)))) return kept;
+    std::vector<Result> given = frames[1].run(step);
+    for (size_t i = 0; i < carried; ++i)
+      for (Frame& frame : frames) frame.set(i, std::get<Array>(given[i]));
+    std::vector<Array>& own = kept.emplace_back();
+    for (size_t i = carried; i < given.size(); ++i)
+      own.push_back(std::get<Array>(std::move(given[i])));
+  }
+}
+
+void run_repeat_backward(const abi::Control& control, std::span<Frame> frames,
+                         std::vector<Array> args, std::span<const Array> results) {
+  const size_t given = args.size() - results.size();
+  const size_t carried = control.carried;
+  std::vector<Array> tangents(args.begin() + static_cast<std::ptrdiff_t>(given), args.end());
+  args.resize(given);
+  std::vector<std::vector<Array>> kept = kept_by_steps(frames.first(2), args, carried);
+  Frame& gradient = frames[2];
+  for (; !kept.empty(); kept.pop_back()) {
+    size_t next = 0;
+    for (Array& tangent : tangents) gradient.set(next++, std::move(tangent));
+    for (Array& array : kept.back()) gradient.set(next++, std::move(array));
+    for (size_t i = carried; i < given; ++i) gradient.set(next++, args[i]);
+    std::vector<Result> made = gradient.run(static_cast<int64_t>(kept.size()) - 1);
+    for (size_t i = 0; i < tangents.size(); ++i) {
+      tangents[i] = std::get<Array>(std::move(made[i]));
+      check_same(control, tangents[i], results[i]);
+    }
+  }
+  for (size_t i = 0; i < results.size(); ++i)
+    if (tangents[i].numel() > 0) results[i].copy_from(tangents[i]);
+}
+
 }  // namespace
 
 uint64_t step_seed(uint64_t seed, int64_t stream, size_t callee) {
@@ -130,6 +171,8 @@ void run_control(const abi::Control& control, std::span<Frame> frames, std::vect
   switch (control.kind) {
     case abi::Control::Kind::branch: return run_branch(control, frames, std::move(args), results);
     case abi::Control::Kind::repeat: return run_repeat(control, frames, std::move(args), results);
+    case abi::Control::Kind::repeat_backward:
+      return run_repeat_backward(control, frames, std::move(args), results);
     case abi::Control::Kind::rows: return run_rows(control, frames[0], std::move(args), results);
   }
 }

@@ -10,7 +10,8 @@
 
 namespace tandem::runtime {
 
-/// What a callee draws from: the same for the gradient, which counts its steps by rows as well.
+/// What a callee draws from: the same for the gradient, which has the body's number, and counts its
+/// steps as the body does.
 uint64_t step_seed(uint64_t seed, int64_t stream, size_t callee);
 
 /// A body for as long as the instruction runs that calls it: its sizes are resolved once where they

@@ -351,7 +351,7 @@ void Execution::run_control(const ControlState& state) const {
   const uint64_t seed = static_cast<uint64_t>(value(control.seed));
   for (size_t i = 0; i < control.callees.size(); ++i)
     frames.emplace_back(*loaded_.callees_->at(control.callees[i].body), control.callees[i],
-                        state.sizes[i], step_seed(seed, control.stream, i));
+                        state.sizes[i], step_seed(seed, control.stream, std::min<size_t>(i, 1)));
   runtime::run_control(control, frames, arrays_at(state.args), arrays_at(state.results));
 }
 

@@ -159,7 +159,21 @@ class Verifier {
       check_ref(std::get<abi::Copy>(instruction).dst);
     }
   }
+  void check_backward(const abi::Control& control) const {
+    const size_t results = control.results.size();
+    expect(control.callees.size() == 3 && control.args.size() >= control.carried + results &&
+               control.callees[1].body < bodies_.size(),
+           "the gradient of a loop is malformed");
+    const size_t given = control.args.size() - results;
+    const size_t gives = bodies_[control.callees[1].body]->program().outputs.size();
+    expect(gives >= control.carried, "the gradient of a loop keeps nothing of a step");
+    check_callee(control.callees[0], given, 1);
+    check_callee(control.callees[1], given, gives);
+    check_callee(control.callees[2], results + gives - control.carried + given - control.carried,
+                 results);
+  }
   void check_control(const abi::Control& control) const {
+    if (control.kind == abi::Control::Kind::repeat_backward) return check_backward(control);
     const bool is_rows = control.kind == abi::Control::Kind::rows;
     const bool is_branch = control.kind == abi::Control::Kind::branch;
     const size_t given = control.args.size() - (is_branch && !control.args.empty() ? 1 : 0);

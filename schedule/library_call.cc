@@ -44,6 +44,8 @@ struct LibraryCalls {
       case ops::RouteKind::branch: return control(item, abi::Control::Kind::branch);
       case ops::RouteKind::repeat: return control(item, abi::Control::Kind::repeat);
       case ops::RouteKind::rows: return control(item, abi::Control::Kind::rows);
+      case ops::RouteKind::repeat_backward:
+        return control(item, abi::Control::Kind::repeat_backward);
     }
     TD_CHECK(false) << "no such route";
     return {};

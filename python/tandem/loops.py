@@ -52,8 +52,6 @@ def _value(value):
 
 def _check(node, flags):
     control = node.target
-    if isinstance(control, WhileLoop) and any(flags):
-        raise InPython("a loop that data end has no gradient in a program")
     graph = node.graph
     if any(flags) and any(each.target is GRADIENT for each in graph.nodes):
         raise InPython("a gradient is asked for inside of the graph")

@@ -289,12 +289,44 @@ TEST(Control, BodyThatReadsWhatItWasNotGiven) {
       ThrowsMessage<UserError>(HasSubstr("a body reads a tensor that it was not given")));
 }
 
-TEST(Control, GradientOfALoopThatDataEndIsRefused) {
+/// x ← x², y times, while the sum is below the limit.
+Tensors square_up(Trace& trace, const Tensors& in) {
+  return nn::while_loop(
+      trace, {in[0]}, {in[1]},
+      [](Trace&, const Tensors& x) { return ops::compare("lt", ops::sum_all(x[0]), 100); },
+      [](Trace&, const Tensors& x) -> Tensors { return {x[0] * x[0] * x[1]}; });
+}
+
+TEST(Control, GradientOfALoopThatDataEnd) {
+  AotFunction function =
+      aot_function(square_up, {{"x", DType::f32, {1}, true}, {"y", DType::f32, {1}, true}});
+  for (const float start : {1.5F, 3.0F, 20.0F, 200.0F}) {
+    const float y = 1.25F;
+    std::vector<float> steps{start};
+    while (steps.back() < 100) steps.push_back(steps.back() * steps.back() * y);
+    float x_grad = 1;
+    float y_grad = 0;
+    for (size_t i = steps.size() - 1; i-- > 0;) {
+      y_grad += x_grad * steps[i] * steps[i];
+      x_grad *= 2 * steps[i] * y;
+    }
+    AotFunction::Forward call = function.forward(std::vector{vector_of({start}), vector_of({y})});
+    const std::vector<std::optional<Array>> gradients =
+        function.backward(call.saved, std::vector{vector_of({1})});
+    EXPECT_EQ(element(call.outputs[0], 0), steps.back());
+    EXPECT_NEAR(element(*gradients[0], 0) / x_grad, 1, 1e-5) << start;
+    EXPECT_NEAR(element(*gradients[1], 0), y_grad, 1e-5 * std::abs(y_grad)) << start;
+  }
+}
+
+TEST(Control, GradientOfALoopThatDataEndHasNone) {
+  AotOptions options;
+  options.compile.derivative = 2;
   EXPECT_THAT(
-      [] {
-        aot_function(double_up, {{"x", DType::f32, {3}, true}, {"limit", DType::f32, {1}, false}});
+      [&] {
+        aot_function(square_up, {{"x", DType::f32, {1}, true}, {"y", DType::f32, {1}}}, options);
       },
-      ThrowsMessage<Unsupported>(HasSubstr("has no gradient: how often it runs")));
+      ThrowsMessage<Unsupported>(HasSubstr("no gradients beyond the first")));
 }
 
 }  // namespace
