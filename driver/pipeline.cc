@@ -183,9 +183,7 @@ void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
 
 }  // namespace
 
-namespace {
-
-void run_on_graph(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
+void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   const bool differentiates = options.gradients != Gradients::none;
   if (options.freeze && differentiates)
     throw UserError("a program with frozen weights has no gradients: freeze is for inference");
@@ -223,6 +221,7 @@ void run_on_graph(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants && !differentiates) run_pass(graph, kWeightPanels, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
+  finish_called(graph, ctx);  // before a budget in bytes schedules what it chooses among
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.
@@ -231,15 +230,6 @@ void run_on_graph(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   run_pass(graph, kChoose, ctx);
   run_pass(graph, kRemat, ctx);
   run_pass(graph, kSplit, ctx);
-}
-
-}  // namespace
-
-void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
-  run_on_graph(graph, options, ctx);
-  finish_called(graph, ctx);
-  const ir::Graph* backward = graph.module().find(ir::GraphRole::Kind::backward, graph);
-  if (backward != nullptr) finish_called(*backward, ctx);
 }
 
 }  // namespace tandem::driver

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/diagnostic.h"
+#include "ir/text.h"
 
 namespace tandem::ops {
 namespace {
@@ -37,7 +38,11 @@ struct Visit {
   size_t next = 0;
 };
 
+constexpr size_t kDeepest = 64;  // the runtime calls bodies of bodies on its stack
+
 void check_end(const std::vector<Visit>& path, const ir::Graph* body) {
+  if (path.size() > kDeepest)
+    throw Unsupported(fmt::format("loops and branches nest deeper than {}", kDeepest));
   if (std::ranges::any_of(path, [&](const Visit& visit) { return visit.graph == body; }))
     throw UserError(fmt::format("graph @{} runs itself: that has no end", body->name()));
 }
@@ -67,6 +72,12 @@ std::vector<ir::Graph*> bodies_of(const ir::Graph& graph) {
     path.pop_back();
   }
   return done;
+}
+
+std::string text_with_bodies(const ir::Graph& graph) {
+  std::string text = ir::to_string(graph);
+  for (const ir::Graph* body : bodies_of(graph)) text += "\n" + ir::to_string(*body);
+  return text;
 }
 
 void check_bodies(const ir::Graph& graph) {

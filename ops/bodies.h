@@ -15,6 +15,9 @@ std::vector<std::string> bodies_of(const ir::Node& node);
 /// UserError where there is no such graph, or one runs itself.
 std::vector<ir::Graph*> bodies_of(const ir::Graph& graph);
 
+/// The graph, then what it runs: a text that stands for itself.
+std::string text_with_bodies(const ir::Graph& graph);
+
 /// UserError where bodies do not fit the nodes of `graph` that run them.
 void check_bodies(const ir::Graph& graph);
 

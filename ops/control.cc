@@ -177,7 +177,10 @@ struct Operands {
   }
   Tensor of(const Value& input) const {
     const size_t number = input.subject.number;
-    if (input.subject.kind == ir::Subject::Kind::input) {
+    const bool is_input = input.subject.kind == ir::Subject::Kind::input;
+    if (number >= (is_input ? of_call.size() : c.result_count()))
+      c.fail(fmt::format("%{} of a gradient graph is of nothing of the call", input.name));
+    if (is_input) {
       const Tensor operand(b, of_call.at(number));
       return input.role == ir::Role::tangent ? zeros_like(operand) : operand;
     }
@@ -186,6 +189,18 @@ struct Operands {
 };
 
 ir::Arg arg_of(const Tensors& tensors) { return Operand(tensors).arg; }
+
+/// Types of the gradients: of the operands that the outputs are of.
+Types gradient_types(const Call& c, const Graph& gradient, const ir::Values& operands) {
+  Types types;
+  for (const ir::Output& output : gradient.outputs()) {
+    if (output.subject.number >= operands.size())
+      c.fail(fmt::format("@{} gives the gradient of no operand", gradient.name()));
+    const ir::Type& type = operands[output.subject.number]->type;
+    types.push_back(ir::Type::tensor(type.dtype, type.sizes));
+  }
+  return types;
+}
 
 /// The parameter and the place in it of the tensor that is operand `number`.
 Gradient gradient_for(const Call& c, std::initializer_list<std::string_view> lists, size_t number,
@@ -204,11 +219,7 @@ Gradients cond_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
   Tensors given;
   for (const Value* input : gradient.inputs())
     if (input->type.is_tensor()) given.push_back(operands.of(*input));
-  Types types;
-  for (const ir::Output& output : gradient.outputs()) {
-    const ir::Type& type = c.values("operands").at(output.subject.number)->type;
-    types.push_back(ir::Type::tensor(type.dtype, type.sizes));
-  }
+  Types types = gradient_types(c, gradient, c.values("operands"));
   const ir::Node* node = b.call_typed(
       c.op(),
       {c.arg("predicate"), arg_of(given), c.arg("then_gradient"), c.arg("otherwise_gradient"),
@@ -244,11 +255,7 @@ Gradients scan_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
   for (const Value* input : gradient.inputs())
     if (input->type.is_tensor())
       parts[static_cast<int>(place_of(c, *input))].push_back(operands.of(*input));
-  Types types;
-  for (const ir::Output& output : gradient.outputs()) {
-    const ir::Type& type = all.at(output.subject.number)->type;
-    types.push_back(ir::Type::tensor(type.dtype, type.sizes));
-  }
+  Types types = gradient_types(c, gradient, all);
   const ir::Node* node =
       b.call_typed(c.op(),
                    {arg_of(parts[0]), arg_of(parts[1]), arg_of(parts[2]), c.arg("gradient"),
@@ -266,12 +273,11 @@ Gradients while_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
   ir::Values all = c.values("carried");
   all.insert(all.end(), c.values("operands").begin(), c.values("operands").end());
   const Operands operands{b, c, grads, all};
-  Tensors tangents;
-  Types types;
-  for (size_t i = 0; i < gradient.outputs().size(); ++i)
-    tangents.push_back(operands.of(*gradient.inputs().at(i)));
-  for (const Tensor& tangent : tangents)
-    types.push_back(ir::Type::tensor(tangent.dtype(), tangent.sizes()));
+  Tensors tangents;  // what is carried backwards, first of all that the gradient takes
+  for (const Value* input : gradient.inputs())
+    if (input->role == ir::Role::tangent) tangents.push_back(operands.of(*input));
+  Types types = gradient_types(c, gradient, all);
+  if (types.size() != tangents.size()) c.fail("a gradient graph carries other than it gives");
   const ir::Node* node =
       b.call_typed(*b.graph().ops().find("tandem.while_loop_backward"),
                    {c.arg("carried"), c.arg("operands"), arg_of(tangents), c.arg("condition"),

@@ -22,6 +22,7 @@ void link_setup(Scheduled& main, Scheduled setup) {
 }
 
 Scheduled schedule_alone(const ir::Graph& graph, const Target& target, const Chooser& choose) {
+  ops::check_bodies(graph);
   KernelGraph kernels(graph, target);
   kernels.choose = choose;
   run_steps(kernels);

@@ -1,5 +1,6 @@
 // Loops and branches in C++: what they compute and what their gradients are, beside the same
 // formula in plain C++; and what is said of bodies that do not fit.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -276,6 +277,17 @@ TEST(Control, BodyThatRunsItself) {
                                    "graph @step(%x: f32[3]) {\n  %a: f32[3] = tandem.while_loop("
                                    "[%x], [], \"go\", \"step\")\n  return %a\n}\n")),
               HasSubstr("graph @step runs itself"));
+}
+
+TEST(Control, LoopsThatNestDeep) {
+  std::string text;
+  for (int i = 0; i < 500; ++i)
+    text += fmt::format(
+        "graph @g{}(%p: bool[], %x: f32[3]) {{\n  %a: f32[3] = tandem.cond(%p, [%p, %x], \"g{}\", "
+        "\"g{}\")\n  return %a\n}}\n",
+        i, i + 1, i + 1);
+  text += "graph @g500(%p: bool[], %x: f32[3]) {\n  return %x\n}\n";
+  EXPECT_THAT(problem_of(text), HasSubstr("nest deeper than 64"));
 }
 
 TEST(Control, BodyThatReadsWhatItWasNotGiven) {

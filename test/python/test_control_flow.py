@@ -222,6 +222,23 @@ def test_the_program_runs_it():
     assert graph["bodies"] == [] and graph["text"].count("tandem.cond") == 1
 
 
+@pytest.mark.parametrize("budget", ["min_cut", 0.5, "64MiB", "min_memory"])
+@pytest.mark.parametrize("function", [steps, nested, doubling], ids=lambda f: f.__name__)
+def test_memory_budgets(function, budget):
+    """A budget in bytes schedules candidates with the bodies that they run."""
+    ours, reference = both(function)
+    options = {"memory_budget": budget, "on_unsupported": "strict"}
+    beside_eager(ours, *inputs(), reference=reference, **options)
+
+
+def test_from_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path))
+    ours, reference = both(nested)
+    for is_from_cache in (False, True):
+        beside_eager(ours, *inputs(), reference=reference)
+        assert tandem.report()["graphs"][0]["from cache"] == is_from_cache
+
+
 def test_no_iterations():
     def function(flow, x):
         return flow.while_loop(lambda x: x.sum() > 1e9, lambda x: (x * 2,), (x,))
