@@ -67,11 +67,21 @@ void run_repeat(const abi::Control& control, std::span<Frame> frames, std::vecto
     if (args[i].numel() > 0) results[i].copy_from(args[i]);
 }
 
+void check_rows(const abi::Control& control, std::span<const Array> arrays, int64_t steps) {
+  for (const Array& array : arrays)
+    if (array.rank() == 0 || array.sizes()[0] != steps)
+      throw UserError("[" + control.label + "] " + array.describe() + " has not " +
+                      std::to_string(steps) + " rows, which are the steps");
+}
+
 void run_rows(const abi::Control& control, Frame& frame, std::vector<Array> args,
               std::span<const Array> results) {
   const size_t carried = control.carried;
   const size_t operands = carried + control.rows;
+  if (args[carried].rank() == 0) check_rows(control, {&args[carried], 1}, 0);
   const int64_t steps = args[carried].sizes()[0];
+  check_rows(control, std::span(args).subspan(carried, control.rows), steps);
+  check_rows(control, results.subspan(carried), steps);
   for (size_t i = 0; i < carried; ++i) frame.set(i, args[i]);
   for (size_t i = operands; i < args.size(); ++i) frame.set(i, args[i]);
   for (int64_t step = 0; step < steps; ++step) {

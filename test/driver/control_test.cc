@@ -272,6 +272,21 @@ TEST(Control, BodiesThatDoNotFit) {
               HasSubstr("@go gives f32[3] for result 0, not bool[]"));
 }
 
+/// That rows are equal in number may show at a call alone: then nothing beside them is read.
+TEST(Control, RowsThatDifferInNumber) {
+  const std::string text =
+      "graph @g(%x: f32[s0], %y: f32[s1]) where s0 in [1, 9], s1 in [1, 9] {\n"
+      "  %a: f32[s0] = tandem.scan([], [%x, %y], [], \"step\")\n  return %a\n}\n"
+      "graph @step(%x: f32[], %y: f32[]) {\n  %0 = aten.add.Tensor(%x, %y)\n  return %0\n}\n";
+  std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
+  const std::unique_ptr<driver::Executable> program = driver::compile(*module->graphs()[0], {});
+  const auto run = [&](const std::vector<float>& y) {
+    return program->run(std::vector<runtime::Argument>{vector_of({1, 2, 3}), vector_of(y)});
+  };
+  EXPECT_EQ(element(run({4, 5, 6})[0], 2), 9);
+  EXPECT_THAT([&] { run({4, 5}); }, ThrowsMessage<UserError>(HasSubstr("f32[2] has not 3 rows")));
+}
+
 TEST(Control, BodyThatRunsItself) {
   EXPECT_THAT(problem_of(loop_over(std::string(kGo) +
                                    "graph @step(%x: f32[3]) {\n  %a: f32[3] = tandem.while_loop("
