@@ -153,6 +153,7 @@ Frame::Frame(LoadedProgram& body, const abi::Callee& callee, std::span<const int
       seed_(seed),
       arguments_(body.program().inputs.size()),
       execution_(body.take_execution(nullptr)) {
+  execution_->keep_frame(true);
   const size_t first = arguments_.size() - sizes.size() - (takes_seed_ ? 1 : 0);
   for (size_t i = 0; i < sizes.size(); ++i) arguments_[first + i] = sizes[i];
 }
@@ -161,7 +162,9 @@ Frame::Frame(Frame&&) noexcept = default;
 
 // An execution that has thrown goes with whatever state it was in.
 Frame::~Frame() {
-  if (execution_ != nullptr) body_->give_execution(std::move(execution_));
+  if (execution_ == nullptr) return;
+  execution_->keep_frame(false);
+  body_->give_execution(std::move(execution_));
 }
 
 void Frame::set(size_t number, Array tensor) { arguments_[number] = std::move(tensor); }

@@ -14,8 +14,8 @@ namespace tandem::runtime {
 /// steps as the body does.
 uint64_t step_seed(uint64_t seed, int64_t stream, size_t callee);
 
-/// A body for as long as the instruction runs that calls it: its sizes are resolved once where they
-/// stay the same.
+/// A body for as long as the instruction runs that calls it: one block for its temporaries, and its
+/// sizes are resolved once, where they stay the same.
 class Frame {
  public:
   Frame(LoadedProgram& body, const abi::Callee& callee, std::span<const int64_t> sizes,

@@ -458,20 +458,40 @@ std::vector<Result> Execution::results(std::span<const Argument> arguments) {
   return results;
 }
 
+// One that throws goes with the execution, which is dropped.
+std::byte* Execution::take_frame() {
+  const int64_t bytes = arena_bytes_ + scratch_bytes_ * threads();
+  if (bytes != frame_bytes_) {
+    drop_frame();
+    if (bytes > 0) frame_.emplace(bytes);
+    frame_bytes_ = bytes;
+  }
+  return frame_ ? frame_->data() : nullptr;
+}
+
+void Execution::drop_frame() {
+  frame_.reset();
+  frame_bytes_ = 0;
+}
+
+void Execution::keep_frame(bool keeps) {
+  keeps_frame_ = keeps;
+  if (!keeps) drop_frame();
+}
+
 std::vector<Result> Execution::run(std::span<const Argument> arguments,
                                    std::span<Argument> dropped) {
   bind(arguments);
   if (!is_resolved_) resolve();
   if (!is_packed_) pack_weights();
   point_inputs(arguments);
-  const int64_t scratch = scratch_bytes_ * threads();
-  std::optional<ScopedBlock> arena;
-  if (arena_bytes_ + scratch > 0) arena.emplace(arena_bytes_ + scratch);
-  std::byte* const memory = arena ? arena->data() : nullptr;
+  std::byte* const memory = take_frame();
   point_buffers(arguments, memory);
-  run_steps(scratch > 0 ? memory + arena_bytes_ : nullptr, dropped);
+  run_steps(frame_bytes_ > arena_bytes_ ? memory + arena_bytes_ : nullptr, dropped);
   if (!write_back_views_.empty() || !staged_.empty()) write_back(arguments);
-  return results(arguments);
+  std::vector<Result> given = results(arguments);
+  if (!keeps_frame_) drop_frame();
+  return given;
 }
 
 std::vector<LibraryCallReport> Execution::library_calls() const {

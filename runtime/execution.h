@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,8 @@ class Execution {
   void bind(std::span<const Argument> arguments);
   /// `dropped`: the arguments again where their arrays may be let go after their last use, or none.
   std::vector<Result> run(std::span<const Argument> arguments, std::span<Argument> dropped);
+  /// From here on the memory of temporaries stays from call to call, or goes after each.
+  void keep_frame(bool keeps);
   /// See LoadedProgram::call_memory.
   CallMemory memory(std::span<const int64_t> freed);
   int64_t arena_bytes() const { return arena_bytes_; }
@@ -154,6 +157,8 @@ class Execution {
   std::vector<Array> arrays_at(const std::vector<View>& views) const;
   void write_back(std::span<const Argument> arguments) const;
   std::vector<Result> results(std::span<const Argument> arguments);
+  std::byte* take_frame();
+  void drop_frame();
 
   const LoadedProgram& loaded_;
   std::shared_ptr<ConstantSet> constants_;
@@ -175,6 +180,10 @@ class Execution {
   std::vector<ScalarArgument> scalar_arguments_;
   int64_t arena_bytes_ = 0;
   int64_t scratch_bytes_ = 0;  // per thread
+
+  std::optional<ScopedBlock> frame_;  // arena, then scratch of the team
+  int64_t frame_bytes_ = 0;
+  bool keeps_frame_ = false;
 
   // Of the running call only.
   std::vector<std::shared_ptr<const Storage>> blocks_;  // by buffer; of those that have one
