@@ -140,7 +140,40 @@ struct HostCall {
   std::string label;
 };
 
-using Instruction = std::variant<Launch, LibraryCall, Copy, HostCall>;
+/// A program of Program::bodies, and what it takes behind its tensors.
+struct Callee {
+  uint32_t body = 0;
+  std::vector<SizeCode> sizes;  // one for each i64 input
+  bool takes_seed = false;      // the last input, an i64
+};
+
+/// Runs programs, each with a frame of its own: once, or again and again. `args` are, in order: the
+/// predicate of a branch, what is carried, rows, other operands. What each callee gets: carried, a
+/// row of each of `rows`, operands; then sizes; then a seed of its own, which follows from the
+/// given one, the stream and the number of the step.
+struct Control {
+  enum class Kind : uint8_t {
+    branch,  // callees: where the predicate holds, where it does not; results: what it gives
+    repeat,  // callees: condition (one bool), body; results: what is carried at the end
+    rows,    // callee: body; gives what is carried, then one row of each further result
+    /// The gradient of `repeat`. Callees: condition; body, which gives what is carried, then what
+    /// its gradient reads; that gradient, which gets what is carried backwards, what the body gave
+    /// behind what is carried, and the operands. `args`: carried and operands of the loop, then
+    /// what is carried backwards, as the results are.
+    repeat_backward,
+  } kind = Kind::branch;
+  std::vector<Callee> callees;
+  std::vector<TensorRef> args;
+  uint32_t carried = 0;
+  uint32_t rows = 0;
+  SizeCode seed;
+  int64_t stream = 0;    // of the seed
+  bool reverse = false;  // from the last row to the first
+  std::vector<TensorRef> results;
+  std::string label;
+};
+
+using Instruction = std::variant<Launch, LibraryCall, Copy, HostCall, Control>;
 
 /// A tensor or scalar the caller passes.
 struct Input {
@@ -207,6 +240,9 @@ struct Program {
   /// Computes constants from the arrays that have the names of its inputs; run once when they are
   /// given, and again when they change. Null when there is none.
   std::shared_ptr<Program> setup;
+  /// What Control instructions run, of this program and of its bodies; a body calls those before
+  /// it. Bodies launch the kernels of this program, and have no constants.
+  std::vector<std::shared_ptr<Program>> bodies;
 };
 
 }  // namespace tandem::abi

@@ -8,6 +8,7 @@
 #include "driver/tune.h"
 #include "ir/text.h"
 #include "loop/text.h"
+#include "ops/bodies.h"
 #include "runtime/fork.h"
 #include "runtime/parallel_for.h"
 
@@ -28,6 +29,7 @@ template <class F>
 void for_each_launch(abi::Program& program, F f) {
   for (abi::Instruction& instruction : program.instructions)
     if (abi::Launch* launch = std::get_if<abi::Launch>(&instruction)) f(*launch);
+  for (const std::shared_ptr<abi::Program>& body : program.bodies) for_each_launch(*body, f);
 }
 
 /// Stands in for compiled code: the kernel to interpret comes as size argument 0.
@@ -119,7 +121,7 @@ namespace {
 /// With its setup: `tandem schedule --core` takes it up from there.
 void dump_before_schedule(const ir::Graph& graph) {
   if (flag_dump().when != DumpFlag::When::before) return;
-  std::string text = ir::to_string(graph);
+  std::string text = ops::text_with_bodies(graph);
   if (const ir::Graph* setup = graph.module().find(ir::GraphRole::Kind::setup, graph))
     text += ir::to_string(*setup);
   std::fprintf(stderr, "; before schedule\n%s; end\n", text.c_str());
@@ -177,7 +179,7 @@ Built build(const ir::Graph& graph, const Options& options) {
     return build_unguarded(graph, options);
   } catch (const InternalError& error) {  // the graph is whole: what failed read it only
     throw InternalError(error.what(),
-                        "run again: tandem run <this graph>\n" + ir::to_string(graph));
+                        "run again: tandem run <this graph>\n" + ops::text_with_bodies(graph));
   }
 }
 

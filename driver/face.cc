@@ -30,7 +30,8 @@ bool has_tensor(const ir::Schema& schema) {
 
 std::string route_of(const ir::Op& op) {
   const ops::OpDef& def = ops::def_of(op);
-  if (def.host) return "the caller's framework";
+  if (!def.runs.empty()) return "programs of its bodies";
+  if (def.opaque) return "the caller's framework";
   if (op.is_view()) return "view";
   if (def.lower != nullptr) return def.fast.empty() ? "loops" : "loops or library";
   if (!def.fast.empty()) return "library";

@@ -13,7 +13,7 @@
 #include "base/flags.h"
 #include "driver/compiler.h"
 #include "ir/text.h"
-#include "ops/opdef.h"
+#include "ops/bodies.h"
 
 namespace tandem::driver {
 namespace {
@@ -73,6 +73,18 @@ std::vector<ir::Graph*> graphs_of(const ir::Module& module) {
   return graphs;
 }
 
+/// Without those that others run as bodies.
+std::vector<ir::Graph*> programs_of(const ir::Module& module) {
+  std::vector<ir::Graph*> graphs = graphs_of(module);
+  std::vector<ir::Graph*> bodies;
+  for (const ir::Graph* graph : graphs)
+    for (ir::Graph* body : ops::bodies_of(*graph)) bodies.push_back(body);
+  std::erase_if(graphs, [&](ir::Graph* graph) {
+    return std::find(bodies.begin(), bodies.end(), graph) != bodies.end();
+  });
+  return graphs;
+}
+
 int opt(const std::vector<std::string>& args) {
   std::vector<std::string> names;
   std::string path;
@@ -115,7 +127,7 @@ int run_step(const std::string& step, const std::string& text, const Target& tar
   const std::unique_ptr<ir::Module> module =
       ir::parse_module(text.substr(0, kernels), ops::op_table());
   const std::string after = kernels == text.size() ? "" : text.substr(kernels + 1);
-  for (const ir::Graph* graph : graphs_of(*module))
+  for (const ir::Graph* graph : programs_of(*module))
     std::fputs(schedule::after_step(*graph, target, step, after).c_str(), stdout);
   return 0;
 }
@@ -136,7 +148,7 @@ int schedule_command(std::vector<std::string> args) {
   if (!step.empty()) return run_step(step, read_input(args.empty() ? "" : args[0]), target);
   std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
-  for (ir::Graph* graph : graphs_of(*module)) {
+  for (ir::Graph* graph : programs_of(*module)) {
     const ir::GraphRole& role = graph->role();
     if (role.kind == ir::GraphRole::Kind::setup && module->find(role.of) != nullptr)
       continue;  // goes with the graph that it is of
@@ -234,7 +246,7 @@ int run_graph(std::vector<std::string> args) {
       path = args[i];
   }
   std::unique_ptr<ir::Module> module = ir::parse_module(read_input(path), ops::op_table());
-  for (ir::Graph* graph : graphs_of(*module)) {
+  for (ir::Graph* graph : programs_of(*module)) {
     std::unique_ptr<Executable> executable = compile(*graph, options);
     bind_generated(*executable);
     std::vector<runtime::Argument> inputs;
@@ -265,7 +277,7 @@ int objects(std::vector<std::string> args) {
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   std::string folder = args.size() > 1 ? args[1] : ".";
   const Target& target = target_of(options);
-  for (ir::Graph* graph : graphs_of(*module)) {
+  for (ir::Graph* graph : programs_of(*module)) {
     GraphCtx ctx;
     run_passes(*graph, {}, ctx);
     const std::vector<loop::Kernel> kernels = schedule::schedule(*graph, target).kernels;
@@ -285,7 +297,7 @@ int tune(const std::vector<std::string>& args) {
   const std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
   size_t changed = 0;
-  for (ir::Graph* graph : graphs_of(*module))
+  for (ir::Graph* graph : programs_of(*module))
     for (const schedule::Note& note : compile(*graph, options)->notes()) {
       if (!note.text.starts_with("timed: ")) continue;
       std::printf("%s: %s\n", note.place.c_str(), note.text.c_str());
@@ -313,7 +325,7 @@ int partition_command(std::vector<std::string> args) {
   options.report = true;
   const std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
-  for (ir::Graph* graph : graphs_of(*module)) {
+  for (ir::Graph* graph : programs_of(*module)) {
     GraphCtx ctx;
     ctx.describes_choices = true;
     run_passes(*graph, options, ctx);

@@ -6,6 +6,7 @@
 
 #include "driver/compiler.h"
 #include "driver/step_memory.h"
+#include "ops/bodies.h"
 #include "passes/known.h"
 #include "passes/passes.h"
 #include "quant/quant.h"
@@ -36,6 +37,10 @@ constexpr GraphPass kDce{"dce", passes::dce, kFunctional, 0, 0};
 // Needs what joint needs, and stands before it: joint sees what the program asked for itself.
 constexpr GraphPass kInnerGradients{"inner_gradients", passes::inner_gradients,
                                     kFunctional | kPure | kDifferentiable, 0, 0};
+// Before joint, which asks for the gradients of loops and branches by the graphs that it names, and
+// behind what makes bodies differentiable.
+constexpr GraphPass kBodyGradients{"body_gradients", passes::body_gradients,
+                                   kFunctional | kPure | kDifferentiable, 0, 0};
 constexpr GraphPass kJointPass{"joint", passes::joint, kFunctional | kPure | kDifferentiable,
                                kJoint, 0};
 // What it leaves is a graph before reverse mode again, but for composites: gradient rules may use
@@ -49,6 +54,8 @@ constexpr GraphPass kUpdates{"updates", passes::updates, kFunctional | kJoint, 0
 constexpr GraphPass kDecomposeCore{"decompose_core", passes::decompose_core, kFunctional, kCore, 0};
 // Rules look through decompositions, and what they leave equal is for cse and dce, which follow.
 constexpr GraphPass kConstantFold{"constant_fold", passes::constant_fold, kFunctional, 0, 0};
+// Last of a body: what its nodes read of sizes is known.
+constexpr GraphPass kSizeInputs{"size_inputs", passes::size_inputs, kFunctional, 0, 0};
 // A weight that something writes is no constant, and functionalize shows what is written.
 constexpr GraphPass kFreeze{"freeze", passes::freeze, kFunctional, 0, 0};
 // The last place where a batch norm is one node.
@@ -85,6 +92,7 @@ constexpr std::array kAllPasses = {kFunctionalize,
                                    kCse,
                                    kDce,
                                    kInnerGradients,
+                                   kBodyGradients,
                                    kJointPass,
                                    kDifferentiableBackward,
                                    kUpdates,
@@ -94,6 +102,7 @@ constexpr std::array kAllPasses = {kFunctionalize,
                                    kDecomposeCore,
                                    kConstantFold,
                                    kWeightPanels,
+                                   kSizeInputs,
                                    kSetup,
                                    kOwnOutputs,
                                    kChoose,
@@ -123,7 +132,7 @@ std::vector<ir::Graph*> bodies_of(ir::Graph& graph) {
   std::vector<ir::Graph*> found{&graph};
   for (size_t i = 0; i < found.size(); ++i) {
     for (const ir::Node* node = found[i]->first(); node != nullptr; node = node->next) {
-      if (node->op->schema.find("body") < 0) continue;
+      if (node->op->schema.find("body") < 0 || !ops::def_of(*node).runs.empty()) continue;
       ir::Graph* body = graph.module().find(node->call().string("body"));
       if (body != nullptr && std::find(found.begin(), found.end(), body) == found.end())
         found.push_back(body);
@@ -140,12 +149,35 @@ void prepare_body(ir::Graph& body, GraphCtx& ctx) {
   run_pass(body, kInnerGradients, ctx);
 }
 
+/// A loop's or branch's body, which becomes a program of its own; those that it runs are done.
+void prepare_called(ir::Graph& body, GraphCtx& ctx) {
+  run_pass(body, kFunctionalize, ctx);
+  ops::check_bodies(body);
+  run_pass(body, kDecomposeComposite, ctx);
+  run_pass(body, kRng, ctx);
+  run_pass(body, kCse, ctx);
+  run_pass(body, kDce, ctx);
+  run_pass(body, kInnerGradients, ctx);
+}
+
+/// All that the graph runs is ready for the schedule; gradients are bodies by now as well.
+void finish_called(const ir::Graph& graph, GraphCtx& ctx) {
+  for (ir::Graph* body : ops::bodies_of(graph)) {
+    run_pass(*body, kDecomposeCore, ctx);
+    run_pass(*body, kConstantFold, ctx);
+    run_pass(*body, kCse, ctx);
+    run_pass(*body, kDce, ctx);
+    run_pass(*body, kSizeInputs, ctx);
+  }
+}
+
 /// The joint graph of the backward, from the joint graph of a program.
 void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
   run_pass(graph, kDifferentiableBackward, ctx);
   run_pass(graph, kDecomposeComposite, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
+  run_pass(graph, kBodyGradients, ctx);
   run_pass(graph, kJointPass, ctx);
 }
 
@@ -165,14 +197,17 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.target = target_of(options);
   ctx.multiplies_bytes = target_of(options).multiplies_bytes();
   ctx.updates = options.updates;
+  for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
   run_pass(graph, kFunctionalize, ctx);
+  ops::check_bodies(graph);
   if (options.freeze) run_pass(graph, kFreeze, ctx);
   run_pass(graph, kDecomposeComposite, ctx);
   run_pass(graph, kRng, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
   run_pass(graph, kInnerGradients, ctx);
+  if (differentiates) run_pass(graph, kBodyGradients, ctx);
   if (differentiates) run_pass(graph, kJointPass, ctx);
   for (int done = 1; done < options.derivative; ++done) differentiate_again(graph, ctx);
   if (differentiates) ctx.gradient_inputs = passes::inputs_of_gradients(graph);
@@ -186,6 +221,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants && !differentiates) run_pass(graph, kWeightPanels, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
+  finish_called(graph, ctx);  // before a budget in bytes schedules what it chooses among
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "ir/text.h"
-#include "ops/opdef.h"
+#include "ops/bodies.h"
 #include "passes/partition/partition.h"
 #include "runtime/allocator.h"
 #include "runtime/size_code.h"
@@ -127,7 +127,7 @@ std::optional<StepMemory> memory_of_halves(ir::Graph& forward, const ir::Values&
 
 int64_t bytes_of_step(const ir::Graph& joint, const ir::Values& saved, const Options& options) {
   const std::unique_ptr<ir::Module> module =
-      ir::parse_module(ir::to_string(joint), ops::op_table());
+      ir::parse_module(ops::text_with_bodies(joint), ops::op_table());
   ir::Graph& copy = *module->graphs()[0];
   const ir::Values same = same_in(copy, joint, saved);
   const std::optional<StepMemory> memory = passes::is_whole_step(copy)

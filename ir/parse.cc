@@ -151,16 +151,18 @@ class Parser : private SignatureReader {
     const Op* found = module_->ops().find(op);
     const bool is_typed = !written.empty() && std::all_of(written.begin(), written.end(),
                                                           [](const Written& w) { return w.type; });
-    if (found != nullptr && found->types == nullptr && is_typed && named.empty()) {
+    std::vector<Keyword> keywords;
+    for (const std::pair<std::string, Arg>& entry : named)
+      keywords.emplace_back(entry.first, entry.second);
+    if (found != nullptr && found->types == nullptr && is_typed) {
       std::vector<Type> types;
       for (const Written& result : written) types.push_back(*result.type);
       for (const Type& type : types)
         if (!type.is_tensor()) fail(fmt::format("[{}] gives tensors alone", op));
-      return Builder(*graph_).call_typed(*found, std::move(positional), std::move(types));
+      return Builder(*graph_).call_typed(
+          *found, complete_args(*found, std::move(positional), std::move(keywords)),
+          std::move(types));
     }
-    std::vector<Keyword> keywords;
-    for (const std::pair<std::string, Arg>& entry : named)
-      keywords.emplace_back(entry.first, entry.second);
     Builder builder(*graph_);
     const bool casts = found != nullptr && found->autocast != Autocast::none;
     if (std::optional<DType> dtype = autocast_ahead(); dtype && casts) {

@@ -287,7 +287,7 @@ void SignatureReader::parse_input() {
   Subject subject;
   if (accept("{")) {
     role = parse_role();
-    if (role == Role::tangent && accept("of")) subject = parse_subject();
+    if (accept("of")) subject = parse_subject();
     if (peek().kind == Kind::string) target = std::string(next().text);
     requires_grad = accept("grad");
     constant = accept("constant");

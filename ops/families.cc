@@ -91,6 +91,7 @@ std::vector<Family> other_families() {
       compare_family(),
       copy_family(),
       host_family(),
+      control_family(),
       custom_gradient_family(),
       gradient_family(),
       empty_family(),
@@ -275,7 +276,7 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
     if (op.functional != nullptr) continue;
     const OpDef& def = def_of(op);
     bool is_effect = op.mutates();  // copy_: functionalize removes it
-    if (def.host || is_replaced(op)) continue;
+    if (def.opaque || is_replaced(op)) continue;
     if (def.types == nullptr) problems.push_back(op.name() + " has no type rule");
     if (def.lower == nullptr && def.decompose == nullptr && !is_effect)
       problems.push_back(op.name() + " has neither a lowering nor a decomposition");

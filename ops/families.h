@@ -31,6 +31,7 @@ Family compare_family();
 Family view_family();
 Family copy_family();
 Family host_family();
+Family control_family();
 Family custom_gradient_family();
 Family reduce_family();
 Family matmul_family();

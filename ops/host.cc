@@ -83,7 +83,7 @@ const OpDef kHost{
     .vjp = host_vjp,
     .fast = {{RouteKind::host, never}},
     .can_fail = true,
-    .host = true};
+    .opaque = true};
 const OpDef kHostBackward{
     .schema =
         "tandem::host_backward(Tensor[] inputs, Tensor[] grads, SymInt[] sizes, int "
@@ -91,7 +91,7 @@ const OpDef kHostBackward{
     .vjp = second_vjp,
     .fast = {{RouteKind::host, never}},
     .can_fail = true,
-    .host = true};
+    .opaque = true};
 
 const OpDef* const kOps[] = {&kHost, &kHostBackward};
 

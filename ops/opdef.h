@@ -130,7 +130,11 @@ enum class RouteKind : uint8_t {
   convolution,
   convolution_backward_data,
   convolution_backward_weights,
-  host,  // arguments of tandem::host
+  host,             // arguments of tandem::host
+  branch,           // of tandem::cond; this and the next two run graphs of the module
+  repeat,           // of tandem::while_loop
+  rows,             // of tandem::scan
+  repeat_backward,  // of tandem::while_loop_backward
   rank,  // out[..., i] = place of self[..., i] in the sorted row; arguments self, descending, limit
   grouped_rows,  // arguments and result of tandem::grouped_rows
   grouped_sums,  // of tandem::grouped_sums
@@ -186,8 +190,14 @@ struct OpDef {
   std::string_view gathers{};
   bool random = false;
   bool can_fail = false;  // has checks on data
-  /// Runs in the caller's framework: types are given, there are no loops, only a route.
-  bool host = false;
+  /// Stays one node: types are given, there are no loops, only a route. Never merged, computed
+  /// twice, or removed before its error is known.
+  bool opaque = false;
+  /// Parameters that name graphs of the module, which the op runs as programs of their own; each
+  /// takes tensors alone, and sizes mean there what they mean around the call. `check_bodies`:
+  /// UserError where they do not fit the call.
+  std::vector<std::string_view> runs{};
+  void (*check_bodies)(const ir::Call&, const ir::Module&) = nullptr;
 };
 
 inline const OpDef& def_of(const ir::Op& op) { return *op.def; }

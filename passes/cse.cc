@@ -37,7 +37,7 @@ void cse(ir::Graph& graph, GraphCtx&) {
   std::map<std::string, ir::Node*> seen;
   for (ir::Node* node = graph.first(); node != nullptr;) {
     ir::Node* next = node->next;
-    if (!node->op->mutates() && !ops::def_of(*node).host) {
+    if (!node->op->mutates() && !ops::def_of(*node).opaque) {
       std::pair<std::map<std::string, ir::Node*>::iterator, bool> entry =
           seen.emplace(key_of(*node), node);
       if (!entry.second) {

@@ -51,7 +51,7 @@ void decompose_composite(ir::Graph& graph, GraphCtx& ctx) {
 void decompose_core(ir::Graph& graph, GraphCtx&) {
   decompose_where(graph, [](const Node& node) {
     const ops::OpDef& def = ops::def_of(node);
-    if (def.host) return false;
+    if (def.opaque) return false;
     return def.lower == nullptr || (def.composite != nullptr && def.composite(node.call()));
   });
 }

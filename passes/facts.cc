@@ -38,7 +38,7 @@ bool reads_forward(const ir::Graph& graph, const Node& node) {
 std::string contradiction(const ir::Graph& graph, const Node& node, Facts facts) {
   const ops::OpDef& def = ops::def_of(node);
   if (node.op->mutates()) return (facts & kFunctional) && !is_write_back(node) ? "mutates" : "";
-  if ((facts & kCore) && def.lower == nullptr && !def.host) return "has no lowering";
+  if ((facts & kCore) && def.lower == nullptr && !def.opaque) return "has no lowering";
   if ((facts & kSeparate) && reads_forward(graph, node)) return "reads what forward does not save";
   bool open = def.vjp == nullptr && def.no_grad.empty();
   if ((facts & kDifferentiable) && open) return "has no gradient";

@@ -114,6 +114,15 @@ void rng(ir::Graph& graph, GraphCtx& ctx);
 /// tandem::gradient nodes become the nodes that compute these gradients.
 void inner_gradients(ir::Graph& graph, GraphCtx& ctx);
 
+/// Bodies of loops and branches that gradients go through: each such node gets bodies of its own,
+/// which give what their backward reads as further results, and graphs of the role backward that
+/// compute their gradients. A scan saves rows, and no step runs twice; a branch runs its forward
+/// once more, and so does the gradient of a loop that data end.
+void body_gradients(ir::Graph& graph, GraphCtx& ctx);
+
+/// A body is given the sizes that its tensors do not tell: i64 inputs with the names of symbols.
+void size_inputs(ir::Graph& graph, GraphCtx& ctx);
+
 /// Reverse mode: adds the backward nodes behind the forward ones. `ctx.gradients`: tangents (one
 /// tangent input for each differentiable output, then one for each input that was written with
 /// history) or ones (the first output is a

@@ -1,6 +1,9 @@
 // Random ops become pure: each gets a stream number in program order and the program's seed. Copies
-// made later (recomputation, the backward pass) keep both and so draw the same numbers.
-#include "ops/opdef.h"
+// made later (recomputation, the backward pass) keep both and so draw the same numbers. So does a
+// loop or branch whose bodies, which come first, draw; each of its steps has a seed of its own.
+#include <algorithm>
+
+#include "ops/bodies.h"
 #include "passes/passes.h"
 
 namespace tandem::passes {
@@ -13,12 +16,25 @@ ir::Value* seed_input(ir::Graph& graph) {
                          ir::Role::seed);
 }
 
+bool has_seed(const ir::Graph* graph) {
+  return std::ranges::any_of(graph->inputs(),
+                             [](const ir::Value* input) { return input->role == ir::Role::seed; });
+}
+
+/// What runs bodies draws where one of them does.
+bool draws(const ir::Graph& graph, const ir::Node& node) {
+  if (ops::def_of(node).random) return true;
+  const std::vector<std::string> bodies = ops::bodies_of(node);
+  return std::ranges::any_of(
+      bodies, [&](const std::string& name) { return has_seed(graph.module().find(name)); });
+}
+
 }  // namespace
 
 void rng(ir::Graph& graph, GraphCtx&) {
   int64_t stream = 0;
   for (ir::Node* node = graph.first(); node != nullptr; node = node->next) {
-    if (!ops::def_of(*node).random) continue;
+    if (!draws(graph, *node)) continue;
     const ir::Schema& schema = node->op->schema;
     int seed = schema.find("seed");
     int number = schema.find("stream");

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "base/interrupt.h"
+#include "runtime/control.h"
 #include "runtime/fork.h"
 #include "runtime/parallel_for.h"
 #include "runtime/signals.h"
@@ -83,6 +84,9 @@ void Execution::make_step(uint32_t number) {
   } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
     add_step(StepKind::host, hosts_.size(), number);
     hosts_.push_back({host, {}, {}, {}});
+  } else if (const abi::Control* control = std::get_if<abi::Control>(&instruction)) {
+    add_step(StepKind::control, controls_.size(), number);
+    controls_.push_back({control, {}, {}, {}});
   } else {
     add_step(StepKind::copy, copies_.size(), number);
     copies_.push_back({&std::get<abi::Copy>(instruction), {}, {}});
@@ -334,11 +338,26 @@ Array Execution::array_at(const View& view) const {
   return Array::borrow(address(view), view.dtype, view.sizes, view.strides);
 }
 
+std::vector<Array> Execution::arrays_at(const std::vector<View>& views) const {
+  std::vector<Array> arrays;
+  arrays.reserve(views.size());
+  for (const View& view : views) arrays.push_back(array_at(view));
+  return arrays;
+}
+
+void Execution::run_control(const ControlState& state) const {
+  const abi::Control& control = *state.control;
+  std::vector<Frame> frames;
+  const uint64_t seed = static_cast<uint64_t>(value(control.seed));
+  for (size_t i = 0; i < control.callees.size(); ++i)
+    frames.emplace_back(*loaded_.callees_->at(control.callees[i].body), control.callees[i],
+                        state.sizes[i], step_seed(seed, control.stream, std::min<size_t>(i, 1)));
+  runtime::run_control(control, frames, arrays_at(state.args), arrays_at(state.results));
+}
+
 void Execution::run_host(const HostState& state) const {
-  std::vector<Array> arguments;
-  std::vector<Array> results;
-  for (const View& view : state.args) arguments.push_back(array_at(view));
-  for (const View& view : state.results) results.push_back(array_at(view));
+  const std::vector<Array> arguments = arrays_at(state.args);
+  const std::vector<Array> results = arrays_at(state.results);
   const size_t number = state.call->function;
   if (number >= loaded_.host_functions_.size())
     throw UserError("host function " + std::to_string(number) + " is called, and " +
@@ -379,6 +398,7 @@ inline void Execution::run_step(const Step& step, std::byte* scratch) {
       break;
     case StepKind::library: run_library(libraries_[step.index]); break;
     case StepKind::host: run_host(hosts_[step.index]); break;
+    case StepKind::control: run_control(controls_[step.index]); break;
     case StepKind::copy: {
       const CopyState& state = copies_[step.index];
       copy_strided(address(state.dst), state.dst.strides, address(state.src), state.src.strides,
@@ -438,20 +458,40 @@ std::vector<Result> Execution::results(std::span<const Argument> arguments) {
   return results;
 }
 
+// One that throws goes with the execution, which is dropped.
+std::byte* Execution::take_frame() {
+  const int64_t bytes = arena_bytes_ + scratch_bytes_ * threads();
+  if (bytes != frame_bytes_) {
+    drop_frame();
+    if (bytes > 0) frame_.emplace(bytes);
+    frame_bytes_ = bytes;
+  }
+  return frame_ ? frame_->data() : nullptr;
+}
+
+void Execution::drop_frame() {
+  frame_.reset();
+  frame_bytes_ = 0;
+}
+
+void Execution::keep_frame(bool keeps) {
+  keeps_frame_ = keeps;
+  if (!keeps) drop_frame();
+}
+
 std::vector<Result> Execution::run(std::span<const Argument> arguments,
                                    std::span<Argument> dropped) {
   bind(arguments);
   if (!is_resolved_) resolve();
   if (!is_packed_) pack_weights();
   point_inputs(arguments);
-  const int64_t scratch = scratch_bytes_ * threads();
-  std::optional<ScopedBlock> arena;
-  if (arena_bytes_ + scratch > 0) arena.emplace(arena_bytes_ + scratch);
-  std::byte* const memory = arena ? arena->data() : nullptr;
+  std::byte* const memory = take_frame();
   point_buffers(arguments, memory);
-  run_steps(scratch > 0 ? memory + arena_bytes_ : nullptr, dropped);
+  run_steps(frame_bytes_ > arena_bytes_ ? memory + arena_bytes_ : nullptr, dropped);
   if (!write_back_views_.empty() || !staged_.empty()) write_back(arguments);
-  return results(arguments);
+  std::vector<Result> given = results(arguments);
+  if (!keeps_frame_) drop_frame();
+  return given;
 }
 
 std::vector<LibraryCallReport> Execution::library_calls() const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,8 @@ class Execution {
   void bind(std::span<const Argument> arguments);
   /// `dropped`: the arguments again where their arrays may be let go after their last use, or none.
   std::vector<Result> run(std::span<const Argument> arguments, std::span<Argument> dropped);
+  /// From here on the memory of temporaries stays from call to call, or goes after each.
+  void keep_frame(bool keeps);
   /// See LoadedProgram::call_memory.
   CallMemory memory(std::span<const int64_t> freed);
   int64_t arena_bytes() const { return arena_bytes_; }
@@ -63,13 +66,19 @@ class Execution {
     View src;
     View dst;
   };
+  struct ControlState {
+    const abi::Control* control = nullptr;
+    std::vector<View> args;
+    std::vector<View> results;
+    std::vector<std::vector<int64_t>> sizes;  // by callee
+  };
   struct HostState {
     const abi::HostCall* call = nullptr;
     std::vector<View> args;
     std::vector<View> results;
     std::vector<int64_t> sizes;
   };
-  enum class StepKind : uint8_t { launch, library, copy, host };
+  enum class StepKind : uint8_t { launch, library, copy, host, control };
   struct Step {
     StepKind kind;
     uint32_t index;
@@ -118,6 +127,8 @@ class Execution {
   void resolve_steps();
   void resolve_libraries();
   void resolve_host(HostState& state) const;
+  void resolve_control(ControlState& state) const;
+  int64_t most_of_bodies(const ControlState& state) const;
   void pack_weights();
   View resolve(const abi::TensorRef& ref, DType dtype) const;
   View resolve(const abi::TensorRef& ref) const;
@@ -141,9 +152,13 @@ class Execution {
   void run_beside(std::span<LaunchState> launches, std::byte* scratch) const;
   void run_library(LibraryState& state) const;
   void run_host(const HostState& state) const;
+  void run_control(const ControlState& state) const;
   Array array_at(const View& view) const;
+  std::vector<Array> arrays_at(const std::vector<View>& views) const;
   void write_back(std::span<const Argument> arguments) const;
   std::vector<Result> results(std::span<const Argument> arguments);
+  std::byte* take_frame();
+  void drop_frame();
 
   const LoadedProgram& loaded_;
   std::shared_ptr<ConstantSet> constants_;
@@ -155,6 +170,7 @@ class Execution {
   std::vector<LibraryState> libraries_;
   std::vector<CopyState> copies_;
   std::vector<HostState> hosts_;
+  std::vector<ControlState> controls_;
   std::vector<uint32_t> unborn_;  // buffers with a block of their own that no step uses
   std::vector<BufferState> buffers_;
   std::vector<void*> bases_;  // of each buffer, this call
@@ -164,6 +180,10 @@ class Execution {
   std::vector<ScalarArgument> scalar_arguments_;
   int64_t arena_bytes_ = 0;
   int64_t scratch_bytes_ = 0;  // per thread
+
+  std::optional<ScopedBlock> frame_;  // arena, then scratch of the team
+  int64_t frame_bytes_ = 0;
+  bool keeps_frame_ = false;
 
   // Of the running call only.
   std::vector<std::shared_ptr<const Storage>> blocks_;  // by buffer; of those that have one

@@ -49,6 +49,12 @@ void visit_instruction(const abi::Instruction& instruction, const F& visit) {
     for (const abi::TensorRef& ref : host->args) visit_ref(ref, visit);
     for (const SizeCode& code : host->sizes) visit(code, Use::structure);
     for (const abi::TensorRef& ref : host->results) visit_ref(ref, visit);
+  } else if (const abi::Control* control = std::get_if<abi::Control>(&instruction)) {
+    for (const abi::TensorRef& ref : control->args) visit_ref(ref, visit);
+    for (const abi::TensorRef& ref : control->results) visit_ref(ref, visit);
+    for (const abi::Callee& callee : control->callees)
+      for (const SizeCode& code : callee.sizes) visit(code, Use::structure);
+    visit(control->seed, Use::passed_on);
   } else {
     visit_ref(std::get<abi::Copy>(instruction).src, visit);
     visit_ref(std::get<abi::Copy>(instruction).dst, visit);
@@ -78,17 +84,20 @@ void visit_codes(const abi::Program& program, const F& visit) {
 
 constexpr uint32_t kMostSlots = 1 << 20;  // a damaged number must not take all memory
 
+using BodyPointer = std::unique_ptr<LoadedProgram>;
+
 // Verifies the numbers of a program from outside.
 class Verifier {
  public:
-  Verifier(const abi::Program& program, size_t kernels) : program_(program), kernels_(kernels) {}
+  /// `bodies`: those that the program may call.
+  Verifier(const abi::Program& program, size_t kernels, std::span<const BodyPointer> bodies)
+      : program_(program), kernels_(kernels), bodies_(bodies) {}
 
   void run() const {
     expect(program_.slots <= kMostSlots, "it has too many slots");
     visit_codes(program_, [&](const SizeCode& code, Use) {
       expect(code.empty() || is_well_formed(code, program_.slots), "a size code is malformed");
     });
-    expect(kernels_ == program_.kernels.size(), "the number of kernels differs");
     for (const abi::Input& input : program_.inputs)
       expect(input.is_scalar ? input.scalar_slot < program_.slots
                              : input.sizes.size() == input.strides.size(),
@@ -141,10 +150,55 @@ class Verifier {
     } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
       for (const abi::TensorRef& ref : host->args) check_ref(ref);
       for (const abi::TensorRef& ref : host->results) check_ref(ref);
+    } else if (const abi::Control* control = std::get_if<abi::Control>(&instruction)) {
+      for (const abi::TensorRef& ref : control->args) check_ref(ref);
+      for (const abi::TensorRef& ref : control->results) check_ref(ref);
+      check_control(*control);
     } else {
       check_ref(std::get<abi::Copy>(instruction).src);
       check_ref(std::get<abi::Copy>(instruction).dst);
     }
+  }
+  void check_backward(const abi::Control& control) const {
+    const size_t results = control.results.size();
+    expect(control.callees.size() == 3 && control.args.size() >= control.carried + results &&
+               control.callees[1].body < bodies_.size(),
+           "the gradient of a loop is malformed");
+    const size_t given = control.args.size() - results;
+    const size_t gives = bodies_[control.callees[1].body]->program().outputs.size();
+    expect(gives >= control.carried, "the gradient of a loop keeps nothing of a step");
+    check_callee(control.callees[0], given, 1);
+    check_callee(control.callees[1], given, gives);
+    check_callee(control.callees[2], results + gives - control.carried + given - control.carried,
+                 results);
+  }
+  void check_control(const abi::Control& control) const {
+    if (control.kind == abi::Control::Kind::repeat_backward) return check_backward(control);
+    const bool is_rows = control.kind == abi::Control::Kind::rows;
+    const bool is_branch = control.kind == abi::Control::Kind::branch;
+    const size_t given = control.args.size() - (is_branch && !control.args.empty() ? 1 : 0);
+    expect(control.callees.size() == (is_rows ? 1 : 2) && (!is_branch || !control.args.empty()) &&
+               size_t{control.carried} + control.rows <= given && is_rows == (control.rows > 0) &&
+               control.carried <= control.results.size() &&
+               (control.kind != abi::Control::Kind::repeat ||
+                control.carried == control.results.size()),
+           "a loop or branch is malformed");
+    for (size_t i = 0; i < control.callees.size(); ++i) {
+      const bool is_condition = control.kind == abi::Control::Kind::repeat && i == 0;
+      check_callee(control.callees[i], given, is_condition ? 1 : control.results.size());
+    }
+  }
+  void check_callee(const abi::Callee& callee, size_t given, size_t results) const {
+    expect(callee.body < bodies_.size(), "no body " + std::to_string(callee.body));
+    const abi::Program& body = bodies_[callee.body]->program();
+    const size_t inputs = given + callee.sizes.size() + (callee.takes_seed ? 1 : 0);
+    expect(body.inputs.size() == inputs && body.outputs.size() == results,
+           "body '" + body.name + "' does not fit its call");
+    for (size_t i = 0; i < inputs; ++i)
+      expect(body.inputs[i].is_scalar == (i >= given),
+             "input " + std::to_string(i) + " of body '" + body.name + "' does not fit its call");
+    for (const abi::Output& output : body.outputs)
+      expect(output.kind != abi::Output::Kind::scalar, "body '" + body.name + "' gives a number");
   }
   void check_output(const abi::Output& output) const {
     if (output.kind == abi::Output::Kind::tensor) {
@@ -162,18 +216,42 @@ class Verifier {
 
   const abi::Program& program_;
   size_t kernels_;
+  std::span<const BodyPointer> bodies_;
 };
 
 }  // namespace
 
 LoadedProgram::LoadedProgram(abi::Program program, std::vector<abi::KernelFunction> kernels,
                              std::vector<abi::KernelFunction> setup_kernels)
-    : program_(std::move(program)), kernels_(std::move(kernels)) {
-  Verifier(program_, kernels_.size()).run();
+    : program_(std::move(program)), kernels_(std::move(kernels)), callees_(&bodies_) {
+  if (kernels_.size() != program_.kernels.size())
+    throw UserError("program '" + program_.name + "' is damaged: the number of kernels differs");
+  load_bodies();
+  load(std::move(setup_kernels));
+}
+
+LoadedProgram::LoadedProgram(abi::Program body, const LoadedProgram& whole)
+    : program_(std::move(body)), kernels_(whole.kernels_), callees_(&whole.bodies_) {
+  if (!program_.bodies.empty() || !program_.constants.empty() || program_.setup != nullptr)
+    throw UserError("body '" + program_.name + "' is damaged: it has constants or bodies");
+  load({});
+}
+
+void LoadedProgram::load(std::vector<abi::KernelFunction> setup_kernels) {
+  Verifier(program_, kernels_.size(), *callees_).run();
   find_lifetimes();
   plan_binding();
   find_written_inputs();
   load_constants(std::move(setup_kernels));
+}
+
+// A body may call those before it, which is what its verifier sees of them.
+void LoadedProgram::load_bodies() {
+  for (const std::shared_ptr<abi::Program>& body : program_.bodies) {
+    if (body == nullptr)
+      throw UserError("program '" + program_.name + "' is damaged: a body is missing");
+    bodies_.emplace_back(new LoadedProgram(*body, *this));
+  }
 }
 
 LoadedProgram::~LoadedProgram() = default;
@@ -237,6 +315,9 @@ void visit_buffers(const abi::Instruction& instruction, const F& visit) {
   } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
     visit_all(host->args);
     visit_all(host->results);
+  } else if (const abi::Control* control = std::get_if<abi::Control>(&instruction)) {
+    visit_all(control->args);
+    visit_all(control->results);
   } else {
     visit(std::get<abi::Copy>(instruction).src.buffer);
     visit(std::get<abi::Copy>(instruction).dst.buffer);
@@ -279,182 +360,6 @@ void LoadedProgram::find_first_write(const std::vector<char>& is_target) {
     if (lifetimes_[i].first_use < program_.instructions.size())
       first_write_ = std::min(first_write_, lifetimes_[i].last_use);
   }
-}
-
-// --- Constants ---
-
-namespace {
-
-// What the program holds itself; an empty tensor has no bytes to hold.
-bool has_bytes(const abi::Constant& constant) {
-  const bool is_empty = std::count(constant.sizes.begin(), constant.sizes.end(), 0) > 0;
-  return constant.setup_output < 0 && (is_empty || !constant.bytes.empty());
-}
-
-// The array itself where its strides are right and its address is that of an element.
-Array with_strides(const Array& array, const std::vector<int64_t>& wanted) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(array.raw());
-  bool fits = address % static_cast<uintptr_t>(size_of(array.dtype())) == 0;
-  const std::vector<int64_t> strides = wanted.empty() ? contiguous_strides(array.sizes()) : wanted;
-  for (size_t i = 0; i < strides.size(); ++i)
-    fits &= array.sizes()[i] == 1 || array.strides()[i] == strides[i];
-  if (fits || array.numel() == 0) return array;
-  const int64_t elements = extent(array.sizes(), strides);
-  const Array copy =
-      Array::empty(array.dtype(), std::array{elements}).as_strided(array.sizes(), strides);
-  copy.copy_from(array);
-  return copy;
-}
-
-}  // namespace
-
-void LoadedProgram::load_constants(std::vector<abi::KernelFunction> setup_kernels) {
-  if (program_.setup != nullptr)
-    setup_ = std::make_unique<LoadedProgram>(*program_.setup, std::move(setup_kernels));
-  find_given_names();
-  for (abi::Constant& constant : program_.constants) {
-    Array& array = stored_constants_.emplace_back();
-    if (!has_bytes(constant)) continue;
-    array = Array::empty(constant.dtype, constant.sizes);
-    if (static_cast<size_t>(array.nbytes()) != constant.bytes.size())
-      throw UserError("constant '" + constant.name + "' should be " + array.describe() +
-                      " and has " + std::to_string(constant.bytes.size()) + " bytes");
-    if (array.nbytes() > 0) std::memcpy(array.raw(), constant.bytes.data(), constant.bytes.size());
-    constant.bytes = {};
-  }
-  if (given_names_.empty()) bind_constants({});
-}
-
-void LoadedProgram::find_given_names() {
-  const auto add = [&](const std::string& name) {
-    if (std::find(given_names_.begin(), given_names_.end(), name) == given_names_.end())
-      given_names_.push_back(name);
-  };
-  for (const abi::Constant& constant : program_.constants) {
-    const size_t output = static_cast<size_t>(constant.setup_output);
-    if (constant.setup_output < 0 && !has_bytes(constant)) add(constant.name);
-    if (constant.setup_output >= 0 &&
-        (setup_ == nullptr || output >= program_.setup->outputs.size()))
-      throw UserError("constant '" + constant.name + "' is no output of the setup program");
-  }
-  if (setup_ == nullptr) return;
-  for (const abi::Input& input : program_.setup->inputs) add(input.name);
-}
-
-namespace {
-
-/// Of any strides. No bit but that of a float's sign.
-bool is_zero(const Array& array) {
-  const Array plain = array.contiguous();
-  const std::span bytes(static_cast<const unsigned char*>(plain.raw()),
-                        static_cast<size_t>(plain.nbytes()));
-  return std::ranges::all_of(bytes, [](unsigned char byte) { return byte == 0; });
-}
-
-}  // namespace
-
-void LoadedProgram::check_constants(const ConstantValues& values) const {
-  std::string missing;
-  for (const std::string& name : given_names_)
-    if (values.count(name) == 0) missing += (missing.empty() ? "'" : ", '") + name + "'";
-  if (!missing.empty())
-    throw UserError("program '" + program_.name + "': no value is given for the constants " +
-                    missing);
-  for (const abi::Constant& constant : program_.constants) {
-    const ConstantValues::const_iterator given = values.find(constant.name);
-    if (constant.setup_output >= 0 || given == values.end()) continue;
-    const Array& array = given->second;
-    if (constant.zeros && !is_zero(array))
-      throw Unsupported("constant '" + constant.name +
-                        "': the program was compiled for zeros, and was given other numbers");
-    if (array.dtype() == constant.dtype && std::equal(array.sizes().begin(), array.sizes().end(),
-                                                      constant.sizes.begin(), constant.sizes.end()))
-      continue;
-    throw UserError("constant '" + constant.name + "': expected " +
-                    describe(constant.dtype, constant.sizes) + ", got " + array.describe());
-  }
-}
-
-std::shared_ptr<ConstantSet> LoadedProgram::run_setup(const ConstantValues& values) {
-  std::vector<Result> computed;
-  if (setup_ != nullptr) {
-    std::vector<Argument> arguments;
-    for (const abi::Input& input : program_.setup->inputs)
-      arguments.emplace_back(values.at(input.name));
-    computed = setup_->run(arguments);
-  }
-  std::vector<Array> constants;
-  int64_t own_bytes = 0;
-  for (size_t i = 0; i < program_.constants.size(); ++i) {
-    const abi::Constant& constant = program_.constants[i];
-    Array array = stored_constants_[i];
-    if (constant.setup_output >= 0) {
-      Result& result = computed[static_cast<size_t>(constant.setup_output)];
-      if (!std::holds_alternative<Array>(result))
-        throw UserError("constant '" + constant.name + "' is no tensor of the setup program");
-      array = std::get<Array>(result);
-    } else if (values.count(constant.name) != 0) {
-      array = values.at(constant.name);
-    }
-    constants.push_back(with_strides(array, constant.strides));
-    const bool is_given = values.count(constant.name) != 0 && constant.setup_output < 0 &&
-                          constants.back().raw() == array.raw();
-    own_bytes += is_given ? 0 : constants.back().nbytes();
-  }
-  return std::make_shared<ConstantSet>(std::move(constants), own_bytes);
-}
-
-void LoadedProgram::bind_constants(const ConstantValues& values) {
-  const std::lock_guard<std::mutex> lock(bind_mutex_);
-  ConstantValues merged = given_;
-  for (const std::string& name : given_names_)
-    if (values.count(name) != 0) merged.insert_or_assign(name, values.at(name));
-  check_constants(merged);
-  publish(run_setup(merged));
-  given_ = std::move(merged);
-}
-
-std::shared_ptr<ConstantSet> LoadedProgram::make_constants(const ConstantValues& values) {
-  const std::lock_guard<std::mutex> lock(bind_mutex_);
-  check_constants(values);
-  std::shared_ptr<ConstantSet> constants = run_setup(values);
-  const std::lock_guard<std::mutex> counted(mutex_of(ForkLock::executions));
-  setup_runs_ += setup_ != nullptr ? 1 : 0;
-  return constants;
-}
-
-// Idle executions let the old set go; running ones do so when they are done.
-void LoadedProgram::publish(std::shared_ptr<ConstantSet> constants) {
-  std::vector<std::shared_ptr<ConstantSet>> old;  // goes after the lock: that may call Python
-  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
-  if (constants_ != nullptr) constants_->retire();
-  old.push_back(std::exchange(constants_, std::move(constants)));
-  setup_runs_ += setup_ != nullptr ? 1 : 0;
-  for (const std::unique_ptr<Execution>& execution : idle_)
-    if (execution->is_retired()) old.push_back(execution->use(constants_));
-}
-
-void LoadedProgram::retire(ConstantSet& constants) {
-  std::vector<std::shared_ptr<ConstantSet>> old;  // goes after the lock: that may call Python
-  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
-  constants.retire();
-  for (const std::unique_ptr<Execution>& execution : idle_)
-    if (execution->is_retired()) old.push_back(execution->use(constants_));
-}
-
-int64_t LoadedProgram::setup_runs() const {
-  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
-  return setup_runs_;
-}
-
-int64_t LoadedProgram::constant_bytes() const {
-  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
-  return constants_ == nullptr ? 0 : constants_->own_bytes();
-}
-
-int64_t LoadedProgram::packed_bytes() const {
-  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
-  return constants_ == nullptr ? 0 : constants_->packed_bytes();
 }
 
 // --- Calls ---

@@ -132,6 +132,7 @@ class LoadedProgram {
 
  private:
   friend class Execution;
+  friend class Frame;
   /// An input's size that gives a slot its value, or must equal its size code.
   struct SizeStep {
     uint32_t input;
@@ -146,6 +147,10 @@ class LoadedProgram {
     uint32_t last_use = 0;
   };
 
+  /// A body of `whole`, which has its kernels, and the bodies that it may call.
+  LoadedProgram(abi::Program body, const LoadedProgram& whole);
+  void load(std::vector<abi::KernelFunction> setup_kernels);
+  void load_bodies();
   std::vector<Result> run(std::span<const Argument> arguments, std::span<Argument> dropped,
                           std::shared_ptr<ConstantSet> constants);
   /// Nothing after the last instruction that uses the buffer needs what it has.
@@ -166,6 +171,8 @@ class LoadedProgram {
   mutable Profile profile_;  // counts what const executions do
   abi::Program program_;
   std::vector<abi::KernelFunction> kernels_;
+  std::vector<std::unique_ptr<LoadedProgram>> bodies_;
+  const std::vector<std::unique_ptr<LoadedProgram>>* callees_;  // own bodies, or those of the whole
   std::vector<HostFunction> host_functions_;
   std::vector<Array> stored_constants_;  // by number; those whose bytes the program has
   std::vector<std::string> given_names_;

@@ -73,6 +73,18 @@ void fields(A& archive, HostCall& call) {
 }
 
 template <class A>
+void fields(A& archive, Callee& callee) {
+  auto& [body, sizes, takes_seed] = callee;
+  archive(body, sizes, takes_seed);
+}
+
+template <class A>
+void fields(A& archive, Control& control) {
+  auto& [kind, callees, args, carried, rows, seed, stream, reverse, results, label] = control;
+  archive(kind, callees, args, carried, rows, seed, stream, reverse, results, label);
+}
+
+template <class A>
 void fields(A& archive, Input& input) {
   auto& [name, is_scalar, scalar_slot, dtype, sizes, strides, mutated] = input;
   archive(name, is_scalar, scalar_slot, dtype, sizes, strides, mutated);
@@ -105,9 +117,9 @@ void fields(A& archive, KernelRef& kernel) {
 template <class A>
 void fields(A& archive, Program& program) {
   auto& [name, slots, inputs, guards, buffers, kernels, instructions, outputs, write_backs,
-         constants, setup] = program;
+         constants, setup, bodies] = program;
   archive(name, slots, inputs, guards, buffers, kernels, instructions, outputs, write_backs,
-          constants, setup);
+          constants, setup, bodies);
 }
 
 }  // namespace tandem::abi

@@ -132,6 +132,7 @@ void Execution::resolve_steps() {
     state.dst = resolve(state.copy->dst);
   }
   for (HostState& state : hosts_) resolve_host(state);
+  for (ControlState& state : controls_) resolve_control(state);
 }
 
 void Execution::resolve_libraries() {
@@ -155,6 +156,28 @@ void Execution::resolve_host(HostState& state) const {
   for (const abi::TensorRef& ref : state.call->args) state.args.push_back(resolve(ref));
   for (const abi::SizeCode& code : state.call->sizes) state.sizes.push_back(value(code));
   for (const abi::TensorRef& ref : state.call->results) state.results.push_back(resolve(ref));
+}
+
+void Execution::resolve_control(ControlState& state) const {
+  state.args.clear();
+  state.results.clear();
+  state.sizes.clear();
+  for (const abi::TensorRef& ref : state.control->args) state.args.push_back(resolve(ref));
+  for (const abi::TensorRef& ref : state.control->results) state.results.push_back(resolve(ref));
+  for (const abi::Callee& callee : state.control->callees) {
+    std::vector<int64_t>& sizes = state.sizes.emplace_back();
+    for (const abi::SizeCode& code : callee.sizes) sizes.push_back(value(code));
+  }
+}
+
+// A frame and what a step gives; of bodies whose sizes only their arguments tell nothing is known.
+int64_t Execution::most_of_bodies(const ControlState& state) const {
+  int64_t most = 0;
+  for (const abi::Callee& callee : state.control->callees) {
+    const LoadedProgram& body = *loaded_.callees_->at(callee.body);
+    if (body.has_known_sizes()) most = std::max(most, body.call_memory().most);
+  }
+  return most;
 }
 
 std::shared_ptr<ConstantSet> Execution::use(const std::shared_ptr<ConstantSet>& constants) {
@@ -186,7 +209,9 @@ CallMemory Execution::memory(std::span<const int64_t> freed) {
   memory.most = live;
   for (const Step& step : steps_) {
     for (const uint32_t buffer : step.born) live += taken(buffer);
-    memory.most = std::max(memory.most, live);
+    const bool has_frames = step.kind == StepKind::control;
+    const int64_t frames = has_frames ? most_of_bodies(controls_[step.index]) : 0;
+    memory.most = std::max(memory.most, live + frames);
     for (const uint32_t buffer : step.dead) {
       const BufferState& state = buffers_[buffer];
       const bool is_input = state.kind == abi::BufferKind::input;

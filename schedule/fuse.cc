@@ -251,7 +251,7 @@ class Fuser {
   void start_library(Item& item) {
     Group group;
     group.kind = Group::Kind::library;
-    group.needs.can_fail = item.route == ops::RouteKind::host;  // it may raise
+    group.needs.can_fail = ops::def_of(*item.node).opaque;  // it may raise
     Reads reads;
     ir::for_each_operand(item.node->args, [&](const Value* operand) {
       const Value* source = graph_.is_realized(operand) ? operand : view_root_of(operand);

@@ -283,10 +283,6 @@ class Layouts {
       case ops::RouteKind::matmul:
       case ops::RouteKind::grouped_rows:
       case ops::RouteKind::grouped_sums: return pin(item.slots[0].value, "a product writes it");
-      case ops::RouteKind::rank: return pin(item.slots[0].value, "a sort writes it");
-      case ops::RouteKind::host:
-        for (const Slot& slot : item.slots) pin(slot.value, "the host writes it");
-        return;
       case ops::RouteKind::convolution:
       case ops::RouteKind::convolution_backward_data:
         add_activation(operands[0]);
@@ -295,6 +291,8 @@ class Layouts {
         add_activation(operands[0]);
         add_activation(operands[1]);
         return pin(item.slots[0].value, "a gradient lies as its parameter");
+      default:  // a sort, the host, a loop or branch
+        for (const Slot& slot : item.slots) pin(slot.value, "the call writes it");
     }
   }
 

@@ -3,6 +3,7 @@
 #include "schedule/library_call.h"
 
 #include "base/check.h"
+#include "ops/bodies.h"
 
 namespace tandem::schedule {
 namespace {
@@ -40,6 +41,11 @@ struct LibraryCalls {
       case ops::RouteKind::grouped_rows: return call_of(item, abi::LibraryOp::grouped_rows);
       case ops::RouteKind::grouped_sums: return call_of(item, abi::LibraryOp::grouped_sums);
       case ops::RouteKind::host: return host(item);
+      case ops::RouteKind::branch: return control(item, abi::Control::Kind::branch);
+      case ops::RouteKind::repeat: return control(item, abi::Control::Kind::repeat);
+      case ops::RouteKind::rows: return control(item, abi::Control::Kind::rows);
+      case ops::RouteKind::repeat_backward:
+        return control(item, abi::Control::Kind::repeat_backward);
     }
     TD_CHECK(false) << "no such route";
     return {};
@@ -100,6 +106,42 @@ struct LibraryCalls {
     for (const Slot& slot : item.slots) call.results.push_back(ref_of(view(slot.value, 1)));
     call.label = node.string("label");
     return call;
+  }
+
+  /// Bodies have the numbers that they have among those of this graph.
+  abi::Callee callee(const std::string& name) const {
+    const std::vector<ir::Graph*> bodies = ops::bodies_of(*graph.graph);
+    abi::Callee callee;
+    while (bodies.at(callee.body)->name() != name) ++callee.body;
+    for (const Value* input : bodies[callee.body]->inputs()) {
+      if (input->type.is_tensor()) continue;
+      callee.takes_seed = input->role == ir::Role::seed;
+      if (!callee.takes_seed)
+        callee.sizes.push_back(sizes.code(*graph.graph->pool().find_symbol(input->name)));
+    }
+    return callee;
+  }
+
+  abi::Control control(const Item& item, abi::Control::Kind kind) const {
+    ir::Call node = item.node->call();
+    abi::Control control;
+    control.kind = kind;
+    for (const std::string& name : ops::bodies_of(*item.node))
+      control.callees.push_back(callee(name));
+    ir::for_each_operand(item.node->args, [&](const Value* value) {
+      if (value->type.is_tensor()) control.args.push_back(ref_of(view(value, 1)));
+    });
+    const bool is_rows = kind == abi::Control::Kind::rows;
+    if (kind != abi::Control::Kind::branch)
+      control.carried = static_cast<uint32_t>(node.values("carried").size());
+    if (is_rows) control.rows = static_cast<uint32_t>(node.values("rows").size());
+    control.reverse = is_rows && node.boolean("reverse");
+    control.stream = node.constant("stream");
+    if (const Value* seed = node.has("seed") ? node.value("seed") : nullptr)
+      control.seed = {{abi::SizeInstruction::Op::slot, sizes.all().at("scalar$" + seed->name)}};
+    for (const Slot& slot : item.slots) control.results.push_back(ref_of(view(slot.value, 1)));
+    control.label = item.node->op->name();
+    return control;
   }
 };
 

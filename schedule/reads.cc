@@ -25,7 +25,7 @@ DenseMap<ir::Value, char> wanted_values(const ir::Graph& graph) {
   for (const ir::Output& output : graph.outputs())
     if (output.value != nullptr) wanted[output.value] = 1;
   for (const ir::Node* node = graph.last(); node != nullptr; node = node->prev) {
-    const bool is_kept = node->op->mutates() || ops::def_of(*node).host;
+    const bool is_kept = node->op->mutates() || ops::def_of(*node).opaque;
     if (is_kept ||
         std::ranges::any_of(node->results, [&](const ir::Value* v) { return wanted.at(v) != 0; }))
       ir::for_each_operand(node->args, [&](const ir::Value* operand) { wanted[operand] = 1; });

@@ -162,7 +162,7 @@ class Realizer {
       return;
     }
     if (node.results.empty()) return;
-    if (!is_wanted(node) && !ops::def_of(node).host) return;
+    if (!is_wanted(node) && !ops::def_of(node).opaque) return;
     if (std::optional<ops::RouteKind> route = routes_.of(node)) return add_library(node, *route);
     const Computation& def = graph_.computations.of(&node);
     if (def.kind != Kind::map) return add_loops(node, def);

@@ -8,14 +8,19 @@ namespace tandem::schedule {
 namespace {
 
 struct Line {
-  const abi::Program& program;
+  const std::vector<abi::KernelRef>& kernels;
   std::string operator()(const abi::Launch& launch) const {
     return fmt::format("{} {} ({})", launch.beside ? "  beside" : "launch",
-                       program.kernels[launch.kernel].symbol, launch.label);
+                       kernels[launch.kernel].symbol, launch.label);
   }
   std::string operator()(const abi::LibraryCall& call) const { return "library " + call.label; }
   std::string operator()(const abi::Copy& copy) const { return "copy " + copy.label; }
   std::string operator()(const abi::HostCall& call) const { return "host " + call.label; }
+  std::string operator()(const abi::Control& control) const {
+    std::string text = control.label;
+    for (const abi::Callee& callee : control.callees) text += fmt::format(" body {}", callee.body);
+    return text;
+  }
 };
 
 /// Inputs that the program changes: copied to after the last instruction, or written by a kernel.
@@ -33,13 +38,25 @@ std::string mutations(const abi::Program& program) {
   return text;
 }
 
+std::string lines(const abi::Program& program, const std::vector<abi::KernelRef>& kernels) {
+  std::string text;
+  for (const abi::Instruction& instruction : program.instructions)
+    text += "  " + std::visit(Line{kernels}, instruction) + "\n";
+  return text + mutations(program);
+}
+
 std::string instructions(const abi::Program& program, size_t kernels) {
   std::string text =
       fmt::format("program {}: {} instructions, {} kernels, {} buffers\n", program.name,
                   program.instructions.size(), kernels, program.buffers.size());
-  for (const abi::Instruction& instruction : program.instructions)
-    text += "  " + std::visit(Line{program}, instruction) + "\n";
-  return text + mutations(program);
+  text += lines(program, program.kernels);
+  for (size_t i = 0; i < program.bodies.size(); ++i) {
+    const abi::Program& body = *program.bodies[i];
+    text += fmt::format("body {} {}: {} instructions, {} buffers\n", i, body.name,
+                        body.instructions.size(), body.buffers.size());
+    text += lines(body, program.kernels);
+  }
+  return text;
 }
 
 }  // namespace

@@ -171,7 +171,7 @@ std::optional<ops::RouteKind> Routes::of(const Node& node) {
 std::optional<ops::RouteKind> Routes::choose(const Node& node) {
   // The library is the processor's; all that it computes has loops, which serve a GPU.
   const bool has_library = flag_library() && !graph_.target.is_gpu();
-  if (!has_library && !ops::def_of(node).host) return std::nullopt;
+  if (!has_library && !ops::def_of(node).opaque) return std::nullopt;
   for (const ops::Route& route : ops::def_of(node).fast) {
     std::string reason = route.declines(node.call(), graph_.target);
     if (reason.empty() && route.kind == ops::RouteKind::matmul && reads_panels(graph_, node))

@@ -24,12 +24,17 @@
 
 #include "driver/api.h"
 #include "nn/checkpoint.h"
+#include "nn/control.h"
 #include "nn/layers.h"
 
 namespace tandem {
 
 using nn::checkpoint;
+using nn::cond;
 using nn::RecomputePolicy;
+using nn::scan;
+using nn::Scanned;
+using nn::while_loop;
 using runtime::Array;
 
 }  // namespace tandem

@@ -1,12 +1,13 @@
 // Recurrent layers and their cells. By decomposition: the input's projection is one product over
-// the whole sequence, then the steps are unrolled, so the length must be known when compiling.
-// Dropout between layers is aten::dropout.
+// the whole sequence, then the steps are unrolled where the length is known, and a scan where it is
+// not. Dropout between layers is aten::dropout.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
 #include "base/diagnostic.h"
+#include "ir/graph.h"
 #include "ops/families.h"
 #include "ops/types.h"
 
@@ -165,11 +166,6 @@ Types layer_types(const Call& c) {
   check_count(l);
   check_states(l);
   check_params(l);
-  if (!l.input().sizes[l.time()].constant())
-    throw Unsupported(fmt::format(
-        "[{}] {}: the length of the sequence must be known when compiling, because the steps are "
-        "unrolled (ops); a symbolic batch is accepted",
-        c.op().schema.full_name(), c.describe("input")));
   if (l.input().sizes[l.time()] == Expr(0)) c.fail(c.describe("input") + " has no steps");
   Sizes sizes = l.input().sizes;
   sizes[2] = l.hidden() * l.directions();
@@ -180,22 +176,69 @@ Types layer_types(const Call& c) {
 }
 
 struct Run {
-  Tensors outputs;  // by time
+  Tensor outputs;  // by time
   State last;
 };
-/// One direction of one layer over x, [time, batch, width].
-Run run(const Kind& kind, Tensor x, State state, const Weights& w, bool backwards) {
-  auto steps = *x.size(0).constant();
+
+/// The graph of one step: state, row and weights in, state and output out.
+const ir::Graph& step_graph(Builder& b, const Kind& kind, const Tensors& carried, Tensor projected,
+                            const Tensors& weights) {
+  ir::Module& module = b.graph().module();
+  ir::Graph& graph = module.add_graph(module.free_name(b.graph().name() + "_step"));
+  Builder inner(graph);
+  const auto add = [&](const std::string& name, DType dtype, Sizes sizes) -> Tensor {
+    return {inner, graph.add_input(name, ir::Type::tensor(dtype, std::move(sizes)))};
+  };
+  State state;
+  for (size_t i = 0; i < carried.size(); ++i)
+    state.push_back(add(fmt::format("state{}", i), carried[i].dtype(), carried[i].sizes()));
+  const Sizes& sizes = projected.sizes();
+  const Tensor row = add("row", projected.dtype(), {sizes.begin() + 1, sizes.end()});
+  std::array<Tensor, 3> given;
+  for (size_t i = 0; i < weights.size(); ++i)
+    if (weights[i])
+      given.at(i) = add(fmt::format("w{}", i), weights[i].dtype(), weights[i].sizes());
+  state = kind.step(row, state, {{}, given[0], {}, given[1], given[2]});
+  for (const Tensor& next : state) graph.add_output(next.value());
+  graph.add_output(state[0].value());
+  return graph;
+}
+
+/// One direction of one layer over x, [time, batch, width], of a length that only a call knows.
+Run scanned(const Kind& kind, Tensor x, const State& state, const Weights& w, bool backwards) {
+  Builder& b = x.builder();
+  const Tensor projected = linear(x, w.w_ih, w.b_ih);
+  const Tensors weights{w.w_hh, w.b_hh, w.w_hr};
+  const ir::Graph& body = step_graph(b, kind, state, projected, weights);
+  Tensors operands;
+  for (const Tensor& weight : weights)
+    if (weight) operands.push_back(weight);
+  Types types;
+  for (const Tensor& each : state) types.push_back(ir::Type::tensor(each.dtype(), each.sizes()));
+  types.push_back(
+      ir::Type::tensor(x.dtype(), {x.size(0), state[0].sizes()[0], state[0].sizes()[1]}));
+  const ir::Node* node =
+      b.call_typed(*b.graph().ops().find("tandem.scan"),
+                   {Operand(state).arg, Operand(Tensors{projected}).arg, Operand(operands).arg,
+                    body.name(), backwards, Expr(0), ir::None{}, std::string()},
+                   std::move(types));
+  Run result{{b, node->results.back()}, {}};
+  for (size_t i = 0; i < state.size(); ++i) result.last.emplace_back(b, node->results[i]);
+  return result;
+}
+
+/// The same, step by step.
+Run unrolled(const Kind& kind, Tensor x, State state, const Weights& w, bool backwards,
+             int64_t steps) {
   // Unbound at once: the gradient joins the steps' instead of adding up one padded one each.
   Tensors projected = call_many(x.builder(), "aten.unbind.int", {linear(x, w.w_ih, w.b_ih), 0});
-  Run result{Tensors(static_cast<size_t>(steps)), {}};
+  Tensors outputs(static_cast<size_t>(steps));
   for (int64_t step = 0; step < steps; ++step) {
     int64_t at = backwards ? steps - 1 - step : step;
     state = kind.step(projected[static_cast<size_t>(at)], state, w);
-    result.outputs[static_cast<size_t>(at)] = state[0];
+    outputs[static_cast<size_t>(at)] = state[0];
   }
-  result.last = state;
-  return result;
+  return {call(x.builder(), "aten.stack", {outputs, 0}), state};
 }
 /// All directions of layer `layer`; appends their last states.
 Tensor layer_output(Builder& b, const Layers& l, Tensor x, int64_t layer,
@@ -208,8 +251,11 @@ Tensor layer_output(Builder& b, const Layers& l, Tensor x, int64_t layer,
       ir::Value* given = l.kind.is_lstm ? l.c.values("hx")[i] : l.c.value("hx");
       state.push_back(select({b, given}, 0, cell));
     }
-    Run side = run(l.kind, x, state, l.weights(b, cell), direction == 1);
-    sides.push_back(call(b, "aten.stack", {side.outputs, 0}));
+    const std::optional<int64_t> steps = x.size(0).constant();
+    const Weights w = l.weights(b, cell);
+    Run side = steps ? unrolled(l.kind, x, state, w, direction == 1, *steps)
+                     : scanned(l.kind, x, state, w, direction == 1);
+    sides.push_back(side.outputs);
     for (size_t i = 0; i < last.size(); ++i) last[i].push_back(side.last[i]);
   }
   return sides.size() == 1 ? sides[0] : cat(sides, 2);

@@ -140,7 +140,7 @@ bool is_source(const Node& node) {
 bool gives_the_same_again(const Node& node) {
   const ops::OpDef& def = ops::def_of(node);
   const bool draws_anew = def.random && node.op->schema.find("seed") < 0;
-  return !node.op->mutates() && !def.can_fail && !def.host && !draws_anew;
+  return !node.op->mutates() && !def.can_fail && !def.opaque && !draws_anew;
 }
 
 bool asked_to_recompute(const Node& node) {

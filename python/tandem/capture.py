@@ -86,6 +86,8 @@ class _Interpreter(fx.Interpreter):
         marks = {"tandem_region": self._region} if self._region else {}
         if self.bodies.behind_autograd:
             marks["tandem_grad"] = torch.is_grad_enabled()
+        else:  # the trace of a body has no nodes for its regions
+            marks["tandem_autocast"] = ambient_autocast()
         if marks:
             node.meta["custom"] = {**node.meta.get("custom", {}), **marks}
         return super().run_node(node)

@@ -33,7 +33,8 @@ from tandem.fakes import (
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
-from tandem.host import HostControl, HostOp
+from tandem.host import HostOp
+from tandem.loops import ControlLines
 from tandem.memory import Memory
 from tandem.ranges import divided_symbols, ranges_text
 from tandem.scalars import READS_OF_NUMBERS, Scalars
@@ -51,7 +52,7 @@ class _ReadsBroken(Exception):
     """What is wrong has been said where it began."""
 
 
-class Encoder:
+class Encoder(ControlLines):
     """Writes one graph."""
 
     def __init__(
@@ -65,14 +66,16 @@ class Encoder:
         freeze=False,
     ):
         self.name = "g"
-        self.is_backward_body = False  # hands out values in their order, and no tensors
+        self.is_body = False  # hands out values in their order, and no tensors
+        self.gives_none = True
+        self.knows_autocast = True  # by nodes; else by marks
         self._module = captured.graph_module
         self._fakes = captured.fakes
         self._requires_grad = list(captured.requires_grad)
         self._weights = captured.weights if freeze else ()
         self._zeros = captured.zeros
         self._no_grad = captured.no_grad
-        self._divided = {} if captured.bodies.backward else divided_symbols(self._fakes)
+        self._divided = {} if captured.bodies.graphs else divided_symbols(self._fakes)
         self._sizes = Sizes({old: part * n for part, (old, n) in self._divided.items()})
         self._sizes.replacements.update(numbers or {})
         self._names = {}
@@ -97,6 +100,7 @@ class Encoder:
         self._bodies = captured.bodies
         self._more_graphs = []
         self._ops = {}
+        self._controls = {}  # kind -> count, of those that are nodes of the program
         self._scalars = Scalars(self._places)
         self._asserts = []  # names of results that nobody gets: a program computes what it returns
         self._offsets = {}  # number of an input -> the place in its storage that the text assumes
@@ -119,7 +123,9 @@ class Encoder:
         readers = symbol_readers(self._fakes), self._host, self._scalars.readers, self._offsets
         flags = [number >= 0 and self._requires_grad[number] for number in self._arguments]
         border = self._examples, numbers, names, self._ops, self._lifted, *readers, flags
-        return Encoded(self._text(), self._results, *border, bool(self._asserts))
+        return Encoded(
+            self._text(), self._results, *border, bool(self._asserts), self._controls
+        )
 
     def _text(self):
         symbols = self._sizes.symbols.values()
@@ -163,7 +169,7 @@ class Encoder:
             name = symbol_name(value.node.expr)
             self._names[node] = name
             given = f"%{name}: i64" in self._inputs or value.node.expr in self._sizes.replacements
-            if given or self.is_backward_body:
+            if given or self.is_body:
                 return  # two inputs that a guard makes equal; or others stand for it
             self._sizes.text(value)
             self._inputs.append(f"%{name}: i64")
@@ -306,12 +312,18 @@ class Encoder:
     def _add_line(self, results, call, node):
         words = ["no_grad"] if self._no_grad else []
         words += self._region_words(node)
-        words += [f"autocast {self._autocasts[-1]}"] if self._autocasts[-1] else []
+        autocast = self._autocast(node)
+        words += [f"autocast {autocast}"] if autocast else []
         attributes = f" {{{', '.join(words)}}}" if words else ""
         left = ", ".join(results) + " = " if results else ""
         place = place_of(node)
         where = f' loc("{place}")' if place else ""
         self._lines.append(f"{left}{call}{attributes}{where}")
+
+    def _autocast(self, node):
+        if self.knows_autocast:
+            return self._autocasts[-1]
+        return node.meta.get("custom", {}).get("tandem_autocast")
 
     # --- checkpoint regions and custom functions
 
@@ -332,17 +344,14 @@ class Encoder:
         captured.no_grad = True
         if self._bodies.behind_autograd:
             captured.autocast = None
-        inner = Encoder(captured, self._known, False)
-        inner.name = name
-        inner.is_backward_body = True
-        self._more_graphs.append(inner.encode().text)
+        self._more_graphs.append(self._inner(captured, name).encode().text)
         lists = ", ".join(self._argument(values) for values in (outputs, inputs, saved))
         results = self._result_names(node, node.meta["val"])
         self._add_line(results, f'tandem.custom_gradient({lists}, {list(kept)}, "{name}")', node)
 
     def _assert(self, node):
-        if self.is_backward_body:
-            raise Unsupported(f"[{node.target}] in the backward of a custom function")
+        if self.is_body:
+            raise Unsupported(f"[{node.target}] in the body of a custom function or loop")
         value, text = (*node.args, "expected a value other than 0")[:2]
         self._asserts.append(f"v{len(self._lines)}")
         call = f'tandem.assert_true({self._argument(value)}, "{plain_text(text)}")'
@@ -360,22 +369,6 @@ class Encoder:
             flags = self._requires_grad[: len(self._module.graph.find_nodes(op="placeholder"))]
             self._with_history = nodes_with_history(self._module.graph, flags, self._starts_no_grad)
         return self._with_history
-
-    def _control(self, node):
-        self._ops[node.target.kind] = self._ops.get(node.target.kind, 0) + 1
-        history = self._nodes_with_history()
-        flags = [arg in history and not self._no_grad for arg in node.args]
-        node.target.compile(self._compile_body, flags)
-        host = HostControl(node, self._sizes)
-        tensors = [self._argument(tensor) for tensor in host.tensors]
-        if host.seed:
-            tensors.append(f"%v{len(self._lines)}")
-            self._add_line(tensors[-1:], f"aten.randint.low(0, {2**62}, [], dtype=i64)", node)
-        values = list(node.meta["val"])
-        results = [f"v{len(self._lines)}_{i}" for i in range(len(values))]
-        self._names[node] = results
-        kept = [pair for pair in zip(results, values, strict=True) if pair[1] is not None]
-        self._host_line(node, host, tensors, kept)
 
     def _host_op(self, node, name, value):
         host = HostOp(node, self._sizes)
@@ -488,9 +481,9 @@ class Encoder:
                 readers.setdefault(storage_of(out.meta["val"]), set()).add(out)
         self._fresh = []
         self._numbers = {}
-        if self.is_backward_body:
-            self._results = []
-            self._fresh = [self._argument(out) for out in outputs]
+        if self.is_body:
+            kept = [out for out in outputs if self.gives_none or out is not None]
+            self._results, self._fresh = [], [self._argument(out) for out in kept]
             return
         self._results = [self._result(out, readers) for out in outputs]
         self._fresh += ["%" + name for name in self._asserts]

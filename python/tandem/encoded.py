@@ -33,3 +33,4 @@ class Encoded:
     offsets: dict  # number of an input -> the only offset in its storage that the text holds for
     requires_grad: list  # by argument
     has_asserts: bool  # behind the results, the program gives one for each
+    controls: dict  # loops and branches that the program runs: kind -> count

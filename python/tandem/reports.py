@@ -39,7 +39,10 @@ class GraphReport:
             "weights of inference mode": len(captured.unwatched) if freeze else 0,
             "ops": dict(sorted(encoded.ops.items())),
             "fallbacks": dict(self.fallbacks),
-            "control flow": dict(_count(control.kind for control in controls)),
+            "control flow": dict(
+                _count(control.kind for control in controls) + _count(encoded.controls)
+            ),
+            "control flow in Python": dict(_count(control.kind for control in controls)),
             "milliseconds": {name: round(value, 3) for name, value in times.items()},
             "from cache": native.is_from_cache,
             "quantized products": native.quantized_products,
@@ -90,7 +93,11 @@ class ChainReport:
 
     def as_dict(self):
         segments = [report.as_dict() for report in self._segments]
-        own = {"control flow": self._controls, "milliseconds": self._times}
+        own = {
+            "control flow": self._controls,
+            "control flow in Python": self._controls,
+            "milliseconds": self._times,
+        }
         sums = {name: _totals([own.get(name, {}), *(s[name] for s in segments)]) for name in _SUMS}
         return self._facts | sums | {
             "training": any(each["training"] for each in segments),
@@ -104,7 +111,7 @@ class ChainReport:
 
 
 _MEMORY = ("live_bytes", "cached_bytes", "peak_live_bytes")
-_SUMS = ("control flow", "milliseconds", "ops", "forward", "backward")
+_SUMS = ("control flow", "control flow in Python", "milliseconds", "ops", "forward", "backward")
 
 
 def _totals(counts):

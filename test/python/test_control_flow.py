@@ -143,7 +143,8 @@ def both(function):
 def test_as_in_eager(function, dynamic):
     x, w = inputs()
     ours, reference = both(function)
-    compiled = beside_eager(ours, x, w, reference=reference, dynamic=dynamic)
+    options = {"dynamic": dynamic, "on_unsupported": "strict"}
+    compiled = beside_eager(ours, x, w, reference=reference, **options)
     flipped = -x.detach().requires_grad_()
     beside_eager(ours, flipped, w, compiled=compiled, reference=reference)
     with torch.no_grad():
@@ -151,8 +152,9 @@ def test_as_in_eager(function, dynamic):
     graphs = tandem.report()["graphs"]
     assert len(graphs) == 2 and all(graph["fallbacks"] == {} for graph in graphs)
     if function is not prefixes:
-        assert sum(graphs[0]["control flow"].values()) >= 1 and graphs[0]["bodies"]
+        assert sum(graphs[0]["control flow"].values()) >= 1
         assert "control flow: " in str(tandem.report())
+    assert all(graph["control flow in Python"] == {} for graph in graphs)
 
 
 def test_beside_torch_itself():
@@ -174,9 +176,9 @@ def test_what_needs_no_gradient_gets_none():
     x, w = inputs()
     ours, reference = both(steps)
     beside_eager(ours, x, w.detach(), reference=reference)
-    body = tandem.report()["graphs"][0]["bodies"][0]
-    assert body["training"] and "%a2: f32[4, 4]" in body["text"]
-    assert "%a2: f32[4, 4] {input grad}" not in body["text"]
+    graph = tandem.report()["graphs"][0]
+    assert graph["training"] and graph["control flow in Python"] == {}
+    assert "%a1: f32[4, 4], " in graph["text"] or "%a1: f32[4, 4])" in graph["text"]
 
 
 def test_operands_of_the_branch_not_taken_get_zeros():
@@ -197,6 +199,44 @@ def test_branch_on_a_size_is_decided_when_compiling():
     for length in (2, 3, 5, 7):
         beside_eager(ours, torch.randn(length), compiled=compiled, reference=reference)
     assert len(tandem.report()["graphs"]) == 2
+
+
+def test_the_program_runs_it():
+    """A loop that data end and a branch in it: "strict" would raise for what Python runs."""
+
+    def function(flow, x, w):
+        def step(i, x):
+            small = flow.cond(x.sum() > 10, lambda x: x * 0.5, lambda x: x + 1, (x,))
+            return i + 1, (small @ w).abs()
+
+        first = (torch.tensor(0), x)
+        return flow.while_loop(lambda i, x: (i < 9) & (x.sum() < 50), step, first)
+
+    ours, reference = both(function)
+    compiled = compile_with(ours, fullgraph=True, on_unsupported="strict")
+    for scale in (0.1, 1.0, 1000.0):
+        x, w = inputs(False)
+        beside_eager(ours, x * scale, w, compiled=compiled, reference=reference)
+    graph = tandem.report()["graphs"][0]
+    assert graph["control flow"] == {"while_loop": 1} and graph["control flow in Python"] == {}
+    assert graph["bodies"] == [] and graph["text"].count("tandem.cond") == 1
+
+
+@pytest.mark.parametrize("budget", ["min_cut", 0.5, "64MiB", "min_memory"])
+@pytest.mark.parametrize("function", [steps, nested, doubling], ids=lambda f: f.__name__)
+def test_memory_budgets(function, budget):
+    """A budget in bytes schedules candidates with the bodies that they run."""
+    ours, reference = both(function)
+    options = {"memory_budget": budget, "on_unsupported": "strict"}
+    beside_eager(ours, *inputs(), reference=reference, **options)
+
+
+def test_from_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path))
+    ours, reference = both(nested)
+    for is_from_cache in (False, True):
+        beside_eager(ours, *inputs(), reference=reference)
+        assert tandem.report()["graphs"][0]["from cache"] == is_from_cache
 
 
 def test_no_iterations():
@@ -260,7 +300,8 @@ def test_no_grad_region():
 
     ours, reference = both(function)
     beside_eager(ours, *inputs(), reference=reference)
-    assert not tandem.report()["graphs"][0]["bodies"][0]["training"]
+    graph = tandem.report()["graphs"][0]
+    assert '"g_1_0") {no_grad}' in graph["text"] and graph["control flow in Python"] == {}
 
 
 def drop_rows(x):
@@ -289,6 +330,7 @@ def test_dropout(function):
     assert 0.35 < (first == 0).float().mean() < 0.65
     first.sum().backward()
     assert torch.equal(x.grad, first.detach())  # 4 where the mask is, from ones
+    assert tandem.report()["graphs"][0]["control flow in Python"] == {}
 
 
 def test_refused():

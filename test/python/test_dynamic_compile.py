@@ -29,16 +29,22 @@ def test_recurrent_networks_reach_the_backend(kind):
     assert graph_count() == 1
 
 
-def test_only_the_length_of_a_recurrent_network_is_known():
+def test_recurrent_network_of_any_length():
+    """Its steps are a scan: one program each for training and without gradients."""
     torch.manual_seed(0)
     layers = nn.LSTM(6, 5, batch_first=True)
     compiled = compile_with(layers, dynamic=True)
-    for batch in (2, 3, 7):
-        x = torch.randn(batch, 4, 6)
+    for batch, length in ((2, 4), (3, 4), (7, 5), (3, 40)):
+        x = torch.randn(batch, length, 6)
         torch.testing.assert_close(compiled(x)[0], layers(x)[0])
-    assert graph_count() == 1
-    x = torch.randn(3, 5, 6)
-    torch.testing.assert_close(compiled(x)[0], layers(x)[0])
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x)[0], layers(x)[0])
+        ours, eager = (
+            torch.autograd.grad(call(x)[0].sin().sum(), list(layers.parameters()))
+            for call in (compiled, layers)
+        )
+        for a, b in zip(ours, eager, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
     assert graph_count() == 2
 
 

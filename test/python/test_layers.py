@@ -261,8 +261,10 @@ RECURRENT = {
 }
 
 
+@pytest.mark.parametrize("length", ["6", "s1"])
 @pytest.mark.parametrize("name", RECURRENT)
-def test_recurrent_layers_at_any_batch(name):
+def test_recurrent_layers_at_any_batch(name, length):
+    """And of any length, where that is not known: then each direction is a scan."""
     module, options = RECURRENT[name]
     layer = module(3, 5, num_layers=2, bidirectional=True, batch_first=True, **options)
     lstm = module is torch.nn.LSTM
@@ -277,14 +279,14 @@ def test_recurrent_layers_at_any_batch(name):
     states = f"%h: f32[4, s0, {width}]" + (", %c: f32[4, s0, 5]" if lstm else "")
     results = "%r, %hn, %cn" if lstm else "%r, %hn"
     executable = build(
-        f"%x: f32[s0, 6, 3] {{input grad}}, {states}, {', '.join(params)}",
+        f"%x: f32[s0, {length}, 3] {{input grad}}, {states}, {', '.join(params)}",
         f"{results} = aten.{op}.input(%x, {'[%h, %c]' if lstm else '%h'}, [{', '.join(names)}],"
         f" {biases}, 2, 0.0, false, true, true)",
-        where="s0 in [1, 16]",
+        where="s0 in [1, 16]" + (", s1 in [1, 64]" if length == "s1" else ""),
         gradients="tangents",
     )
-    for batch in [2, 7]:
-        x = torch.randn(batch, 6, 3, requires_grad=True)
+    for batch, steps in [(2, 6), (7, 6), (3, 17)][: 3 if length == "s1" else 2]:
+        x = torch.randn(batch, steps, 3, requires_grad=True)
         hx = [torch.randn(4, batch, size) for size in [width, 5][: 1 + lstm]]
 
         def eager(x, *_):
@@ -293,10 +295,9 @@ def test_recurrent_layers_at_any_batch(name):
         check(executable, eager, [x, *hx, *layer._flat_weights])
 
 
-def test_length_of_a_sequence_must_be_known():
-    with pytest.raises(tandem.UserError, match="length of the sequence must be known"):
+def test_no_length_is_refused():
+    with pytest.raises(tandem.UserError, match="has no steps"):
         build(
-            "%x: f32[s0, 2, 3], %h: f32[1, 2, 5], %w: f32[5, 3], %u: f32[5, 5]",
+            "%x: f32[0, 2, 3], %h: f32[1, 2, 5], %w: f32[5, 3], %u: f32[5, 5]",
             "%r, %n = aten.rnn_relu.input(%x, %h, [%w, %u], false, 1, 0.0, false, false, false)",
-            where="s0 in [1, 16]",
         )

@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch
 import torch.utils.checkpoint
+from torch._higher_order_ops import scan
 
 import second_gradients
 import tandem
@@ -294,18 +295,51 @@ def without_the_branch(x, w):
     return (x * w).cos() * x
 
 
-@pytest.mark.filterwarnings("ignore:tandem")
+def with_a_scan(x, w):
+    def step(carry, row):
+        carry = torch.tanh(carry + row @ w)
+        return carry, carry * row
+
+    last, rows = scan(step, x[0] * 2, x)
+    return rows * last
+
+
+def without_the_scan(x, w):
+    carry, rows = x[0] * 2, []
+    for row in x:
+        carry = torch.tanh(carry + row @ w)
+        rows.append(carry * row)
+    return torch.stack(rows) * carry
+
+
+def orders(call, count):
+    """Gradients of each order up to `count`, and what the next one starts from."""
+    t = Tensors()
+    leaves = t.leaf(3, 3, dtype=torch.float64), t.leaf(3, 3, dtype=torch.float64)
+    weights = torch.linspace(1, 2, 9, dtype=torch.float64).view(3, 3)
+    value, found = (call(*leaves) * weights).sum(), []
+    for _ in range(count):
+        gradients = torch.autograd.grad(value, leaves, create_graph=True)
+        found += gradients
+        value = sum((each.sin() * weights).sum() for each in gradients)
+    return found, value, leaves
+
+
 @pytest.mark.parametrize(
-    "function, reference",
-    [
-        (with_an_operator_of_torch, with_an_operator_of_torch),
-        (with_a_branch, without_the_branch),
-    ],
+    "function, reference, count",
+    [(with_a_branch, without_the_branch, 3), (with_a_scan, without_the_scan, 3)],
 )
-def test_nodes_that_python_runs(function, reference):
+def test_loops_and_branches(function, reference, count):
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend=tandem.backend, fullgraph=True)
+    pairs(orders(compiled, count)[0], orders(reference, count)[0])
+
+
+@pytest.mark.filterwarnings("ignore:tandem")
+def test_nodes_that_python_runs():
     """Their gradients end with the second."""
 
-    def orders(call):
+    def twice(call):
         t = Tensors()
         leaves = t.leaf(3, 3, dtype=torch.float64), t.leaf(3, 3, dtype=torch.float64)
         weights = torch.linspace(1, 2, 9, dtype=torch.float64).view(3, 3)
@@ -314,8 +348,9 @@ def test_nodes_that_python_runs(function, reference):
         return [*first, *torch.autograd.grad(value, leaves, retain_graph=True)], value, leaves
 
     torch._dynamo.reset()
-    ours, value, leaves = orders(torch.compile(function, backend=tandem.backend, fullgraph=True))
-    pairs(ours, orders(reference)[0])
+    function = with_an_operator_of_torch
+    ours, value, leaves = twice(torch.compile(function, backend=tandem.backend, fullgraph=True))
+    pairs(ours, twice(function)[0])
     with pytest.raises(tandem.Unsupported, match="no gradients beyond the second"):
         torch.autograd.grad(value, leaves, create_graph=True)
 

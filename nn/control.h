@@ -1,0 +1,40 @@
+// Loops and branches of a model: bodies are functions that write graphs of their own. What a body
+// reads it is given; parameters alone it may name, and they become operands.
+#pragma once
+
+#include <functional>
+
+#include "nn/module.h"
+
+namespace tandem::nn {
+
+/// Operands in, results out.
+using BodyFunction = std::function<Tensors(Trace&, const Tensors&)>;
+
+/// `then` where the predicate (one bool) holds, else `otherwise`: both give results of the same
+/// types.
+Tensors cond(Trace& trace, Tensor predicate, const Tensors& operands, const BodyFunction& then,
+             const BodyFunction& otherwise);
+
+/// Runs `body` while `condition` gives true: both get what is carried, then the operands; `body`
+/// gives what is carried to the next step, of the same types. Its gradient runs the loop once more,
+/// and has none of its own.
+Tensors while_loop(Trace& trace, const Tensors& carried, const Tensors& operands,
+                   const std::function<Tensor(Trace&, const Tensors&)>& condition,
+                   const BodyFunction& body);
+
+struct Scanned {
+  Tensors carried;
+  Tensors rows;
+};
+struct ScanOptions {
+  bool reverse = false;  // from the last row to the first
+};
+/// Runs `body` on each row (along the first dimension) of `rows`: it gets what is carried, a row of
+/// each, and the operands, and gives what is carried on and a row of each result.
+Scanned scan(Trace& trace, const Tensors& carried, const Tensors& rows, const Tensors& operands,
+             const std::function<Scanned(Trace&, const Tensors& carried, const Tensors& row,
+                                         const Tensors& operands)>& body,
+             ScanOptions options = {});
+
+}  // namespace tandem::nn

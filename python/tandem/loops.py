@@ -1,0 +1,129 @@
+"""Loops and branches as nodes of the program: the text of the call, and of the bodies as graphs of
+the same text. What the program cannot run yet stays with Python (host.py), which says why."""
+
+import torch
+
+from tandem._tandem import Unsupported
+from tandem.capture import Captured
+from tandem.control_flow import Cond, WhileLoop
+from tandem.cutting import needs_chain
+from tandem.gradients import GRADIENT
+from tandem.host import HostControl
+
+
+class InPython(Exception):
+    """Why the program does not run the node."""
+
+
+def control_call(node, flags, argument, encoder_of):
+    """Text of the call, and of its bodies. `flags`: of the operands, whether they have a history;
+    `argument(value)`: text; `encoder_of(captured, number)`: what writes body `number`."""
+    _check(node, flags)
+    encoders = [_encoder(body, encoder_of, i) for i, body in enumerate(node.target.bodies)]
+    texts = [_text(encoder) for encoder in encoders]
+    predicate, lists = _operands(node)
+    parts = [] if predicate is None else [argument(predicate)]
+    parts += [argument(values) for values in lists]
+    parts += [f'"{encoder.name}"' for encoder in encoders]
+    kind = {Cond: "cond", WhileLoop: "while_loop"}.get(type(node.target), "scan")
+    return f"tandem.{kind}({', '.join(parts)})", texts
+
+
+def _operands(node):
+    """The operands as the node takes them: lists of tensors, but for the predicate of a branch."""
+    control, values = node.target, list(node.args)
+    if isinstance(control, Cond):
+        return values[0], [_tensors(values[1:])]
+    carried = values[: control.carried]
+    if isinstance(control, WhileLoop):
+        return None, [_tensors(carried), _tensors(values[control.carried :])]
+    end = control.carried + control.rows
+    parts = carried, values[control.carried : end], values[end:]
+    return None, [_tensors(part) for part in parts]
+
+
+def _tensors(values):
+    return [value for value in values if isinstance(_value(value), torch.Tensor)]
+
+
+def _value(value):
+    return value.meta.get("val") if isinstance(value, torch.fx.Node) else value
+
+
+def _check(node, flags):
+    control = node.target
+    graph = node.graph
+    if any(flags) and any(each.target is GRADIENT for each in graph.nodes):
+        raise InPython("a gradient is asked for inside of the graph")
+    first = _value(node.args[0]) if isinstance(control, Cond) else None
+    if isinstance(control, Cond) and getattr(first, "dtype", None) is not torch.bool:
+        raise InPython("the predicate is no tensor of bool")
+    for value in map(_value, node.args):
+        if not isinstance(value, (torch.Tensor, torch.SymInt, int, type(None))):
+            raise InPython(f"an operand is a {type(value).__name__}")
+    for body in control.bodies:
+        for value in body.results():
+            if value is not None and not isinstance(value, torch.Tensor):
+                raise InPython("a body gives a number")
+
+
+def _encoder(body, encoder_of, number):
+    fakes = [*body.fakes, *body.symbols]
+    captured = Captured(body.graph_module, fakes, [False] * len(fakes), [], "body", body.bodies)
+    captured.no_grad, captured.autocast = body.no_grad, body.autocast
+    if needs_chain(captured):
+        raise InPython("a size in a body is known to data alone")
+    encoder = encoder_of(captured, number)
+    encoder.gives_none = False
+    encoder.knows_autocast = captured.autocast is None and body.bodies.behind_autograd
+    return encoder
+
+
+def _text(encoder):
+    encoded = encoder.encode()
+    if encoded.lifted or encoded.readers or encoded.has_asserts:
+        raise InPython("a body holds tensors, reads floats or asserts")
+    return encoded.text
+
+
+class ControlLines:
+    """The part of the encoder that writes loops and branches."""
+
+    def _inner(self, captured, name):
+        inner = type(self)(captured, self._known, False, numbers=self._sizes.replacements)
+        inner.name = name
+        inner.is_body = True
+        return inner
+
+    def _control(self, node):
+        self._ops[node.target.kind] = self._ops.get(node.target.kind, 0) + 1
+        history = self._nodes_with_history()
+        flags = [arg in history and not self._no_grad for arg in node.args]
+        values = list(node.meta["val"])
+        results = [f"v{len(self._lines)}_{i}" for i in range(len(values))]
+        self._names[node] = results
+        kept = [pair for pair in zip(results, values, strict=True) if pair[1] is not None]
+        name = f"{self.name}_{len(self._lines)}"
+
+        def encoder_of(captured, number):
+            return self._inner(captured, f"{name}_{number}")
+
+        try:
+            call, texts = control_call(node, flags, self._argument, encoder_of)
+        except (InPython, Unsupported):
+            return self._host_control(node, flags, kept)
+        self._more_graphs += texts
+        self._controls[node.target.kind] = self._controls.get(node.target.kind, 0) + 1
+        typed = [f"%{result}: {self._type_text(value)}" for result, value in kept]
+        self._add_line(typed, call, node)
+
+    def _host_control(self, node, flags, kept):
+        if self._compile_body is None:
+            raise Unsupported(f"[{node.target.kind}] in a body")
+        node.target.compile(self._compile_body, flags)
+        host = HostControl(node, self._sizes)
+        tensors = [self._argument(tensor) for tensor in host.tensors]
+        if host.seed:
+            tensors.append(f"%v{len(self._lines)}")
+            self._add_line(tensors[-1:], f"aten.randint.low(0, {2**62}, [], dtype=i64)", node)
+        self._host_line(node, host, tensors, kept)
