@@ -64,6 +64,7 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   compile.gradients = driver::Gradients::tangents;
   compile.partition = options.partition;
   compile.budget = options.budget;
+  compile.storage = options.storage;
   driver::GraphCtx ctx;
   driver::run_passes(graph, compile, ctx);
   ir::Graph& backward = *module.find(ir::GraphRole::Kind::backward, graph);

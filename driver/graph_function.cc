@@ -57,6 +57,7 @@ Options compile_options(const FunctionOptions& options) {
     compile.gradients = Gradients::tangents;
     compile.partition = options.partition;
     compile.budget = options.budget;
+    compile.storage = options.storage;
     compile.derivative = options.derivative;
   }
   compile.target = options.target;
@@ -78,10 +79,11 @@ std::string context_of(const FunctionOptions& options) {
   Target target = target_of(compile_options(options));
   ArchiveWriter machine;
   fields(machine, target);
-  return fmt::format("{}\n{} {} {} {} {} {} {} {}\n{}", machine.take(), flag_opt(),
+  return fmt::format("{}\n{} {} {} {} {} {} {} {} {}\n{}", machine.take(), flag_opt(),
                      options.differentiate, static_cast<int>(options.partition),
-                     passes::to_string(options.budget), options.derivative, options.freeze,
-                     options.report, options.tune, flags_cache_key());
+                     passes::to_string(options.budget), passes::to_string(options.storage),
+                     options.derivative, options.freeze, options.report, options.tune,
+                     flags_cache_key());
 }
 
 /// Null where the bytes are no image.

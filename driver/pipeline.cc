@@ -81,6 +81,8 @@ constexpr GraphPass kOwnOutputs{"own_outputs", passes::own_outputs, kFunctional,
 constexpr GraphPass kChoose{"choose", passes::choose, kJoint | kCore, kChosen, 0};
 // No cse from here to split: it would merge the copies with what they are copies of.
 constexpr GraphPass kRemat{"remat", passes::remat, kChosen, kSeparate, 0};
+// Reads the mark of each node's half, which remat makes.
+constexpr GraphPass kStoreSaved{"store_saved", passes::store_saved, kChosen | kSeparate, 0, kCore};
 // The same for policies alone, where nothing is saved.
 constexpr GraphPass kRecompute{"recompute", passes::recompute, kFunctional | kPure | kCore, 0, 0};
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
@@ -107,6 +109,7 @@ constexpr std::array kAllPasses = {kFunctionalize,
                                    kOwnOutputs,
                                    kChoose,
                                    kRemat,
+                                   kStoreSaved,
                                    kRecompute,
                                    kSplit};
 
@@ -190,6 +193,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.gradients = options.gradients;
   ctx.partition = options.partition;
   ctx.budget = options.budget;
+  ctx.storage = options.storage;
   ctx.describes_cut = options.report;
   ctx.step_bytes = [&options](const ir::Graph& joint, const ir::Values& saved) {
     return bytes_of_step(joint, saved, options);
@@ -229,6 +233,10 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
     return run_pass(graph, kRecompute, ctx);
   run_pass(graph, kChoose, ctx);
   run_pass(graph, kRemat, ctx);
+  if (options.storage.kind != passes::SavedStorage::Kind::whole) {
+    run_pass(graph, kStoreSaved, ctx);
+    run_pass(graph, kDecomposeCore, ctx);
+  }
   run_pass(graph, kSplit, ctx);
 }
 

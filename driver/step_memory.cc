@@ -111,6 +111,11 @@ std::optional<StepMemory> memory_of_halves(ir::Graph& forward, const ir::Values&
   passes::set_saved(forward, saved);
   GraphCtx ctx;
   passes::remat(forward, ctx);
+  ctx.storage = options.storage;
+  if (options.storage.kind != passes::SavedStorage::Kind::whole) {
+    passes::store_saved(forward, ctx);
+    passes::decompose_core(forward, ctx);
+  }
   passes::split(forward, ctx);
   ir::Graph& backward = *forward.module().find(ir::GraphRole::Kind::backward, forward);
   schedule::Scheduled first = schedule::schedule(forward, target_of(options));

@@ -10,6 +10,7 @@
 #include "ir/builder.h"
 #include "ir/graph.h"
 #include "passes/partition/knapsack.h"
+#include "passes/partition/storage.h"
 
 namespace tandem::passes {
 
@@ -67,6 +68,7 @@ struct GraphCtx : PassCtx {
   Gradients gradients = Gradients::tangents;  // of joint
   Partition partition = Partition::standard;  // of choose
   Budget budget;                              // of choose
+  SavedStorage storage;                       // of store_saved
   bool describes_cut = false;                 // choose writes `cut`
   std::string cut;                            // what is saved, what is computed again, and why
   bool describes_choices = false;             // … and the choices that there are behind it
@@ -189,6 +191,10 @@ void choose(ir::Graph& graph, GraphCtx& ctx);
 /// part, each right before its first reader; marks every node as forward or backward. cse would
 /// undo it.
 void remat(ir::Graph& graph, GraphCtx& ctx);
+
+/// Keeps what is saved in fewer bits, as `ctx.storage` says; backward makes it whole again. Behind
+/// remat: in backward all readers of a saved value change. cse may not follow.
+void store_saved(ir::Graph& graph, GraphCtx& ctx);
 
 /// Where one program owns the whole step: backward reads copies of the forward nodes that a policy,
 /// or `ctx.partition`, wants computed again, each right before its first reader. cse would undo it.

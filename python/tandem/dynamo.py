@@ -205,6 +205,8 @@ def _compile_program(captured, options, times, floats_known, sizes):
         freeze=bool(freeze),
         memory_budget=str(options.memory_budget),
         memory_budget_solver=options.memory_budget_solver,
+        save_activations=options.save_activations or "none",
+        save_activations_from=options.save_activations_from,
         report=options.report,
         tune=options.tune,
         threads=options.threads or 0,

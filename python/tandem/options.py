@@ -20,6 +20,11 @@ class Options:
         ("512MiB") are what a step of the graph holds at once, parameters and other arguments
         included; where no choice holds that, BudgetError says what is possible.
     memory_budget_solver: how a number's values are picked: "dp", "greedy" or "exact".
+    save_activations: what forward saves for backward is kept in fewer bits: "bf16", or "int8" by
+        one scale for each tensor, "int8_row" for each row of the last dimension, "int8_block" for
+        each 64 elements of a row (rows where 64 does not divide them). Gradients are those of the
+        rounded values. None keeps all as it is.
+    save_activations_from: values of fewer bytes stay as they are.
     freeze: in graphs without gradients, parameters and buffers that nothing writes are constants:
         what depends on them alone is computed once, batch norms are folded into convolutions, and
         library calls read weights packed. A weight that was replaced, written or given other memory
@@ -40,6 +45,8 @@ class Options:
     on_unsupported: str = "eager"
     memory_budget: str | float = "default"
     memory_budget_solver: str = "dp"
+    save_activations: str | None = None
+    save_activations_from: int = 65536
     freeze: bool | str = False
     report: bool = False
     threads: int | None = None
@@ -61,6 +68,7 @@ class Options:
 _CHOICES = {
     "on_unsupported": ("eager", "error", "strict"),
     "memory_budget_solver": ("dp", "greedy", "exact"),
+    "save_activations": (None, "bf16", "int8", "int8_row", "int8_block"),
     "freeze": (True, False, "checked"),
     "int8": (None, "require"),
 }
@@ -73,6 +81,9 @@ def _check(name, value):
             raise UserError(f"option '{name}' is one of {_CHOICES[name]}, not {value!r}")
     elif name == "memory_budget":
         _check_budget(value)
+    elif name == "save_activations_from":
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise UserError(f"option '{name}' is a number of bytes, not {value!r}")
     elif name == "threads":
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if value is not None and not whole:

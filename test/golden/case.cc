@@ -177,6 +177,7 @@ driver::GraphCtx context_of(const Command& command, State& state, const nn::Opti
   const std::string_view partition = command.option("partition", "default");
   ctx.partition = passes::partition_named(partition);
   ctx.budget = passes::budget_named(partition, command.option("solver", "dp"));
+  ctx.storage = passes::storage_named(command.option("storage", "none"), /*least_bytes=*/1);
   if (command.option("optimizer", "") == "sgd") ctx.updates = driver::update_rule(state, optimizer);
   return ctx;
 }
@@ -227,6 +228,7 @@ std::string error_text(const UserError& error) {
 std::string schedule_of(ir::Graph& graph, const Command& command) {
   driver::Options options;
   options.gradients = passes::gradients_named(command.option("gradients", ""));
+  options.target = golden_target(command);
   driver::GraphCtx ctx;
   driver::run_passes(graph, options, ctx);
   return schedule::report(schedule::schedule(graph, golden_target(command)));

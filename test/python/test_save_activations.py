@@ -1,0 +1,119 @@
+"""`save_activations`: saved values in fewer bits; gradients are those of the rounded values."""
+
+import pytest
+import torch
+
+import tandem
+from compiled import compile_with
+
+KINDS = ("bf16", "int8", "int8_row", "int8_block")
+
+
+def rounded(x, kind):
+    """What backward sees of a saved value, by the definition, in torch."""
+    if kind == "bf16":
+        return x.bfloat16().float()
+    blocks = x
+    if kind == "int8_block" and x.shape[-1] % 64 == 0:
+        blocks = x.reshape(*x.shape[:-1], -1, 64)
+    high = blocks.abs().max() if kind == "int8" else blocks.abs().amax(-1, keepdim=True)
+    scale = (high / 127).clamp_min(1e-30)
+    return ((blocks / scale).round() * scale).reshape(x.shape)
+
+
+class Product(torch.autograd.Function):
+    """sin(x w): backward reads the product as it was kept."""
+
+    @staticmethod
+    def forward(ctx, x, w, kind):
+        y = x @ w
+        ctx.save_for_backward(x, w, rounded(y, kind))
+        return y.sin()
+
+    @staticmethod
+    def backward(ctx, tangent):
+        x, w, y = ctx.saved_tensors
+        inner = tangent * y.cos()
+        return inner @ w.T, x.T @ inner, None
+
+
+def gradients(function, *inputs):
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    y = function(*inputs)
+    handle = getattr(y.grad_fn, "handle", None)
+    saved = None if handle is None else handle.bytes
+    torch.manual_seed(1)
+    y.backward(torch.randn_like(y))
+    return y.detach(), [x.grad for x in inputs], saved
+
+
+def sine(x, w):
+    return (x @ w).sin()
+
+
+@pytest.mark.parametrize("width", [128, 100])
+@pytest.mark.parametrize("kind", KINDS)
+def test_backward_reads_the_rounded_values(kind, width):
+    torch.manual_seed(0)
+    x, w = torch.randn(256, 32), torch.randn(32, width)
+    x[3] = 0  # a row whose scale would be 0
+    whole, _, saved_whole = gradients(compile_with(sine), x, w)
+    result, found, saved = gradients(compile_with(sine, save_activations=kind), x, w)
+    _, expected, _ = gradients(lambda x, w: Product.apply(x, w, kind), x, w)
+    _, unrounded, _ = gradients(sine, x, w)
+    assert torch.equal(result, whole)  # forward is as without
+    for a, b, c in zip(found, expected, unrounded):
+        # A product that is rounded the other way by a sum in another order moves one step.
+        off = (a - b).norm() / b.norm()
+        assert off < 0.1 * (c - b).norm() / b.norm()
+    product = 4 * 256 * width
+    kept = {"bf16": product // 2, "int8": product // 4 + 4, "int8_row": product // 4 + 4 * 256}
+    kept["int8_block"] = product // 4 + 4 * 256 * (width // 64 if width % 64 == 0 else 1)
+    assert saved == saved_whole - product + kept[kind]
+
+
+def test_small_values_and_results_stay_whole():
+    torch.manual_seed(0)
+    x, w = torch.randn(256, 32), torch.randn(32, 128)
+    _, expected, whole = gradients(compile_with(sine), x, w)
+    larger = compile_with(sine, save_activations="int8", save_activations_from=4 * 256 * 128 + 1)
+    _, found, saved = gradients(larger, x, w)
+    assert saved == whole and all(torch.equal(a, b) for a, b in zip(found, expected))
+
+    def shown(x, w):
+        return (x @ w).tanh()
+
+    _, expected, whole = gradients(compile_with(shown), x, w)
+    _, found, saved = gradients(compile_with(shown, save_activations="int8"), x, w)
+    assert saved == whole and all(torch.equal(a, b) for a, b in zip(found, expected))
+
+
+def test_sizes_that_are_not_known():
+    torch.manual_seed(0)
+    compiled = compile_with(
+        sine, dynamic=True, save_activations="int8_row", save_activations_from=0
+    )
+    w = torch.randn(32, 128)
+    for rows in (64, 96, 7):
+        x = torch.randn(rows, 32)
+        _, found, _ = gradients(compiled, x, w)
+        _, expected, _ = gradients(lambda x, w: Product.apply(x, w, "int8_row"), x, w)
+        for a, b in zip(found, expected):
+            torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2)
+
+
+def test_what_is_not_finite_shows():
+    x, w = torch.randn(256, 32), torch.randn(32, 128)
+    x[5, 0] = float("nan")
+    _, (of_x, _), _ = gradients(compile_with(sine, save_activations="int8_row"), x, w)
+    assert of_x[5].isnan().all() and of_x[:5].isfinite().all() and of_x[6:].isfinite().all()
+
+
+def test_options_are_checked():
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    with pytest.raises(Exception, match="save_activations.*int8_row"):
+        compile_with(sine, save_activations="int4")(x, w)
+    with pytest.raises(Exception, match="save_activations_from.*bytes"):
+        compile_with(sine, save_activations_from=-1)(x, w)
+    with pytest.raises(tandem.UserError, match="int8_row"):
+        tandem._tandem.compile_function("", save_activations="int4")
