@@ -109,6 +109,63 @@ def test_what_is_not_finite_shows():
     assert of_x[5].isnan().all() and of_x[:5].isfinite().all() and of_x[6:].isfinite().all()
 
 
+@pytest.mark.parametrize(
+    "kind, more", [("bf16", 0), ("int8_row", 1), ("int8_block", 1), ("int8", 3)]
+)
+def test_only_a_scale_costs_kernels(kind, more):
+    def kernels(**options):
+        x, w = torch.randn(256, 64, requires_grad=True), torch.randn(64, 256, requires_grad=True)
+        compile_with(sine, report=True, **options)(x, w).sum().backward()
+        graph = tandem.report()["graphs"][-1]
+        return graph["forward"]["kernels"], graph["backward"]["kernels"]
+
+    forward, backward = kernels()
+    assert kernels(save_activations=kind) == (forward + more, backward)
+
+
+class Block(torch.nn.Module):
+    """A small network for characters: attention, an MLP, norms, as in a GPT."""
+
+    def __init__(self, width=64, kinds=32):
+        super().__init__()
+        self.first = torch.nn.Embedding(kinds, width)
+        self.layer = torch.nn.TransformerEncoderLayer(
+            width, 4, 4 * width, 0.0, torch.nn.functional.gelu, batch_first=True, norm_first=True
+        )
+        self.last = torch.nn.Linear(width, kinds)
+
+    def forward(self, ids):
+        return self.last(self.layer(self.first(ids)))
+
+
+def losses(steps=60, **options):
+    """The losses of a training that predicts x + 3 of each x, and the bytes that a step saves."""
+    torch.manual_seed(0)
+    model = Block()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    compiled = compile_with(model, **options)
+    found = []
+    for _ in range(steps):
+        ids = torch.randint(0, 32, (8, 32))
+        y = compiled(ids)
+        saved = y.grad_fn.handle.bytes
+        loss = torch.nn.functional.cross_entropy(y.reshape(-1, 32), (ids + 3).reshape(-1) % 32)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found, saved
+
+
+def test_a_training_goes_the_same_way():
+    whole, bytes_whole = losses()
+    found, saved = losses(save_activations="int8_row", save_activations_from=4096)
+    assert whole[-1] < 0.5 * whole[0]  # there is something to learn, and it was learnt
+    assert found != whole  # what was kept was rounded
+    assert saved < 0.3 * bytes_whole
+    assert all(abs(a - b) < 0.01 * b for a, b in zip(found, whole))
+
+
 def test_options_are_checked():
     x, w = torch.randn(8, 8), torch.randn(8, 8)
     with pytest.raises(Exception, match="save_activations.*int8_row"):
