@@ -115,7 +115,7 @@ PAGE = {
     "**Gradients of gradients**, of every order": {"dynamo": "double_backward"},
     "one program serves every size from 2 on": {
         "dynamo": "dynamic_sizes_share_one_program",
-        "dynamic_compile": "only_the_length_of_a_recurrent_network_is_known functions_of_floats",
+        "dynamic_compile": "recurrent_network_of_any_length functions_of_floats",
     },
     "**nn.LSTM, nn.GRU, nn.RNN** reach Tandem with nothing to set": {
         "dynamic_compile": "recurrent_networks_reach_the_backend",
