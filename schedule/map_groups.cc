@@ -1,0 +1,87 @@
+// Sums of groups of terms, which are then scaled and added (compute_at_groups): the weight is read
+// once, a row of the left factor again and again. So there is nothing to block: a task has as many
+// columns as lie side by side, two registers of them; rows of the left factor that share the
+// weight's terms (parts of numbers too long for bytes) are a register tile; what the groups sum to
+// is a row of scratch for each column, which stays in the first-level cache.
+#include <algorithm>
+
+#include "schedule/axes.h"
+#include "schedule/map.h"
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Axis;
+using loop::AxisKind;
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+constexpr int64_t kMostColumns = 64;
+constexpr int64_t kMostRows = 4;  // of a register tile
+
+/// The input that walks the columns, where the other one does not; -1 for neither.
+int right_of(const Stage& sums, Expr column) {
+  const std::vector<Val>& inputs = sums.reductions[0].inputs;
+  for (size_t right : {0, 1})
+    if (walks(inputs[right], column) && !walks(inputs[1 - right], column) &&
+        runs_along(inputs[right], column, column))
+      return static_cast<int>(right);
+  return -1;
+}
+
+/// Axes that the right factor does not walk go last: its terms are unpacked once for all of them.
+void share_right(std::vector<Axis>& axes, Val right) {
+  std::ranges::stable_partition(axes, [&](const Axis& axis) { return walks(right, axis.index); });
+}
+
+/// Each column has scratch of its own.
+void widen_scratch(Kernel& kernel, int32_t number, const Axis& columns, int64_t width) {
+  loop::Buffer& scratch = kernel.buffers[static_cast<size_t>(number)];
+  scratch.elements = scratch.elements * width;
+  loop::StageRewrite how;
+  how.place = [&](int32_t& slot, Expr& index) {
+    if (slot == number) index = index * width + columns.index;
+  };
+  for (Stage& stage : kernel.stages) loop::rewrite(*kernel.scalars, *kernel.scalars, stage, how);
+}
+
+}  // namespace
+
+Misfit map_groups(Kernel& kernel, const Target& target) {
+  if (!has_footprint(kernel) || kernel.outer.empty()) return "it does not sum sums of groups";
+  Stage& reader = kernel.stages[1];
+  const bool adds = reader.axes.empty() && reader.body.empty() && !reader.reductions.empty();
+  if (!adds || kernel.stages[0].reductions[0].combiner == loop::Combiner::dot)
+    return "its groups are no sums of integers";
+  const Expr column = kernel.outer.back().index;
+  const int right = right_of(kernel.stages[0], column);
+  if (right < 0) return "no factor lies along the results";
+  const std::optional<int64_t> width = kernel.outer.back().extent.constant();
+  const int one = target.lanes();
+  if (!width || *width % one != 0 || *width > kMostColumns) return "its results are no panel";
+  Axis columns = take_block(kernel, kernel.outer.size() - 1, *width,
+                            {&kernel.stages[0], &kernel.stages[1]});
+  columns.kind = AxisKind::vector;
+  columns.lanes = static_cast<int>(std::min<int64_t>(*width, int64_t{2} * one));
+  widen_scratch(kernel, kernel.stages[0].after[0].buffer, columns, *width);
+  all_tasks(kernel.outer);
+  Stage& sums = kernel.stages[0];
+  sums.kind = loop::StageKind::loops;
+  share_right(sums.axes, sums.reductions[0].inputs[static_cast<size_t>(right)]);
+  const bool has_rows =
+      !sums.axes.empty() &&
+      !walks(sums.reductions[0].inputs[static_cast<size_t>(right)], sums.axes.back().index);
+  const auto place = has_rows ? sums.axes.end() - 1 : sums.axes.end();
+  sums.axes.insert(place, columns);
+  if (has_rows) {
+    sums.axes.back().kind = AxisKind::unroll;
+    const int64_t rows = sums.axes.back().extent.constant().value_or(1);
+    sums.axes.back().lanes = static_cast<int>(std::clamp<int64_t>(rows, 1, kMostRows));
+  }
+  kernel.stages[1].axes = {columns};
+  return nullptr;
+}
+
+}  // namespace tandem::schedule
