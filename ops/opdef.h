@@ -186,6 +186,9 @@ struct OpDef {
   std::string_view out_as{};      // the overload of the out= form, where it is not `out`
   Scales dequantizes = Scales::none;
   ProductKind multiplies = ProductKind::none;
+  /// A product `self` [m, k] with `mat2`, 4 bits each as PyTorch packs them for this processor, and
+  /// `qScaleAndZeros` for each `qGroupSize` terms.
+  bool reads_packed_nibbles = false;
   /// The operand of which each element of the result is one element, found by indices.
   std::string_view gathers{};
   bool random = false;

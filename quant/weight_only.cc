@@ -32,17 +32,6 @@ struct Weight {
   Value* scales = nullptr;  // of each column, of one that has more dimensions of 1; null: none
 };
 
-/// Whether the view swaps the two dimensions of a matrix.
-bool turns(const Node& node) {
-  const std::string_view name = node.op->schema.name;
-  const Value* from = std::get<Value*>(node.args[0]);
-  if (from->type.rank() != 2) return false;
-  if (name == "aten::t") return true;
-  const ir::Call call = node.call();
-  if (name == "aten::transpose") return call.dim("dim0", 2) != call.dim("dim1", 2);
-  return name == "aten::permute" && call.constants("dims")[0] % 2 != 0;
-}
-
 /// Of a product of two tensors, the one that has a number for each column, where the other is the
 /// matrix; `columns` is the dimension of that.
 Value* column_scales(const Node& node, int64_t columns, Value*& matrix) {

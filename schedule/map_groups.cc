@@ -4,6 +4,7 @@
 // weight's terms (parts of numbers too long for bytes) are a register tile; what the groups sum to
 // is a row of scratch for each column, which stays in the first-level cache.
 #include <algorithm>
+#include <bit>
 
 #include "schedule/axes.h"
 #include "schedule/map.h"
@@ -78,7 +79,8 @@ Misfit map_groups(Kernel& kernel, const Target& target) {
   if (has_rows) {
     sums.axes.back().kind = AxisKind::unroll;
     const int64_t rows = sums.axes.back().extent.constant().value_or(1);
-    sums.axes.back().lanes = static_cast<int>(std::clamp<int64_t>(rows, 1, kMostRows));
+    sums.axes.back().lanes = static_cast<int>(
+        std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(rows, 1, kMostRows))));
   }
   kernel.stages[1].axes = {columns};
   return nullptr;
