@@ -83,12 +83,9 @@ class Rewriter {
     return ops::to(ops::call(builder_, "aten.sub.Scalar", {wide, weight_.least}), DType::u8);
   }
 
-  /// A number for each row and group, as rows of the panels that the sums read: [groups, n], a view
-  /// of [n / 32, groups, 32].
+  /// A number for each row and group, beside the panels that the sums read: [groups, n], a view.
   Tensor in_panels(Tensor each) {
-    constexpr int64_t kPanel = ops::kNibblePanel;
-    const Tensor rows = ops::reshape(each, {weight_.rows / kPanel, kPanel, groups()});
-    const Tensor panels = ops::call(builder_, "aten.clone", {ops::permute(rows, {0, 2, 1})});
+    const Tensor panels = ops::call(builder_, "tandem.row_panels", {each});
     return ops::reshape(ops::permute(panels, {1, 0, 2}), {groups(), weight_.rows});
   }
 
@@ -111,7 +108,7 @@ class Rewriter {
     if (weight_.packed) return kMiddle;
     if (weight_.zero == nullptr) return -weight_.least;
     const Tensor zero = ops::reshape({builder_, weight_.zero}, {weight_.rows, groups()});
-    const Tensor wide = ops::to(zero, DType::i32);
+    const Tensor wide = ops::to(zero, size_of(zero.dtype()) == 1 ? DType::i16 : DType::i32);
     return in_panels(ops::call(builder_, "aten.sub.Scalar", {wide, weight_.least}));
   }
 
@@ -127,7 +124,8 @@ class Rewriter {
     sums = sums - times(own, zero);
     if (!x.zero) return sums;
     Tensor terms = ops::reshape(q_, {weight_.rows, groups(), weight_.group});
-    terms = in_panels(ops::reshape(summed(terms, 2), {weight_.rows, groups()}));
+    terms = ops::to(ops::reshape(summed(terms, 2), {weight_.rows, groups()}), DType::i16);
+    terms = in_panels(terms);
     const Tensor count = ops::full(builder_, {1, 1}, static_cast<double>(weight_.group), DType::i32);
     return sums - *x.zero * (terms - times(count, zero));
   }
@@ -150,20 +148,20 @@ class Rewriter {
     const Tensor limit = ops::call(builder_, "aten.clamp_min", {largest, kLeast});
     Tensor rest = x * (most / limit);
     ops::Tensors digits;
-    ops::Tensors scales;
-    // An infinity less itself is NaN, and so is all that it scales.
-    Tensor scale = ops::reshape((limit + (limit - limit)) / most, {1, 1, groups(), 1});
+    ops::Tensors weights;
+    double weight = 1 / most;
     for (int64_t i = 0; i < count; ++i) {
       const Tensor whole = round(rest);
-      digits.push_back(ops::to(whole, digit()));
-      scales.push_back(scale);
+      digits.push_back(ops::reshape(ops::to(whole, digit()), {1, weight_.terms}));
+      weights.push_back(ops::full(builder_, {1, 1}, weight, DType::f32));
       if (i + 1 == count) break;
       rest = (rest - whole) * (2 * most);
-      scale = scale / (2 * most);
+      weight /= 2 * most;
     }
-    Digits made{ops::reshape(ops::call(builder_, "aten.stack", {digits}), {count, weight_.terms}),
-                ops::cat(scales, 1)};
-    return made;
+    // An infinity less itself is NaN, and so is all that it scales.
+    const Tensor of_group = ops::reshape(limit + (limit - limit), {1, 1, groups(), 1});
+    const Tensor of_digit = ops::reshape(ops::cat(weights, 0), {1, count, 1, 1});
+    return {ops::cat(digits, 0), of_group * of_digit};
   }
 
   Digits digits_of(const Node& dequantize) {

@@ -74,6 +74,24 @@ const OpDef kPack{
     .samples = {"u8[32, 8]:bytes, 4", "u8[64, 24]:bytes, 4", "u8[64, 24]:bytes, 2", "u8[0, 8], 4",
                 "u8[32, 0], 2", "u8[33, 8], 4", "u8[32, 12], 4", "i8[32, 8], 4", "u8[32, 8], 3"}};
 
+/// A number for each row and group, [n, g], beside the panels: [n / 32, g, 32].
+const OpDef kRowPanels{
+    .schema = "tandem::row_panels(Tensor self) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      need_rank(c, "self", 2, 2);
+      const ir::Type& self = c.type("self");
+      if (!sym::known_divisible(self.sizes[0], kNibblePanel))
+        c.fail(fmt::format("{} must have a multiple of {} rows", c.describe("self"), kNibblePanel));
+      return {ir::Type::tensor(self.dtype, {sym::floor_div(self.sizes[0], kNibblePanel),
+                                            self.sizes[1], kNibblePanel})};
+    },
+    .lower = reindex<[](const Call&, size_t, const Index& index) {
+      return Index{index[0] * kNibblePanel + index[2], index[1]};
+    }>,
+    .no_grad = "the weight is one of integers",
+    .samples = {"$[32, 3]", "$[64, 1]", "$[0, 3]", "$[33, 3]", "$[32]"},
+    .sample_dtypes = DTypes::numbers};
+
 // --- sums of groups
 
 Types sum_types(const Call& c) {
@@ -142,7 +160,7 @@ const OpDef kSums{
                 "i8[1, 64], i32[2, 8, 32], 48, 4", "u8[1, 64], i32[2, 8, 32], 32, 4",
                 "i8[1, 64], i32[2, 8, 32], 32, 2"}};
 
-const OpDef* const kOps[] = {&kPack, &kSums};
+const OpDef* const kOps[] = {&kPack, &kRowPanels, &kSums};
 
 }  // namespace
 
