@@ -51,9 +51,8 @@ void widen_scratch(Kernel& kernel, int32_t number, const Axis& columns, int64_t 
 
 /// Each step asks for one line of what is read so far behind; a load's lines are as many as the
 /// steps that read it.
-void ask_ahead(Stage& sums, Val right, const Axis& columns) {
+void ask_ahead(Stage& sums, Val right, const Axis& columns, int64_t ahead) {
   constexpr int64_t kLineBytes = 64;
-  constexpr int64_t kAhead = 4096;  // bytes
   for (Val part : loop::reachable(std::array{right})) {
     if (part->opcode != loop::Opcode::load) continue;
     const int64_t line = kLineBytes / size_of(part->dtype);
@@ -61,7 +60,7 @@ void ask_ahead(Stage& sums, Val right, const Axis& columns) {
     const Expr step = sums.reduce_axes.empty() ? Expr(0) : sums.reduce_axes.back().index;
     const Expr first = sym::substitute(part->index, {{columns.index, Expr(0)}});
     sums.prefetches.push_back(
-        {part->slot, first + kAhead / size_of(part->dtype) + sym::mod(step, lines) * line});
+        {part->slot, first + ahead / size_of(part->dtype) + sym::mod(step, lines) * line});
   }
 }
 
@@ -94,7 +93,8 @@ Misfit map_groups(Kernel& kernel, const Target& target) {
   const auto place = has_rows ? sums.axes.end() - 1 : sums.axes.end();
   sums.axes.insert(place, columns);
   if (has_rows) {
-    ask_ahead(sums, sums.reductions[0].inputs[static_cast<size_t>(right)], columns);
+    ask_ahead(sums, sums.reductions[0].inputs[static_cast<size_t>(right)], columns,
+              target.tuning.loops.ahead);
     sums.axes.back().kind = AxisKind::unroll;
     const int64_t rows = sums.axes.back().extent.constant().value_or(1);
     sums.axes.back().lanes = static_cast<int>(
