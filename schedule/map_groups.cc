@@ -87,19 +87,15 @@ Misfit map_groups(Kernel& kernel, const Target& target) {
   Stage& sums = kernel.stages[0];
   sums.kind = loop::StageKind::loops;
   share_right(sums.axes, sums.reductions[0].inputs[static_cast<size_t>(right)]);
-  const bool has_rows =
-      !sums.axes.empty() &&
-      !walks(sums.reductions[0].inputs[static_cast<size_t>(right)], sums.axes.back().index);
-  const auto place = has_rows ? sums.axes.end() - 1 : sums.axes.end();
-  sums.axes.insert(place, columns);
-  if (has_rows) {
-    ask_ahead(sums, sums.reductions[0].inputs[static_cast<size_t>(right)], columns,
-              target.tuning.loops.ahead);
-    sums.axes.back().kind = AxisKind::unroll;
-    const int64_t rows = sums.axes.back().extent.constant().value_or(1);
-    sums.axes.back().lanes = static_cast<int>(
-        std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(rows, 1, kMostRows))));
-  }
+  const Val weight = sums.reductions[0].inputs[static_cast<size_t>(right)];
+  if (sums.axes.empty() || walks(weight, sums.axes.back().index))
+    sums.axes.push_back({kernel.scalars->symbols().index("y", 1), 1});
+  sums.axes.insert(sums.axes.end() - 1, columns);
+  sums.axes.back().kind = AxisKind::unroll;
+  const int64_t rows = sums.axes.back().extent.constant().value_or(1);
+  sums.axes.back().lanes = static_cast<int>(
+      std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(rows, 1, kMostRows))));
+  ask_ahead(sums, weight, columns, target.tuning.loops.ahead);
   kernel.stages[1].axes = {columns};
   return nullptr;
 }

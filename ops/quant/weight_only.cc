@@ -84,7 +84,8 @@ const OpDef kInt8Product{
                 "$[70, 128], i8[65, 128]:bytes, $[65]:unit",
                 "$[5, 16]{20, 1}, i8[6, 16]:bytes, $[6]:unit", "$[3, 64], u8[6, 64]:bytes, $[6]",
                 "$[3, 64], i8[6, 63]:bytes, $[6]", "$[3, 64], i8[6, 64]:bytes, $[5]",
-                "$[3, 64], i8[6, 64]:bytes, f64[6]", "$[64], i8[6, 64], $[6]"}};
+                "$[3, 64], i8[6, 64]:bytes, f64[6]", "$[64], i8[6, 64], $[6]"},
+    .narrow = NarrowFactor::bytes};
 
 // --- 4 bits
 // --------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ const OpDef kInt4Product{
                 "$[3, 64], i8[64, 32]:bytes, 32, $[2, 64, 2]:unit",
                 "$[3, 64], u8[64, 32]:bytes, 32, $[2, 63, 2]:unit",
                 "$[3, 64], u8[64, 32]:bytes, 32, f64[2, 64, 2]:unit"},
-    .reads_packed_nibbles = true};
+    .narrow = NarrowFactor::nibbles};
 
 /// The byte of two rows at column k.
 Element pack_rows(Lowering& lowering, const Call& c, Expr below, Expr above, Expr k,

@@ -21,9 +21,9 @@
 
 #include "ir/text.h"
 #include "ops/opdef.h"
-#include "ops/product/nibbles.h"
+#include "ops/product/group_sums.h"
 #include "ops/tensor.h"
-#include "quant/nibble_match.h"
+#include "quant/narrow_weight.h"
 #include "quant/product_match.h"
 #include "quant/quant.h"
 
@@ -33,6 +33,7 @@ namespace {
 using ir::Node;
 using ir::Value;
 using ops::ProductKind;
+using ops::NarrowFactor;
 using ops::Tensor;
 using Dims = std::vector<int64_t>;
 
@@ -49,7 +50,7 @@ struct Digits {
 
 class Rewriter {
  public:
-  Rewriter(ir::Graph& graph, Node& product, const NibbleWeight& weight, int64_t parts)
+  Rewriter(ir::Graph& graph, Node& product, const NarrowWeight& weight, int64_t parts)
       : graph_(graph), product_(product), builder_(graph, &product), weight_(weight), parts_(parts) {
     builder_.stamp() = ir::Builder::stamp_of(product);
   }
@@ -58,12 +59,15 @@ class Rewriter {
     q_ = nibbles();
     const Digits x = dequantize == nullptr ? digits_of(left) : digits_of(*dequantize);
     const int64_t count = *x.d.sizes()[0].constant();
-    const Tensor panels = ops::call(builder_, "tandem.pack_nibbles", {q_, parts_});
-    Tensor sums = ops::call(builder_, "tandem.nibble_sums", {x.d, panels, weight_.group, parts_});
+    const Tensor panels = ops::call(builder_, "tandem.pack_terms", {q_, weight_.bits, parts_});
+    Tensor sums = ops::call(builder_, "tandem.group_sums",
+                            {x.d, panels, weight_.group, weight_.bits, parts_});
     sums = ops::reshape(sums, {1, count, groups(), weight_.rows});
     const Tensor own = summed(ops::reshape(x.d, {1, count, groups(), weight_.group}), 3);
     Tensor y = scaled(centred(sums, own, x), own) * x.scale;
-    finish(ops::sum(y, {1, 2}));
+    y = ops::sum(y, {1, 2});
+    const bool is_even = weight_.kind == NarrowFactor::bytes;  // one scale for all groups
+    finish(is_even ? y * Tensor{builder_, weight_.scale} : y);
   }
 
  private:
@@ -78,7 +82,8 @@ class Rewriter {
   /// u8 [n, k] from 0 on.
   Tensor nibbles() {
     const Tensor q{builder_, weight_.q};
-    if (weight_.packed) return ops::call(builder_, "tandem.unpack_int4", {q});
+    if (weight_.kind == NarrowFactor::nibbles) return ops::call(builder_, "tandem.unpack_int4", {q});
+    if (weight_.least == 0) return q;
     const Tensor wide = ops::to(q, DType::i16);
     return ops::to(ops::call(builder_, "aten.sub.Scalar", {wide, weight_.least}), DType::u8);
   }
@@ -95,8 +100,9 @@ class Rewriter {
   }
 
   Tensor scales() {
-    if (weight_.packed) return parameter(0);
+    if (weight_.kind == NarrowFactor::nibbles) return parameter(0);
     const Tensor scale = ops::reshape({builder_, weight_.scale}, {weight_.rows, groups()});
+    if (weight_.bits == 8) return in_panels(scale);
     const Tensor blocks = ops::reshape(q_, {weight_.rows, groups(), weight_.group});
     const Tensor fits = ops::compare("lt", ops::amax(blocks, {2}), 16.0);
     return in_panels(ops::where(fits, scale, std::numeric_limits<double>::quiet_NaN()));
@@ -105,7 +111,7 @@ class Rewriter {
   /// What each term of a group is less: a number, or one for each row and group.
   ops::Operand zeros() {
     constexpr int64_t kMiddle = 8;
-    if (weight_.packed) return kMiddle;
+    if (weight_.kind == NarrowFactor::nibbles) return kMiddle;
     if (weight_.zero == nullptr) return -weight_.least;
     const Tensor zero = ops::reshape({builder_, weight_.zero}, {weight_.rows, groups()});
     const Tensor wide = ops::to(zero, size_of(zero.dtype()) == 1 ? DType::i16 : DType::i32);
@@ -131,8 +137,10 @@ class Rewriter {
   }
 
   Tensor scaled(Tensor sums, Tensor own) {
-    const Tensor y = ops::to(sums, DType::f32) * scales();
-    return weight_.packed ? y + ops::to(own, DType::f32) * parameter(1) : y;
+    Tensor y = ops::to(sums, DType::f32);
+    if (weight_.kind == NarrowFactor::bytes) return y;
+    y = y * scales();
+    return weight_.kind == NarrowFactor::nibbles ? y + ops::to(own, DType::f32) * parameter(1) : y;
   }
 
   // --- the left factor
@@ -200,7 +208,7 @@ class Rewriter {
     const ir::Call call = product_.call();
     const ir::Type& type = product_.results[0]->type;
     const std::string_view added =
-        weight_.packed ? std::string_view() : ops::factors_of(*product_.op).added;
+        weight_.kind != NarrowFactor::none ? std::string_view() : ops::factors_of(*product_.op).added;
     if (!added.empty() && call.has(added)) {
       const Tensor bias{builder_, call.value(added)};
       y = y + ops::to(bias, DType::f32);
@@ -213,7 +221,7 @@ class Rewriter {
   ir::Graph& graph_;
   Node& product_;
   ir::Builder builder_;
-  const NibbleWeight& weight_;
+  const NarrowWeight& weight_;
   int64_t parts_;
   Tensor q_;
 };
@@ -247,9 +255,9 @@ const Node* bytes_behind(const Value* left, int64_t terms) {
 }
 
 /// Of one row.
-Value* left_of(const Node& product, const NibbleWeight& weight) {
+Value* left_of(const Node& product, const NarrowWeight& weight) {
   const ir::Call call = product.call();
-  Value* left = call.value(weight.packed ? "self" : ops::factors_of(*product.op).left);
+  Value* left = call.value(weight.kind != NarrowFactor::none ? "self" : ops::factors_of(*product.op).left);
   const DType result = product.results[0]->type.dtype;
   const bool fits = is_float(result) && result != DType::f64 && left->type.dtype != DType::f64 &&
                     is_float(left->type.dtype) && is_row(left, weight.terms);
@@ -258,17 +266,17 @@ Value* left_of(const Node& product, const NibbleWeight& weight) {
 
 }  // namespace
 
-void nibble_products(ir::Graph& graph, passes::GraphCtx& ctx) {
+void one_row_products(ir::Graph& graph, passes::GraphCtx& ctx) {
   const passes::KnownValues known(graph);
   const int64_t parts = ctx.multiplies_bytes ? 4 : 2;
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
-    const std::optional<NibbleWeight> weight = nibble_weight_of(*node, known);
+    const std::optional<NarrowWeight> weight = narrow_weight_of(*node, known);
     Value* left = weight ? left_of(*node, *weight) : nullptr;
     if (left != nullptr) {
       const Node* dequantize = bytes_behind(left, weight->terms);
-      ctx.notes.push_back(fmt::format("nibble_products: {} reads its weight as 4 bits, {}",
-                                      ir::to_string(*node),
+      ctx.notes.push_back(fmt::format("one_row_products: {} reads its weight as {} bits, {}",
+                                      ir::to_string(*node), weight->bits,
                                       dequantize == nullptr ? "x as digits" : "x as bytes"));
       if (dequantize != nullptr) ctx.products.push_back({ir::to_string(*node), ""});
       Rewriter(graph, *node, *weight, parts).run(left, dequantize);

@@ -1,10 +1,11 @@
 // Problem: a weight of 4 bits comes as bytes with a range, dequantized in groups by one of several
-// ops, cast and turned; or packed by PyTorch. Approach: walk from the product's factor to the
-// dequantization; what its arguments say is read by their names.
-#include "quant/nibble_match.h"
+// ops, cast and turned; or packed by PyTorch; one of 8 bits as the factor of an op of its own
+// (weight_only.cc makes that). Approach: walk from the product's factor to the dequantization; what
+// its arguments say is read by their names.
+#include "quant/narrow_weight.h"
 
 #include "ops/opdef.h"
-#include "ops/product/nibbles.h"
+#include "ops/product/group_sums.h"
 #include "quant/product_match.h"
 
 namespace tandem::quant {
@@ -14,8 +15,9 @@ using ir::Node;
 using ir::Value;
 using ops::ProductKind;
 
-constexpr int64_t kValues = 16;      // of 4 bits
-constexpr int64_t kMostTerms = 512;  // of a group
+constexpr int64_t kNibbleValues = 16;
+constexpr int64_t kByteValues = 256;
+constexpr int64_t kFewestTerms = 32;  // of a group: what is done once for each must pay
 
 /// Down to the dequantization in blocks; null where there is none. `turned`: [terms, columns].
 const Node* dequantization_of(Value* at, bool turned) {
@@ -53,17 +55,18 @@ std::optional<int64_t> bound(const ir::Call& call, std::string_view name) {
   return static_cast<int64_t>(*number);
 }
 
-bool has_sizes(NibbleWeight& weight, const sym::Expr& rows, const sym::Expr& terms) {
+bool has_sizes(NarrowWeight& weight, const sym::Expr& rows, const sym::Expr& terms) {
   weight.rows = rows.constant().value_or(0);
   weight.terms = terms.constant().value_or(0);
-  return weight.rows > 0 && weight.terms > 0 && weight.rows % ops::kNibblePanel == 0 &&
-         weight.group > 0 && weight.group <= kMostTerms && weight.group % ops::kNibbles == 0 &&
+  return weight.rows > 0 && weight.terms > 0 && weight.rows % ops::kPanelRows == 0 &&
+         weight.group >= kFewestTerms && weight.group <= ops::kMostGroupTerms &&
+         weight.group % ops::terms_of_number(weight.bits) == 0 &&
          weight.terms % weight.group == 0;
 }
 
-std::optional<NibbleWeight> dequantized(const Node& node) {
+std::optional<NarrowWeight> dequantized(const Node& node) {
   const ir::Call call = node.call();
-  NibbleWeight weight;
+  NarrowWeight weight;
   weight.q = call.value("input");
   weight.group = group_of(call);
   weight.scale = tensor_of(call, "scale", "scales");
@@ -72,20 +75,22 @@ std::optional<NibbleWeight> dequantized(const Node& node) {
   const std::optional<int64_t> least = bound(call, "quant_min");
   const std::optional<int64_t> most = bound(call, "quant_max");
   const ir::Type& type = weight.q->type;
-  const bool is_narrow = least && most && *least <= *most && *most - *least < kValues &&
-                         size_of(type.dtype) == 1 && *least >= (is_signed(type.dtype) ? -128 : 0);
-  if (!is_narrow || type.rank() != 2 || !has_sizes(weight, type.sizes[0], type.sizes[1]))
-    return std::nullopt;
+  const int64_t first = is_signed(type.dtype) ? -kByteValues / 2 : 0;
+  const bool is_narrow = least && most && *least >= first && *least <= *most &&
+                         *most < first + kByteValues && size_of(type.dtype) == 1;
+  if (!is_narrow || type.rank() != 2) return std::nullopt;
+  weight.bits = *most - *least < kNibbleValues ? 4 : 8;
+  weight.least = weight.bits == 4 ? *least : first;
   if (weight.zero != nullptr && !is_int(weight.zero->type.dtype)) return std::nullopt;
-  weight.least = *least;
+  if (!has_sizes(weight, type.sizes[0], type.sizes[1])) return std::nullopt;
   return weight;
 }
 
-std::optional<NibbleWeight> packed(const Node& node) {
+std::optional<NarrowWeight> packed(const Node& node) {
   const ir::Call call = node.call();
-  NibbleWeight weight;
+  NarrowWeight weight;
+  weight.kind = ops::NarrowFactor::nibbles;
   weight.q = call.value("mat2");
-  weight.packed = true;
   weight.scale = call.value("qScaleAndZeros");
   weight.group = call.constant("qGroupSize");
   const ir::Sizes& sizes = weight.q->type.sizes;
@@ -93,20 +98,42 @@ std::optional<NibbleWeight> packed(const Node& node) {
   return weight;
 }
 
+/// Its one scale is that of any number of groups: as long ones as there can be.
+std::optional<NarrowWeight> of_bytes(const Node& node) {
+  const ir::Call call = node.call();
+  NarrowWeight weight;
+  weight.kind = ops::NarrowFactor::bytes;
+  weight.bits = 8;
+  weight.q = call.value("mat2");
+  weight.scale = call.value("scales");
+  weight.least = -kByteValues / 2;
+  const ir::Sizes& sizes = weight.q->type.sizes;
+  const int64_t terms = sizes[1].constant().value_or(0);
+  weight.group = ops::kMostGroupTerms;
+  while (weight.group > kFewestTerms && terms % weight.group != 0) weight.group /= 2;
+  if (!has_sizes(weight, sizes[0], sizes[1])) return std::nullopt;
+  return weight;
+}
+
+/// Behind the factor of an ordinary product.
+std::optional<NarrowWeight> behind(const Node& product) {
+  const ProductKind kind = ops::def_of(product).multiplies;
+  const bool is_ordinary = kind == ProductKind::linear || kind == ProductKind::matrix;
+  if (!is_ordinary || !adds_plainly(product)) return std::nullopt;
+  Value* right = product.call().value(ops::factors_of(*product.op).right);
+  const Node* node = dequantization_of(right, kind == ProductKind::matrix);
+  return node == nullptr ? std::nullopt : dequantized(*node);
+}
+
 }  // namespace
 
-std::optional<NibbleWeight> nibble_weight_of(const Node& product,
+std::optional<NarrowWeight> narrow_weight_of(const Node& product,
                                              const passes::KnownValues& known) {
-  std::optional<NibbleWeight> weight;
-  if (ops::def_of(product).reads_packed_nibbles) {
-    weight = packed(product);
-  } else {
-    const ProductKind kind = ops::def_of(product).multiplies;
-    if (kind != ProductKind::linear && kind != ProductKind::matrix) return std::nullopt;
-    if (!adds_plainly(product)) return std::nullopt;
-    Value* right = product.call().value(ops::factors_of(*product.op).right);
-    const Node* node = dequantization_of(right, kind == ProductKind::matrix);
-    if (node != nullptr) weight = dequantized(*node);
+  std::optional<NarrowWeight> weight;
+  switch (ops::def_of(product).narrow) {
+    case ops::NarrowFactor::none: weight = behind(product); break;
+    case ops::NarrowFactor::bytes: weight = of_bytes(product); break;
+    case ops::NarrowFactor::nibbles: weight = packed(product); break;
   }
   if (!weight) return std::nullopt;
   for (const Value* value : {weight->q, weight->scale, weight->zero})
