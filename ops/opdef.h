@@ -114,8 +114,8 @@ enum class ProductKind : uint8_t {
   transposed,   // `grad_output` [b, c, places..] and `weight` [c, o / groups, kernel..]
 };
 /// Of a product of floats `self` [m, k] with a weight `mat2` that only loops make floats: i8 [n, k]
-/// with `scales` [n]; or 4 bits each as PyTorch packs them for this processor, with `qScaleAndZeros`
-/// for each `qGroupSize` terms.
+/// with `scales` [n]; or 4 bits each as PyTorch packs them for this processor, with
+/// `qScaleAndZeros` for each `qGroupSize` terms.
 enum class NarrowFactor : uint8_t { none, bytes, nibbles };
 struct ProductFactors {
   std::string_view left, right, added;  // added: to the product; empty where the op adds nothing

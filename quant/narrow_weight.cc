@@ -60,8 +60,7 @@ bool has_sizes(NarrowWeight& weight, const sym::Expr& rows, const sym::Expr& ter
   weight.terms = terms.constant().value_or(0);
   return weight.rows > 0 && weight.terms > 0 && weight.rows % ops::kPanelRows == 0 &&
          weight.group >= kFewestTerms && weight.group <= ops::kMostGroupTerms &&
-         weight.group % ops::terms_of_number(weight.bits) == 0 &&
-         weight.terms % weight.group == 0;
+         weight.group % ops::terms_of_number(weight.bits) == 0 && weight.terms % weight.group == 0;
 }
 
 std::optional<NarrowWeight> dequantized(const Node& node) {

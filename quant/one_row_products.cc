@@ -3,15 +3,16 @@
 // lanes, more than memory waits for. Products of integers take one for four times as many terms,
 // and a left factor of floats is integers, too, if enough of them are taken. Within a group of
 // terms (the scale of the weight changes from group to group), with m the largest |x|:
-//   x = m / B (d0 + d1 / 2B + d2 / (2B)^2) + e,   |d| <= B,   |e| <= m / (2B (2B)^2) + two roundings
-// where B = 127 fills a byte: d0 is x B / m, rounded, and each next one what rounding has left. Left
-// overs are exact floats. Three bytes leave |e| <= 2^-24 m: less than a sum of floats of that
-// group rounds. 16-bit floats take two: 2^-16 m, where they round results by 2^-9 or 2^-11. Without
-// products of bytes digits are halves (B = 32767): two, and one. Then
+//   x = m / B (d0 + d1 / 2B + d2 / (2B)^2) + e,   |d| <= B,   |e| <= m / (2B (2B)^2) and rounding
+// where B = 127 fills a byte: d0 is x B / m, rounded, and each next one what rounding has left.
+// Left overs are exact floats; x B / m rounds three times. Three bytes leave |e| <= 2^-24 m, what
+// one rounding of the group's largest term may be. 16-bit floats take two: 2^-16 m, where they
+// round results by 2^-9 or 2^-12. Without products of bytes digits are halves (B = 32767): two, and
+// one.
 //   sum over k of x w = sum over g, i of m / (B (2B)^i) (s (sum d q - z sum d) + o sum d)
 // with w = (q - z) s + o in group g; sums over d are exact. An infinite or NaN x gives NaN.
 // A left factor that is dequantized from bytes has one digit, and no rounding at all:
-//   sum over k of (a - za) sa (q - z) s = sa sum over g of s (sum a q - z sum a - za (sum q - K z)).
+//   sum over k of (a - za) sa (q - z) s = sa sum over g of s (sum a q - z sum a - za sum (q - z))
 // Of several rows the weight is made floats, once for all of them (a product's own loops).
 // Given integers that are not in their range would be wrong ones: their groups become NaN.
 #include <fmt/format.h>
@@ -32,8 +33,8 @@ namespace {
 
 using ir::Node;
 using ir::Value;
-using ops::ProductKind;
 using ops::NarrowFactor;
+using ops::ProductKind;
 using ops::Tensor;
 using Dims = std::vector<int64_t>;
 
@@ -51,7 +52,11 @@ struct Digits {
 class Rewriter {
  public:
   Rewriter(ir::Graph& graph, Node& product, const NarrowWeight& weight, int64_t parts)
-      : graph_(graph), product_(product), builder_(graph, &product), weight_(weight), parts_(parts) {
+      : graph_(graph),
+        product_(product),
+        builder_(graph, &product),
+        weight_(weight),
+        parts_(parts) {
     builder_.stamp() = ir::Builder::stamp_of(product);
   }
 
@@ -82,7 +87,8 @@ class Rewriter {
   /// u8 [n, k] from 0 on.
   Tensor nibbles() {
     const Tensor q{builder_, weight_.q};
-    if (weight_.kind == NarrowFactor::nibbles) return ops::call(builder_, "tandem.unpack_int4", {q});
+    if (weight_.kind == NarrowFactor::nibbles)
+      return ops::call(builder_, "tandem.unpack_int4", {q});
     if (weight_.least == 0) return q;
     const Tensor wide = ops::to(q, DType::i16);
     return ops::to(ops::call(builder_, "aten.sub.Scalar", {wide, weight_.least}), DType::u8);
@@ -127,12 +133,13 @@ class Rewriter {
 
   Tensor centred(Tensor sums, Tensor own, const Digits& x) {
     const ops::Operand zero = zeros();
-    sums = sums - times(own, zero);
+    if (zero.arg != ir::Arg(sym::Expr(0))) sums = sums - times(own, zero);
     if (!x.zero) return sums;
     Tensor terms = ops::reshape(q_, {weight_.rows, groups(), weight_.group});
     terms = ops::to(ops::reshape(summed(terms, 2), {weight_.rows, groups()}), DType::i16);
     terms = in_panels(terms);
-    const Tensor count = ops::full(builder_, {1, 1}, static_cast<double>(weight_.group), DType::i32);
+    const Tensor count =
+        ops::full(builder_, {1, 1}, static_cast<double>(weight_.group), DType::i32);
     return sums - *x.zero * (terms - times(count, zero));
   }
 
@@ -177,8 +184,8 @@ class Rewriter {
     const auto number = [&](std::string_view one, std::string_view many, DType dtype) {
       const std::string_view name = call.op().schema.find(one) >= 0 ? one : many;
       const ir::Arg arg = call.arg(name);
-      if (is_tensor(arg)) return ops::reshape(ops::to({builder_, std::get<Value*>(arg)}, dtype),
-                                              {1, 1, 1, 1});
+      if (is_tensor(arg))
+        return ops::reshape(ops::to({builder_, std::get<Value*>(arg)}, dtype), {1, 1, 1, 1});
       const sym::Expr* whole = std::get_if<sym::Expr>(&arg);
       const double value = whole != nullptr ? static_cast<double>(whole->constant().value_or(0))
                                             : std::get<double>(arg);
@@ -186,14 +193,13 @@ class Rewriter {
     };
     Tensor q{builder_, call.value("input")};
     const bool shifts = q.dtype() == DType::u8 && parts_ == 4;
-    if (shifts)
-      q = ops::call(builder_, "aten.sub.Scalar", {ops::to(q, DType::i16), 128});
+    if (shifts) q = ops::call(builder_, "aten.sub.Scalar", {ops::to(q, DType::i16), 128});
     Digits made{ops::to(ops::reshape(q, {1, weight_.terms}), digit()),
                 number("scale", "scales", DType::f32)};
-    const std::string_view name = call.op().schema.find("zero_point") >= 0 ? "zero_point"
-                                                                           : "zero_points";
-    const bool has_zero = call.has(name) && !is_known_zero(call.arg(name)) &&
-                          call.arg(name) != ir::Arg(sym::Expr(0));
+    const std::string_view name =
+        call.op().schema.find("zero_point") >= 0 ? "zero_point" : "zero_points";
+    const bool has_zero =
+        call.has(name) && !is_known_zero(call.arg(name)) && call.arg(name) != ir::Arg(sym::Expr(0));
     if (!has_zero && !shifts) return made;
     Tensor zero = has_zero ? number("zero_point", "zero_points", DType::i32)
                            : ops::full(builder_, {1, 1, 1, 1}, 0, DType::i32);
@@ -207,8 +213,9 @@ class Rewriter {
   void finish(Tensor y) {
     const ir::Call call = product_.call();
     const ir::Type& type = product_.results[0]->type;
-    const std::string_view added =
-        weight_.kind != NarrowFactor::none ? std::string_view() : ops::factors_of(*product_.op).added;
+    const std::string_view added = weight_.kind != NarrowFactor::none
+                                       ? std::string_view()
+                                       : ops::factors_of(*product_.op).added;
     if (!added.empty() && call.has(added)) {
       const Tensor bias{builder_, call.value(added)};
       y = y + ops::to(bias, DType::f32);
@@ -257,7 +264,8 @@ const Node* bytes_behind(const Value* left, int64_t terms) {
 /// Of one row.
 Value* left_of(const Node& product, const NarrowWeight& weight) {
   const ir::Call call = product.call();
-  Value* left = call.value(weight.kind != NarrowFactor::none ? "self" : ops::factors_of(*product.op).left);
+  Value* left =
+      call.value(weight.kind != NarrowFactor::none ? "self" : ops::factors_of(*product.op).left);
   const DType result = product.results[0]->type.dtype;
   const bool fits = is_float(result) && result != DType::f64 && left->type.dtype != DType::f64 &&
                     is_float(left->type.dtype) && is_row(left, weight.terms);

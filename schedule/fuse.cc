@@ -27,6 +27,17 @@ bool is_product(const Item& item) {
   return item.kind == Item::Kind::reduce && loop::multiplies(item.computation.combiner);
 }
 
+/// Whether what is made of the value ends in the node, and nothing else reads any of it.
+bool is_only_reader(const ir::Node& reader, const Value* value) {
+  while (value->uses.size() == 1 && value->uses[0].node != nullptr) {
+    const ir::Node& node = *value->uses[0].node;
+    if (&node == &reader) return true;
+    if (node.results.size() != 1) return false;
+    value = node.results[0];
+  }
+  return false;
+}
+
 /// Reductions across memory are columns, and columns have one stage: a second one would walk rows
 /// of strided elements.
 bool may_have_stage(const Group& group, const Item& item, int stage) {
@@ -171,7 +182,8 @@ class Fuser {
     return std::ranges::any_of(reads.at, [&](const std::pair<const Value*, Expr>& entry) {
       const Item* source = graph_.homes.at(entry.first).item;
       return source != nullptr && is_product(*source) &&
-             source->computation.combiner != loop::Combiner::dot;
+             source->computation.combiner != loop::Combiner::dot &&
+             is_only_reader(*item.node, entry.first);
     });
   }
   bool starts_by_adding_sums(const Group& group) {

@@ -33,6 +33,20 @@ int right_of(const Stage& sums, Expr column) {
   return -1;
 }
 
+/// How many rows of the left factor read each term of the right one; a product's blocks are for
+/// more than a few.
+bool has_few_rows(const Kernel& kernel, Val right) {
+  int64_t rows = 1;
+  for (const std::vector<Axis>* axes : {&kernel.outer, &kernel.stages[0].axes})
+    for (const Axis& axis : *axes) {
+      if (walks(right, axis.index)) continue;
+      const std::optional<int64_t> extent = axis.extent.constant();
+      if (!extent || *extent > kMostRows) return false;
+      rows *= *extent;
+    }
+  return rows <= kMostRows;
+}
+
 /// Axes that the right factor does not walk go last: its terms are unpacked once for all of them.
 void share_right(std::vector<Axis>& axes, Val right) {
   std::ranges::stable_partition(axes, [&](const Axis& axis) { return walks(right, axis.index); });
@@ -64,39 +78,44 @@ void ask_ahead(Stage& sums, Val right, const Axis& columns, int64_t ahead) {
   }
 }
 
+/// A task is a panel of columns.
+void take_panel(Kernel& kernel, int64_t width, size_t right, const Target& target) {
+  Axis columns =
+      take_block(kernel, kernel.outer.size() - 1, width, {&kernel.stages[0], &kernel.stages[1]});
+  columns.kind = AxisKind::vector;
+  columns.lanes = static_cast<int>(std::min<int64_t>(width, int64_t{2} * target.lanes()));
+  widen_scratch(kernel, kernel.stages[0].after[0].buffer, columns, width);
+  all_tasks(kernel.outer);
+  Stage& sums = kernel.stages[0];
+  sums.kind = loop::StageKind::loops;
+  const Val weight = sums.reductions[0].inputs[right];
+  share_right(sums.axes, weight);
+  if (sums.axes.empty() || walks(weight, sums.axes.back().index))
+    sums.axes.push_back({kernel.scalars->symbols().index("y", 1), 1});
+  Axis& rows = sums.axes.back();
+  rows.kind = AxisKind::unroll;
+  rows.lanes = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(*rows.extent.constant())));
+  sums.axes.insert(sums.axes.end() - 1, columns);
+  ask_ahead(sums, weight, columns, target.tuning.loops.ahead);
+  kernel.stages[1].axes = {columns};
+}
+
 }  // namespace
 
 Misfit map_groups(Kernel& kernel, const Target& target) {
   if (!has_footprint(kernel) || kernel.outer.empty()) return "it does not sum sums of groups";
-  Stage& reader = kernel.stages[1];
+  const Stage& reader = kernel.stages[1];
   const bool adds = reader.axes.empty() && reader.body.empty() && !reader.reductions.empty();
   if (!adds || kernel.stages[0].reductions[0].combiner == loop::Combiner::dot)
     return "its groups are no sums of integers";
-  const Expr column = kernel.outer.back().index;
-  const int right = right_of(kernel.stages[0], column);
+  const int right = right_of(kernel.stages[0], kernel.outer.back().index);
   if (right < 0) return "no factor lies along the results";
+  const Val weight = kernel.stages[0].reductions[0].inputs[static_cast<size_t>(right)];
+  if (!has_few_rows(kernel, weight)) return "many rows read each term";
   const std::optional<int64_t> width = kernel.outer.back().extent.constant();
-  const int one = target.lanes();
-  if (!width || *width % one != 0 || *width > kMostColumns) return "its results are no panel";
-  Axis columns = take_block(kernel, kernel.outer.size() - 1, *width,
-                            {&kernel.stages[0], &kernel.stages[1]});
-  columns.kind = AxisKind::vector;
-  columns.lanes = static_cast<int>(std::min<int64_t>(*width, int64_t{2} * one));
-  widen_scratch(kernel, kernel.stages[0].after[0].buffer, columns, *width);
-  all_tasks(kernel.outer);
-  Stage& sums = kernel.stages[0];
-  sums.kind = loop::StageKind::loops;
-  share_right(sums.axes, sums.reductions[0].inputs[static_cast<size_t>(right)]);
-  const Val weight = sums.reductions[0].inputs[static_cast<size_t>(right)];
-  if (sums.axes.empty() || walks(weight, sums.axes.back().index))
-    sums.axes.push_back({kernel.scalars->symbols().index("y", 1), 1});
-  sums.axes.insert(sums.axes.end() - 1, columns);
-  sums.axes.back().kind = AxisKind::unroll;
-  const int64_t rows = sums.axes.back().extent.constant().value_or(1);
-  sums.axes.back().lanes = static_cast<int>(
-      std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(rows, 1, kMostRows))));
-  ask_ahead(sums, weight, columns, target.tuning.loops.ahead);
-  kernel.stages[1].axes = {columns};
+  if (!width || *width % target.lanes() != 0 || *width > kMostColumns)
+    return "its results are no panel";
+  take_panel(kernel, *width, static_cast<size_t>(right), target);
   return nullptr;
 }
 

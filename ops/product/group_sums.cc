@@ -1,7 +1,8 @@
 // Products of one row with weights of 4 or 8 bits, which are read as they lie. As many terms of a
 // row w[n] as fill 32 bits are a number, and 32 rows lie side by side, so that one load, a shift
 // and a mask give a pack of terms for each lane of a register:
-//   panels[n / 32, k / T, n % 32] = sum over p, q of w[n, k + p parts + q] << (bits p + 32 q / parts)
+//   panels[n / 32, k / T, n % 32] = sum over p, q of w[n, k + p parts + q] << (bits p + 32 q /
+//   parts)
 // where T = 32 / bits, k is a multiple of it, `parts` is 4 (bytes) or 2 (16-bit halves) and
 // p < T / parts. Scales change from group to group along the terms, so the sums are those of each:
 //   C[i, g, n] = sum over k of group g of x[i, k] w[n, k]
@@ -70,8 +71,7 @@ const OpDef kPack{
       if (c.type("self").dtype != DType::u8) c.fail(c.describe("self") + " must have dtype u8");
       const Sizes& sizes = c.type("self").sizes;
       const int64_t terms = terms_of_number(bits_of(c));
-      if (!sym::known_divisible(sizes[0], kPanelRows) ||
-          !sym::known_divisible(sizes[1], terms))
+      if (!sym::known_divisible(sizes[0], kPanelRows) || !sym::known_divisible(sizes[1], terms))
         c.fail(fmt::format("{} must have a multiple of {} rows and of {} columns",
                            c.describe("self"), kPanelRows, terms));
       return {ir::Type::tensor(DType::i32, {sym::floor_div(sizes[0], kPanelRows),
@@ -91,8 +91,8 @@ const OpDef kRowPanels{
       const ir::Type& self = c.type("self");
       if (!sym::known_divisible(self.sizes[0], kPanelRows))
         c.fail(fmt::format("{} must have a multiple of {} rows", c.describe("self"), kPanelRows));
-      return {ir::Type::tensor(self.dtype, {sym::floor_div(self.sizes[0], kPanelRows),
-                                            self.sizes[1], kPanelRows})};
+      return {ir::Type::tensor(
+          self.dtype, {sym::floor_div(self.sizes[0], kPanelRows), self.sizes[1], kPanelRows})};
     },
     .lower = reindex<[](const Call&, size_t, const Index& index) {
       return Index{index[0] * kPanelRows + index[2], index[1]};
@@ -154,8 +154,8 @@ Definition sum_lower(Lowering& lowering, const Call& c) {
   definition.reduce_sizes = {numbers, packs_of(bits, parts)};
   definition.input = [&lowering, c, parts, bits, terms, numbers](const Index& out, const Index& r) {
     const Expr number = out[1] * numbers + r[0];
-    const Val weight = lowering.load(
-        c.value("panels"), {sym::floor_div(out[2], kPanelRows), number, sym::mod(out[2], kPanelRows)});
+    const Val weight = lowering.load(c.value("panels"), {sym::floor_div(out[2], kPanelRows), number,
+                                                         sym::mod(out[2], kPanelRows)});
     const Val x = packed_parts(lowering, c.value("self"), parts, number * terms + r[1] * parts,
                                c.type("self").sizes[1], nullptr,
                                [&](Expr place) { return Index{out[0], place}; });

@@ -20,7 +20,7 @@ using loop::Val;
 DType part_type(int64_t parts, DType from) { return parts == 2 ? DType::i16 : from; }
 
 Val packed_parts(Lowering& lowering, const ir::Value* from, int64_t parts, Expr first, Expr extent,
-           Val inside, const std::function<Index(Expr)>& at) {
+                 Val inside, const std::function<Index(Expr)>& at) {
   loop::ScalarPool& pool = lowering.scalars();
   const bool fills = sym::known_divisible(extent, parts);
   std::vector<Val> parts_read;
@@ -81,8 +81,8 @@ Definition pack_lower(Lowering& lowering, const Call& c) {
       read[dim] = place;
       return read;
     };
-    return packed_parts(lowering, c.value("self"), parts, index[dim] * parts, c.type("self").sizes[dim],
-                  nullptr, at);
+    return packed_parts(lowering, c.value("self"), parts, index[dim] * parts,
+                        c.type("self").sizes[dim], nullptr, at);
   });
 }
 
@@ -133,7 +133,7 @@ Definition mm_lower(Lowering& lowering, const Call& c) {
     Index right = out;
     right[right.size() - 2] = r[0];
     const Val a = packed_parts(lowering, c.value("self"), parts, r[0] * parts,
-                         c.type("self").sizes.back(), nullptr, left);
+                               c.type("self").sizes.back(), nullptr, left);
     return std::vector<Val>{a, lowering.load(c.value("mat2"), right)};
   };
   return definition;
@@ -217,7 +217,7 @@ Definition convolution_lower(Lowering& lowering, const Call& c) {
       return at;
     };
     Val a = packed_parts(lowering, c.value("input"), parts, r.back() * parts, shape.channels(),
-                   read.inside, left);
+                         read.inside, left);
     const int64_t fill = c.integer("fill").constant().value_or(0);
     if (read.inside != nullptr && fill != 0) {
       const DType type = part_type(parts, c.type("input").dtype);

@@ -136,9 +136,9 @@ Element packed_weight(Lowering& lowering, const Call& c, std::string_view param,
   if (packing.rest() != 0) {
     Expr row = n - packing.in_blocks;
     Expr start = packing.in_blocks / 2 * packing.columns + k * (packing.rest() / 2);
-    Element other{
-        pool, lowering.load(c.value(param), byte_index(packing, start + sym::floor_div(row, 2)),
-                            is_whole.apply(Opcode::logical_not).value())};
+    Element other{pool,
+                  lowering.load(c.value(param), byte_index(packing, start + sym::floor_div(row, 2)),
+                                is_whole.apply(Opcode::logical_not).value())};
     byte = choose(is_whole, byte, other);
     above = choose(is_whole, above, Element{pool, pool.index(sym::mod(row, 2))});
   }
