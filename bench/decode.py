@@ -1,7 +1,8 @@
 """One token after the other of a decoder of Llama's shape, and a prompt of 512: Tandem beside
 Inductor (torchao, freezing) and llama.cpp, with weights of f32, bf16, 8 and 4 bits, all random.
 Each contender is a process, because its weights fill the memory. Prints tokens a second, and the
-bytes of weights that are read a second as a share of the machine's read rate, measured before each.
+bytes of weights that are read a second as a share of the machine's read rate, which is measured
+before and behind each.
 
 `decode.py [--layers N] [--vocabulary N] [--tokens N] [NAME ...]`  contenders, or parts of names
 `decode.py --worker NAME`  one of them; a JSON line
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import time
 
-import llama
+import llama_shape
 import measure
 
 PROMPT = 512
@@ -53,6 +54,7 @@ def compiled(model, compiler):
 
 def torch_steps(shape, compiler, weights):
     """(a function of one token at a position, one of a prompt)."""
+    import llama
     import torch
 
     torch.set_num_threads(measure.THREADS)
@@ -84,43 +86,38 @@ def llama_steps(shape, weights):
     return step, all_of_it
 
 
+def measured(step, prompt, tokens):
+    start = time.perf_counter()
+    prompt()  # llama.cpp wants what is before a token
+    step(PROMPT)
+    compile_s = time.perf_counter() - start
+    decode = []
+    for _ in range(TURNS):
+        start = time.perf_counter()
+        for position in range(PROMPT, PROMPT + tokens):
+            step(position)
+        decode.append((time.perf_counter() - start) / tokens)
+    prompt_s = min(measure.timed(prompt, 1) / 1e3 for _ in range(2))
+    return {"compile_s": compile_s, "decode_s": statistics.median(decode), "prompt_s": prompt_s}
+
+
 def worker(shape, name, tokens):
     compiler, weights = name.split()
-    rate = read_rate()
-    import contextlib
-
-    quiet = contextlib.nullcontext()
-    if compiler != "llama.cpp":
+    if compiler == "llama.cpp":
+        found = measured(*llama_steps(shape, weights), tokens)
+    else:
         import torch
 
-        quiet = torch.no_grad()
-    with quiet:
-        if compiler == "llama.cpp":
-            step, prompt = llama_steps(shape, weights)
-        else:
-            step, prompt = torch_steps(shape, compiler, weights)
-        start = time.perf_counter()
-        step(PROMPT)
-        compile_s = time.perf_counter() - start
-        decode = []
-        for _ in range(TURNS):
-            start = time.perf_counter()
-            for position in range(PROMPT, PROMPT + tokens):
-                step(position)
-            decode.append((time.perf_counter() - start) / tokens)
-        prompt()
-        prompts = [measure.timed(prompt, 1) / 1e3 for _ in range(2)]
-    print(json.dumps({
-        "compile_s": compile_s, "decode_s": statistics.median(decode), "prompt_s": min(prompts),
-        "read_rate": max(rate, read_rate()),
-    }))
+        with torch.no_grad():
+            found = measured(*torch_steps(shape, compiler, weights), tokens)
+    print(json.dumps(found))
 
 
-def row(shape, name, found):
-    read = llama.weight_bytes(shape, llama.BITS[name.split()[1]]) / found["decode_s"]
+def row(shape, name, found, rate):
+    read = llama_shape.weight_bytes(shape, llama_shape.BITS[name.split()[1]]) / found["decode_s"]
     return (
         f"| {name} | {1 / found['decode_s']:.1f} | {read / 1e9:.1f} | "
-        f"{read / found['read_rate']:.2f} | {PROMPT / found['prompt_s']:.0f} |"
+        f"{read / rate:.2f} | {PROMPT / found['prompt_s']:.0f} |"
     )
 
 
@@ -132,7 +129,7 @@ def main():
     parser.add_argument("--vocabulary", type=int, default=32000)
     parser.add_argument("--tokens", type=int, default=16)
     options = parser.parse_args()
-    shape = llama.Shape(layers=options.layers, vocabulary=options.vocabulary)
+    shape = llama_shape.Shape(layers=options.layers, vocabulary=options.vocabulary)
     if options.worker:
         return worker(shape, options.worker, options.tokens)
     wanted = [n for n in CONTENDERS if not options.names or any(p in n for p in options.names)]
@@ -145,13 +142,15 @@ def main():
             continue
         command = [python, __file__, "--worker", name, "--layers", str(shape.layers),
                    "--vocabulary", str(shape.vocabulary), "--tokens", str(options.tokens)]
+        rate = read_rate()
         done = subprocess.run(command, capture_output=True, text=True, env=measure.environment(),
                               check=False)
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or ["no word"]
             measure.warn(f"{name} failed: {lines[-1]}")
             continue
-        print(row(shape, name, json.loads(done.stdout.strip().splitlines()[-1])), flush=True)
+        found = json.loads(done.stdout.strip().splitlines()[-1])
+        print(row(shape, name, found, max(rate, read_rate())), flush=True)
 
 
 if __name__ == "__main__":

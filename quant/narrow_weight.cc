@@ -47,7 +47,7 @@ Value* tensor_of(const ir::Call& call, std::string_view one, std::string_view ma
 /// The number behind a bound, which may be one of several kinds.
 std::optional<int64_t> bound(const ir::Call& call, std::string_view name) {
   if (!call.has(name)) return std::nullopt;
-  const ir::Arg arg = call.arg(name);
+  const ir::Arg& arg = call.arg(name);
   if (const sym::Expr* whole = std::get_if<sym::Expr>(&arg)) return whole->constant();
   const double* number = std::get_if<double>(&arg);
   if (number == nullptr || *number != static_cast<double>(static_cast<int64_t>(*number)))

@@ -183,7 +183,7 @@ class Rewriter {
     const ir::Call call = dequantize.call();
     const auto number = [&](std::string_view one, std::string_view many, DType dtype) {
       const std::string_view name = call.op().schema.find(one) >= 0 ? one : many;
-      const ir::Arg arg = call.arg(name);
+      const ir::Arg& arg = call.arg(name);
       if (is_tensor(arg))
         return ops::reshape(ops::to({builder_, std::get<Value*>(arg)}, dtype), {1, 1, 1, 1});
       const sym::Expr* whole = std::get_if<sym::Expr>(&arg);

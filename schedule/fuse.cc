@@ -38,6 +38,17 @@ bool is_only_reader(const ir::Node& reader, const Value* value) {
   return false;
 }
 
+/// Whether it adds sums of integers (compute_at_groups.cc).
+bool adds_sums(const KernelGraph& graph, const Item& item, const PlacedReads& reads) {
+  if (item.kind != Item::Kind::reduce || is_product(item)) return false;
+  return std::ranges::any_of(reads.at, [&](const std::pair<const Value*, Expr>& entry) {
+    const Item* source = graph.homes.at(entry.first).item;
+    return source != nullptr && is_product(*source) &&
+           source->computation.combiner != loop::Combiner::dot &&
+           is_only_reader(*item.node, entry.first);
+  });
+}
+
 /// Reductions across memory are columns, and columns have one stage: a second one would walk rows
 /// of strided elements.
 bool may_have_stage(const Group& group, const Item& item, int stage) {
@@ -176,21 +187,6 @@ class Fuser {
                        });
   }
 
-  /// Whether it adds sums of integers (compute_at_groups.cc).
-  bool adds_sums(const Item& item, const Reads& reads) const {
-    if (item.kind != Item::Kind::reduce || is_product(item)) return false;
-    return std::ranges::any_of(reads.at, [&](const std::pair<const Value*, Expr>& entry) {
-      const Item* source = graph_.homes.at(entry.first).item;
-      return source != nullptr && is_product(*source) &&
-             source->computation.combiner != loop::Combiner::dot &&
-             is_only_reader(*item.node, entry.first);
-    });
-  }
-  bool starts_by_adding_sums(const Group& group) {
-    const Member& first = group.members[0];
-    return adds_sums(*first.item, read(*first.item, group.space, first.extent));
-  }
-
   /// A place in a group: everything that joining takes.
   struct Fit {
     Room room;
@@ -221,9 +217,12 @@ class Fuser {
     Fit found{*room, read(item, room->space, room->extent), {}, 0};
     if (is_product(*group.members[0].item) && !reads_member(group, found.reads))
       return "it does not read the product, whose operands it would walk again";
-    if (adds_sums(item, found.reads) ||
-        (starts_by_adding_sums(group) && !reads_member(group, found.reads)))
-      return "it adds sums of groups, which are computed where it does";
+    const Member& first = group.members[0];
+    const bool is_first_alone =
+        adds_sums(graph_, *first.item, read(*first.item, group.space, first.extent));
+    if (adds_sums(graph_, item, found.reads) ||
+        (is_first_alone && !reads_member(group, found.reads)))
+      return "sums of groups are computed where one sum adds them";
     found.depends = dependencies(item, found.reads, number);
     if (reach(found.depends, number)) return "something between needs the one and makes the other";
     const std::optional<int> stage = stage_of(group, room->extent, found.reads);
