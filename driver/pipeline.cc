@@ -68,6 +68,9 @@ constexpr GraphPass kIntegerProducts{"integer_products", quant::integer_products
 // Before integer_products, which would say of them that they stay in floats.
 constexpr GraphPass kWeightOnlyProducts{"weight_only_products", quant::weight_only_products,
                                         kFunctional, 0, 0};
+// Between the two: it takes what the first has found, of one row, and what the second would say
+// stays in floats.
+constexpr GraphPass kOneRowProducts{"one_row_products", quant::one_row_products, kFunctional, 0, 0};
 // Core ops have their factors as arguments of one node; cse and dce follow.
 constexpr GraphPass kWeightPanels{"weight_panels", passes::weight_panels,
                                   kFunctional | kPure | kCore, 0, 0};
@@ -100,6 +103,7 @@ constexpr std::array kAllPasses = {kFunctionalize,
                                    kUpdates,
                                    kFoldBatchNorm,
                                    kWeightOnlyProducts,
+                                   kOneRowProducts,
                                    kIntegerProducts,
                                    kDecomposeCore,
                                    kConstantFold,
@@ -219,6 +223,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   const bool has_constants = passes::has_constants(graph);
   if (has_constants && !differentiates) run_pass(graph, kFoldBatchNorm, ctx);
   if (!differentiates) run_pass(graph, kWeightOnlyProducts, ctx);
+  if (has_constants && !differentiates) run_pass(graph, kOneRowProducts, ctx);
   if (!differentiates) run_pass(graph, kIntegerProducts, ctx);
   run_pass(graph, kDecomposeCore, ctx);
   run_pass(graph, kConstantFold, ctx);

@@ -109,6 +109,7 @@ std::vector<Family> other_families() {
       cross_family(),
       grouped_product_family(),
       packed_family(),
+      group_sums_family(),
       einsum_family(),
       random_ops_family(),
       dropout_family(),

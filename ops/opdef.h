@@ -113,6 +113,10 @@ enum class ProductKind : uint8_t {
   convolution,  // `input` [b, c, places..] and `weight` [o, c / groups, kernel..], `bias`
   transposed,   // `grad_output` [b, c, places..] and `weight` [c, o / groups, kernel..]
 };
+/// Of a product of floats `self` [m, k] with a weight `mat2` that only loops make floats: i8 [n, k]
+/// with `scales` [n]; or 4 bits each as PyTorch packs them for this processor, with
+/// `qScaleAndZeros` for each `qGroupSize` terms.
+enum class NarrowFactor : uint8_t { none, bytes, nibbles };
 struct ProductFactors {
   std::string_view left, right, added;  // added: to the product; empty where the op adds nothing
 };
@@ -186,6 +190,7 @@ struct OpDef {
   std::string_view out_as{};      // the overload of the out= form, where it is not `out`
   Scales dequantizes = Scales::none;
   ProductKind multiplies = ProductKind::none;
+  NarrowFactor narrow = NarrowFactor::none;
   /// The operand of which each element of the result is one element, found by indices.
   std::string_view gathers{};
   bool random = false;

@@ -22,6 +22,16 @@ bool is_cast(const Node& node) {
          node.op->schema.name == "prims::convert_element_type";
 }
 
+bool turns(const Node& node) {
+  const std::string_view name = node.op->schema.name;
+  const Value* from = std::get<Value*>(node.args[0]);
+  if (from->type.rank() != 2) return false;
+  if (name == "aten::t") return true;
+  const ir::Call call = node.call();
+  if (name == "aten::transpose") return call.dim("dim0", 2) != call.dim("dim1", 2);
+  return name == "aten::permute" && call.constants("dims")[0] % 2 != 0;
+}
+
 bool is_known_zero(const ir::Arg& zero) {
   Value* const* given = std::get_if<Value*>(&zero);
   if (given == nullptr) return false;

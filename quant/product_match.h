@@ -10,6 +10,9 @@
 
 namespace tandem::quant {
 
+/// Whether the node is a view that swaps the two dimensions of a matrix.
+bool turns(const ir::Node& node);
+
 /// How a factor came to be dequantized.
 struct Source {
   const ir::Node* dequantize = nullptr;  // null: it is not

@@ -9,6 +9,9 @@ namespace tandem::quant {
 /// bytes.
 void weight_only_products(ir::Graph& graph, passes::GraphCtx& ctx);
 
+/// Products of one row with a weight of 4 bits become sums of products of integers, group by group.
+void one_row_products(ir::Graph& graph, passes::GraphCtx& ctx);
+
 /// Products of two dequantized factors become sums of products of integers, scaled once. Where a
 /// factor is dequantized and the product stays in floats, a note says why.
 void integer_products(ir::Graph& graph, passes::GraphCtx& ctx);

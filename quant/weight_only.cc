@@ -32,17 +32,6 @@ struct Weight {
   Value* scales = nullptr;  // of each column, of one that has more dimensions of 1; null: none
 };
 
-/// Whether the view swaps the two dimensions of a matrix.
-bool turns(const Node& node) {
-  const std::string_view name = node.op->schema.name;
-  const Value* from = std::get<Value*>(node.args[0]);
-  if (from->type.rank() != 2) return false;
-  if (name == "aten::t") return true;
-  const ir::Call call = node.call();
-  if (name == "aten::transpose") return call.dim("dim0", 2) != call.dim("dim1", 2);
-  return name == "aten::permute" && call.constants("dims")[0] % 2 != 0;
-}
-
 /// Of a product of two tensors, the one that has a number for each column, where the other is the
 /// matrix; `columns` is the dimension of that.
 Value* column_scales(const Node& node, int64_t columns, Value*& matrix) {
@@ -127,6 +116,14 @@ void rewrite(ir::Graph& graph, Node& product, const Weight& weight) {
   graph.erase(&product);
 }
 
+/// So many that sums set the pace: made 16-bit floats once, the weight is a factor of tile
+/// registers. A prompt of 512 took three times as long by bytes (Sapphire Rapids).
+bool has_many_rows(const ir::Type& left) {
+  constexpr int64_t kMany = 32;
+  const sym::Expr rows = sym::floor_div(left.numel(), left.sizes.back());
+  return size_of(left.dtype) == 2 && sym::known_le(kMany, rows);
+}
+
 /// The right factor's bytes, of a product that can read them.
 std::optional<Weight> match(const Node& product) {
   const ProductKind kind = ops::def_of(product).multiplies;
@@ -136,7 +133,8 @@ std::optional<Weight> match(const Node& product) {
   const DType dtype = product.results[0]->type.dtype;
   const bool fits = is_float(dtype) && dtype != DType::f64 && adds_plainly(product) &&
                     call.type(names.left).dtype == dtype && call.type(names.right).rank() == 2 &&
-                    !sym::known_eq(call.type(names.left).sizes.back(), 0);
+                    !sym::known_eq(call.type(names.left).sizes.back(), 0) &&
+                    !has_many_rows(call.type(names.left));
   const std::optional<ProductMatch> integers =
       match_product(product, [](const Value*) { return true; });
   if (!fits || (integers && integers->left.dequantize != nullptr)) return std::nullopt;

@@ -171,19 +171,23 @@ Group computed_at_rows(sym::Pool& symbols, const ir::Sizes& rows, std::set<const
   return joiner.take();
 }
 
-std::optional<Group> computed_at_windows(KernelGraph& graph, const Group& reader, Item& sum) {
-  Inliner inliner(graph.scalars, graph.computations,
-                  [&](const Value* value) { return graph.is_realized(value); });
-  sum.computation = inliner.inlined(graph.computations.of(sum.node), sum.result);
+std::optional<Group> computed_at_groups(KernelGraph& graph, const Group& reader, const Item& sum) {
   Group joined;
   joined.space = reader.space;
   joined.members = reader.members;
   joined.needs = reader.needs;
   joined.footprint = &sum;
   build_kernel(graph, joined);
-  if (joined.footprint_reads == 1) return joined;
-  sum.computation = {};
-  return std::nullopt;
+  return joined.footprint_reads == 1 ? std::optional(std::move(joined)) : std::nullopt;
+}
+
+std::optional<Group> computed_at_windows(KernelGraph& graph, const Group& reader, Item& sum) {
+  Inliner inliner(graph.scalars, graph.computations,
+                  [&](const Value* value) { return graph.is_realized(value); });
+  sum.computation = inliner.inlined(graph.computations.of(sum.node), sum.result);
+  std::optional<Group> joined = computed_at_groups(graph, reader, sum);
+  if (!joined) sum.computation = {};
+  return joined;
 }
 
 }  // namespace tandem::schedule

@@ -42,4 +42,7 @@ Group computed_at_rows(sym::Pool& symbols, const ir::Sizes& rows, std::set<const
 /// loops. Nothing where the group reads the sum at more than one place.
 std::optional<Group> computed_at_windows(KernelGraph& graph, const Group& reader, Item& sum);
 
+/// The same of sums by loops that the group adds.
+std::optional<Group> computed_at_groups(KernelGraph& graph, const Group& reader, const Item& sum);
+
 }  // namespace tandem::schedule

@@ -27,6 +27,28 @@ bool is_product(const Item& item) {
   return item.kind == Item::Kind::reduce && loop::multiplies(item.computation.combiner);
 }
 
+/// Whether what is made of the value ends in the node, and nothing else reads any of it.
+bool is_only_reader(const ir::Node& reader, const Value* value) {
+  while (value->uses.size() == 1 && value->uses[0].node != nullptr) {
+    const ir::Node& node = *value->uses[0].node;
+    if (&node == &reader) return true;
+    if (node.results.size() != 1) return false;
+    value = node.results[0];
+  }
+  return false;
+}
+
+/// Whether it adds sums of integers (compute_at_groups.cc).
+bool adds_sums(const KernelGraph& graph, const Item& item, const PlacedReads& reads) {
+  if (item.kind != Item::Kind::reduce || is_product(item)) return false;
+  return std::ranges::any_of(reads.at, [&](const std::pair<const Value*, Expr>& entry) {
+    const Item* source = graph.homes.at(entry.first).item;
+    return source != nullptr && is_product(*source) &&
+           source->computation.combiner != loop::Combiner::dot &&
+           is_only_reader(*item.node, entry.first);
+  });
+}
+
 /// Reductions across memory are columns, and columns have one stage: a second one would walk rows
 /// of strided elements.
 bool may_have_stage(const Group& group, const Item& item, int stage) {
@@ -195,6 +217,12 @@ class Fuser {
     Fit found{*room, read(item, room->space, room->extent), {}, 0};
     if (is_product(*group.members[0].item) && !reads_member(group, found.reads))
       return "it does not read the product, whose operands it would walk again";
+    const Member& first = group.members[0];
+    const bool is_first_alone =
+        adds_sums(graph_, *first.item, read(*first.item, group.space, first.extent));
+    if (adds_sums(graph_, item, found.reads) ||
+        (is_first_alone && !reads_member(group, found.reads)))
+      return "sums of groups are computed where one sum adds them";
     found.depends = dependencies(item, found.reads, number);
     if (reach(found.depends, number)) return "something between needs the one and makes the other";
     const std::optional<int> stage = stage_of(group, room->extent, found.reads);

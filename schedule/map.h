@@ -55,6 +55,9 @@ int64_t rows_of_block(std::span<const sym::Expr> rows, int64_t row_bytes, bool g
 /// windows see is computed once. Where a stage of its own comes first, that is a sum which what
 /// they see is made from. map_window.cc
 Misfit map_window(loop::Kernel& kernel, const Target& target);
+/// Of sums of groups of integers, which are scaled and added where they are computed: lanes along
+/// the results. map_groups.cc
+Misfit map_groups(loop::Kernel& kernel, const Target& target);
 /// Of a sum of products over two independent axes: register tiles over packed operands.
 /// map_product.cc
 Misfit map_product(loop::Kernel& kernel, const Target& target);

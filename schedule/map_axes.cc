@@ -23,6 +23,8 @@ constexpr std::array kStrategies = {
     Strategy{"map_scatter", map_scatter},
     // A window is a sum of products too, of two factors that share an axis.
     Strategy{"map_window", map_window},
+    // A sum of sums has a stage more than a product.
+    Strategy{"map_groups", map_groups},
     Strategy{"map_product", map_product},
     Strategy{"map_tiles", map_tiles},
     Strategy{"map_interleaved", map_interleaved},

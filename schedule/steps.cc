@@ -66,6 +66,8 @@ constexpr std::array kSteps = {
     KernelPass{"compute_at_rows", run<compute_at_rows>, kKernels, 0, 0},
     // … and sums that only windows read are computed where they are read.
     KernelPass{"compute_at_windows", run<compute_at_windows>, kKernels, 0, 0},
+    // What a sum adds may be sums itself, each of which nothing else reads.
+    KernelPass{"compute_at_groups", run<compute_at_groups>, kKernels, 0, 0},
     // Disabled, kernels run point by point: slow, and the same numbers where sums have the same
     // order.
     KernelPass{"map_axes", run_map, kKernels, 0, 0},

@@ -10,12 +10,34 @@
 
 #include "ops/elements.h"
 #include "ops/families.h"
+#include "ops/product/packed.h"
 #include "ops/window.h"
 
 namespace tandem::ops {
-namespace {
 
 using loop::Val;
+
+DType part_type(int64_t parts, DType from) { return parts == 2 ? DType::i16 : from; }
+
+Val packed_parts(Lowering& lowering, const ir::Value* from, int64_t parts, Expr first, Expr extent,
+                 Val inside, const std::function<Index(Expr)>& at) {
+  loop::ScalarPool& pool = lowering.scalars();
+  const bool fills = sym::known_divisible(extent, parts);
+  std::vector<Val> parts_read;
+  for (int64_t part = 0; part < parts; ++part) {
+    const Expr place = first + part;
+    Val mask = inside;
+    if (!fills) {
+      const Val within = pool.binary(loop::Opcode::lt, pool.index(place), pool.index(extent));
+      mask = inside == nullptr ? within : pool.binary(loop::Opcode::bit_and, inside, within);
+    }
+    const Val read = lowering.load(from, at(place), mask);
+    parts_read.push_back(pool.cast(read, part_type(parts, read->dtype)));
+  }
+  return pool.pack(std::move(parts_read));
+}
+
+namespace {
 
 constexpr std::string_view kIntegers = "its results are integers";
 
@@ -24,8 +46,6 @@ int64_t parts_of(const Call& c) {
   if (parts != 2 && parts != 4) c.fail("parts must be 2 or 4");
   return *parts;
 }
-
-DType part_type(int64_t parts, DType from) { return parts == 2 ? DType::i16 : from; }
 
 void need_parts(const Call& c, std::string_view name) {
   const DType dtype = c.type(name).dtype;
@@ -50,25 +70,6 @@ void need_terms(const Call& c, Expr terms, Expr packs, std::string_view left) {
                        sym::to_string(terms), sym::to_string(packs), parts_of(c)));
 }
 
-/// Parts number first, first + 1, … of `extent`, at the places that `at` says; 0 behind the end.
-Val packed(Lowering& lowering, const ir::Value* from, int64_t parts, Expr first, Expr extent,
-           Val inside, const std::function<Index(Expr)>& at) {
-  loop::ScalarPool& pool = lowering.scalars();
-  const bool fills = sym::known_divisible(extent, parts);
-  std::vector<Val> parts_read;
-  for (int64_t part = 0; part < parts; ++part) {
-    const Expr place = first + part;
-    Val mask = inside;
-    if (!fills) {
-      const Val within = pool.binary(loop::Opcode::lt, pool.index(place), pool.index(extent));
-      mask = inside == nullptr ? within : pool.binary(loop::Opcode::bit_and, inside, within);
-    }
-    const Val read = lowering.load(from, at(place), mask);
-    parts_read.push_back(pool.cast(read, part_type(parts, read->dtype)));
-  }
-  return pool.pack(std::move(parts_read));
-}
-
 // --- packing
 
 Definition pack_lower(Lowering& lowering, const Call& c) {
@@ -80,8 +81,8 @@ Definition pack_lower(Lowering& lowering, const Call& c) {
       read[dim] = place;
       return read;
     };
-    return packed(lowering, c.value("self"), parts, index[dim] * parts, c.type("self").sizes[dim],
-                  nullptr, at);
+    return packed_parts(lowering, c.value("self"), parts, index[dim] * parts,
+                        c.type("self").sizes[dim], nullptr, at);
   });
 }
 
@@ -131,8 +132,8 @@ Definition mm_lower(Lowering& lowering, const Call& c) {
     };
     Index right = out;
     right[right.size() - 2] = r[0];
-    const Val a = packed(lowering, c.value("self"), parts, r[0] * parts,
-                         c.type("self").sizes.back(), nullptr, left);
+    const Val a = packed_parts(lowering, c.value("self"), parts, r[0] * parts,
+                               c.type("self").sizes.back(), nullptr, left);
     return std::vector<Val>{a, lowering.load(c.value("mat2"), right)};
   };
   return definition;
@@ -215,8 +216,8 @@ Definition convolution_lower(Lowering& lowering, const Call& c) {
       at.insert(at.end(), read.at.begin(), read.at.end());
       return at;
     };
-    Val a = packed(lowering, c.value("input"), parts, r.back() * parts, shape.channels(),
-                   read.inside, left);
+    Val a = packed_parts(lowering, c.value("input"), parts, r.back() * parts, shape.channels(),
+                         read.inside, left);
     const int64_t fill = c.integer("fill").constant().value_or(0);
     if (read.inside != nullptr && fill != 0) {
       const DType type = part_type(parts, c.type("input").dtype);

@@ -84,7 +84,8 @@ const OpDef kInt8Product{
                 "$[70, 128], i8[65, 128]:bytes, $[65]:unit",
                 "$[5, 16]{20, 1}, i8[6, 16]:bytes, $[6]:unit", "$[3, 64], u8[6, 64]:bytes, $[6]",
                 "$[3, 64], i8[6, 63]:bytes, $[6]", "$[3, 64], i8[6, 64]:bytes, $[5]",
-                "$[3, 64], i8[6, 64]:bytes, f64[6]", "$[64], i8[6, 64], $[6]"}};
+                "$[3, 64], i8[6, 64]:bytes, f64[6]", "$[64], i8[6, 64], $[6]"},
+    .narrow = NarrowFactor::bytes};
 
 // --- 4 bits
 // --------------------------------------------------------------------------------------
@@ -121,7 +122,8 @@ Element in_blocks(loop::ScalarPool& pool, const Packing& packing, Expr row) {
 }
 
 /// q[n, k], a u8: the byte of n's block, or that of the rest.
-Element packed_weight(Lowering& lowering, const Call& c, const Packing& packing, Expr n, Expr k) {
+Element packed_weight(Lowering& lowering, const Call& c, std::string_view param,
+                      const Packing& packing, Expr n, Expr k) {
   loop::ScalarPool& pool = lowering.scalars();
   const int64_t half = block_rows() / 2;
   Expr in_block = sym::mod(n, 2 * half);
@@ -129,14 +131,14 @@ Element packed_weight(Lowering& lowering, const Call& c, const Packing& packing,
   Element is_whole = in_blocks(pool, packing, n);
   Element above{pool, pool.index(sym::floor_div(in_block, half))};
   Element byte{pool,
-               lowering.load(c.value("mat2"), byte_index(packing, whole + sym::mod(in_block, half)),
+               lowering.load(c.value(param), byte_index(packing, whole + sym::mod(in_block, half)),
                              packing.rest() == 0 ? nullptr : is_whole.value())};
   if (packing.rest() != 0) {
     Expr row = n - packing.in_blocks;
     Expr start = packing.in_blocks / 2 * packing.columns + k * (packing.rest() / 2);
-    Element other{
-        pool, lowering.load(c.value("mat2"), byte_index(packing, start + sym::floor_div(row, 2)),
-                            is_whole.apply(Opcode::logical_not).value())};
+    Element other{pool,
+                  lowering.load(c.value(param), byte_index(packing, start + sym::floor_div(row, 2)),
+                                is_whole.apply(Opcode::logical_not).value())};
     byte = choose(is_whole, byte, other);
     above = choose(is_whole, above, Element{pool, pool.index(sym::mod(row, 2))});
   }
@@ -149,7 +151,7 @@ Definition int4_product(Lowering& lowering, const Call& c) {
   Packing packing = packing_of(c, "mat2", 2);
   int64_t group = c.constant("qGroupSize");
   return product(lowering, c, [&lowering, c, packing, group](Expr n, Expr k) {
-    Element q = packed_weight(lowering, c, packing, n, k).cast(DType::f32);
+    Element q = packed_weight(lowering, c, "mat2", packing, n, k).cast(DType::f32);
     Expr of = sym::floor_div(k, group);
     ir::Value* parameters = c.value("qScaleAndZeros");
     Element scale{q.pool(), lowering.load(parameters, {of, n, Expr(0)})};
@@ -191,7 +193,8 @@ const OpDef kInt4Product{
                 "$[3, 64], u8[24, 32]:bytes, 32, $[2, 24, 2]:unit",
                 "$[3, 64], i8[64, 32]:bytes, 32, $[2, 64, 2]:unit",
                 "$[3, 64], u8[64, 32]:bytes, 32, $[2, 63, 2]:unit",
-                "$[3, 64], u8[64, 32]:bytes, 32, f64[2, 64, 2]:unit"}};
+                "$[3, 64], u8[64, 32]:bytes, 32, f64[2, 64, 2]:unit"},
+    .narrow = NarrowFactor::nibbles};
 
 /// The byte of two rows at column k.
 Element pack_rows(Lowering& lowering, const Call& c, Expr below, Expr above, Expr k,
@@ -243,7 +246,25 @@ const OpDef kPack{
                 "i32[32, 0], 1", "i32[24, 64]:index(16), 1", "i32[32, 63]:index(16), 1",
                 "i64[64, 64]:index(16), 1", "i32[64]:index(16), 1"}};
 
-const OpDef* const kOps[] = {&kInt8Product, &kInt4Product, &kPack};
+const OpDef kUnpack{
+    .schema = "tandem::unpack_int4(Tensor self) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      need_rank(c, "self", 2, 2);
+      if (c.type("self").dtype != DType::u8) c.fail(c.describe("self") + " must have dtype u8");
+      const Packing packing = packing_of(c, "self", 2);
+      return {ir::Type::tensor(DType::u8, {packing.rows, packing.columns})};
+    },
+    .lower = [](Lowering& lowering, const Call& c) -> Definition {
+      return map_definition(
+          c, [&lowering, c, packing = packing_of(c, "self", 2)](size_t, const Index& index) {
+            return packed_weight(lowering, c, "self", packing, index[0], index[1]).value();
+          });
+    },
+    .no_grad = "the weight is one of integers",
+    .samples = {"u8[64, 32]:bytes", "u8[112, 5]:bytes", "u8[16, 2]:bytes", "u8[0, 4]", "u8[32, 0]",
+                "u8[24, 32]", "i8[32, 32]", "u8[64]"}};
+
+const OpDef* const kOps[] = {&kInt8Product, &kInt4Product, &kPack, &kUnpack};
 
 }  // namespace
 

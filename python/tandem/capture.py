@@ -168,14 +168,15 @@ def _check_kind(number, value):
 def _is_zero_point(node):
     """Of something that is dequantized; other zeros may become something else."""
     return any(
-        str(user.target).startswith("quantized_decomposed.dequantize") and node in user.args[1:]
+        str(user.target).startswith(("quantized_decomposed.dequantize", "torchao.dequantize"))
+        and node in user.args[1:]
         for user in node.users
     )
 
 
 def _is_zero(value):
     """Zero points of symmetric quantization, which cost a product a pass over its left factor."""
-    most = 1 << 16  # elements: more are no zero points, and asking takes time
+    most = 1 << 22  # elements, of a group each: more are no zero points, and asking takes time
     if value.is_floating_point() or value.is_complex() or isinstance(value, FakeTensor):
         return False
     return 0 < value.numel() <= most and not value.any().item()
