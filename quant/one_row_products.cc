@@ -14,7 +14,8 @@
 // A left factor that is dequantized from bytes has one digit, and no rounding at all:
 //   sum over k of (a - za) sa (q - z) s = sa sum over g of s (sum a q - z sum a - za sum (q - z))
 // Of several rows the weight is made floats, once for all of them (a product's own loops).
-// Given integers that are not in their range would be wrong ones: their groups become NaN.
+// Given integers that are not in their range would be wrong ones: their groups become NaN, as do
+// those whose zero point is no byte.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,6 +39,7 @@ using ops::ProductKind;
 using ops::Tensor;
 using Dims = std::vector<int64_t>;
 
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLeast = 1e-30;  // m: what is less counts as that, for m / B to have an inverse
 
 Tensor round(Tensor x) { return ops::call(x.builder(), "aten.round", {x}); }
@@ -107,11 +109,23 @@ class Rewriter {
 
   Tensor scales() {
     if (weight_.kind == NarrowFactor::nibbles) return parameter(0);
-    const Tensor scale = ops::reshape({builder_, weight_.scale}, {weight_.rows, groups()});
+    Tensor scale = ops::reshape({builder_, weight_.scale}, {weight_.rows, groups()});
+    if (weight_.zero != nullptr) scale = known_to_fit(scale, from_least(weight_.zero, DType::i64));
     if (weight_.bits == 8) return in_panels(scale);
     const Tensor blocks = ops::reshape(q_, {weight_.rows, groups(), weight_.group});
     const Tensor fits = ops::compare("lt", ops::amax(blocks, {2}), 16.0);
-    return in_panels(ops::where(fits, scale, std::numeric_limits<double>::quiet_NaN()));
+    return in_panels(ops::where(fits, scale, kNotANumber));
+  }
+
+  /// A zero point of more than a byte may leave what sums hold: its group is no number, either.
+  Tensor known_to_fit(Tensor scale, Tensor zero) {
+    scale = ops::where(ops::compare("lt", zero, 256.0), scale, kNotANumber);
+    return ops::where(ops::compare("ge", zero, 0.0), scale, kNotANumber);
+  }
+
+  Tensor from_least(Value* value, DType dtype) {
+    const Tensor zero = ops::reshape({builder_, value}, {weight_.rows, groups()});
+    return ops::call(builder_, "aten.sub.Scalar", {ops::to(zero, dtype), weight_.least});
   }
 
   /// What each term of a group is less: a number, or one for each row and group.
@@ -119,9 +133,8 @@ class Rewriter {
     constexpr int64_t kMiddle = 8;
     if (weight_.kind == NarrowFactor::nibbles) return kMiddle;
     if (weight_.zero == nullptr) return -weight_.least;
-    const Tensor zero = ops::reshape({builder_, weight_.zero}, {weight_.rows, groups()});
-    const Tensor wide = ops::to(zero, size_of(zero.dtype()) == 1 ? DType::i16 : DType::i32);
-    return in_panels(ops::call(builder_, "aten.sub.Scalar", {wide, weight_.least}));
+    const bool is_byte = size_of(weight_.zero->type.dtype) == 1;
+    return in_panels(from_least(weight_.zero, is_byte ? DType::i16 : DType::i32));
   }
 
   Tensor times(Tensor sums, const ops::Operand& zero) {

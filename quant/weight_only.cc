@@ -117,15 +117,16 @@ void rewrite(ir::Graph& graph, Node& product, const Weight& weight) {
 }
 
 /// So many that sums set the pace: made 16-bit floats once, the weight is a factor of tile
-/// registers. A prompt of 512 took three times as long by bytes (Sapphire Rapids).
-bool has_many_rows(const ir::Type& left) {
+/// registers, if there are any. A prompt of 512 took three times as long by bytes (Sapphire
+/// Rapids).
+bool has_many_rows(const ir::Type& left, const Target& target) {
   constexpr int64_t kMany = 32;
   const sym::Expr rows = sym::floor_div(left.numel(), left.sizes.back());
-  return size_of(left.dtype) == 2 && sym::known_le(kMany, rows);
+  return target.multiplies_tiles() && size_of(left.dtype) == 2 && sym::known_le(kMany, rows);
 }
 
 /// The right factor's bytes, of a product that can read them.
-std::optional<Weight> match(const Node& product) {
+std::optional<Weight> match(const Node& product, const Target& target) {
   const ProductKind kind = ops::def_of(product).multiplies;
   if (kind != ProductKind::linear && kind != ProductKind::matrix) return std::nullopt;
   const ir::Call call = product.call();
@@ -134,7 +135,7 @@ std::optional<Weight> match(const Node& product) {
   const bool fits = is_float(dtype) && dtype != DType::f64 && adds_plainly(product) &&
                     call.type(names.left).dtype == dtype && call.type(names.right).rank() == 2 &&
                     !sym::known_eq(call.type(names.left).sizes.back(), 0) &&
-                    !has_many_rows(call.type(names.left));
+                    !has_many_rows(call.type(names.left), target);
   const std::optional<ProductMatch> integers =
       match_product(product, [](const Value*) { return true; });
   if (!fits || (integers && integers->left.dequantize != nullptr)) return std::nullopt;
@@ -146,7 +147,7 @@ std::optional<Weight> match(const Node& product) {
 void weight_only_products(ir::Graph& graph, passes::GraphCtx& ctx) {
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
-    if (const std::optional<Weight> weight = match(*node)) {
+    if (const std::optional<Weight> weight = match(*node, ctx.target)) {
       ctx.notes.push_back(
           fmt::format("weight_only_products: {} reads its weight as bytes", ir::to_string(*node)));
       rewrite(graph, *node, *weight);

@@ -210,3 +210,17 @@ def test_tensors_of_torchao(name, dtype):
         expected = module(x)
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
     torch.testing.assert_close(run(module, x), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("wide", [300, -300, 2**33 + 5])
+def test_zero_points_that_are_no_bytes_are_no_numbers(wide):
+    """Their sums might leave 32 bits."""
+    q = torch.zeros(32, 64, dtype=torch.int8)
+    zero = torch.zeros(32, 2, dtype=torch.int64)
+    zero[5, 1] = wide
+
+    def product(self, x):
+        return F.linear(x, affine(self.q, self.scale, self.zero, 32, -8, 7))
+
+    result = run(Module(product, q=q, scale=torch.ones(32, 2), zero=zero), torch.ones(1, 64))
+    assert result.isnan()[0, 5] and result.isnan().sum() == 1
