@@ -113,7 +113,7 @@ Misfit map_groups(Kernel& kernel, const Target& target) {
   const Val weight = kernel.stages[0].reductions[0].inputs[static_cast<size_t>(right)];
   if (!has_few_rows(kernel, weight)) return "many rows read each term";
   const std::optional<int64_t> width = kernel.outer.back().extent.constant();
-  if (!width || *width % target.lanes() != 0 || *width > kMostColumns)
+  if (!width || *width == 0 || *width % target.lanes() != 0 || *width > kMostColumns)
     return "its results are no panel";
   take_panel(kernel, *width, static_cast<size_t>(right), target);
   return nullptr;

@@ -80,8 +80,7 @@ const OpDef kPack{
     .lower = pack_lower,
     .no_grad = kIntegers,
     .samples = {"u8[32, 8]:bytes, 4, 4", "u8[64, 24]:bytes, 4, 2", "u8[64, 12]:bytes, 8, 4",
-                "u8[64, 12]:bytes, 8, 2", "u8[0, 8], 4, 4", "u8[32, 0], 8, 2", "u8[33, 8], 4, 4",
-                "u8[32, 12], 4, 4", "i8[32, 8], 4, 4", "u8[32, 8], 4, 3", "u8[32, 8], 2, 4"}};
+                "u8[64, 12]:bytes, 8, 2", "u8[0, 8], 4, 4", "u8[32, 0], 8, 2"}};
 
 /// A number for each row and group, [n, g], beside the panels: [n / 32, g, 32].
 const OpDef kRowPanels{
@@ -98,7 +97,7 @@ const OpDef kRowPanels{
       return Index{index[0] * kPanelRows + index[2], index[1]};
     }>,
     .no_grad = "the weight is one of integers",
-    .samples = {"$[32, 3]", "$[64, 1]", "$[0, 3]", "$[33, 3]", "$[32]"},
+    .samples = {"$[32, 3]", "$[64, 1]", "$[0, 3]"},
     .sample_dtypes = DTypes::numbers};
 
 // --- sums of groups
@@ -174,10 +173,7 @@ const OpDef kSums{
                 "i8[1, 128]:bytes, i32[3, 32, 32]:bytes, 64, 8, 4",
                 "i16[2, 64]:bytes, i32[2, 8, 32]:bytes, 32, 4, 2",
                 "i16[2, 32]:bytes, i32[2, 8, 32]:bytes, 32, 8, 2",
-                "i8[5, 16], i32[1, 2, 32], 8, 4, 4", "i8[0, 16], i32[1, 2, 32], 8, 4, 4",
-                "i8[1, 64], i32[2, 4, 32], 32, 4, 4", "i8[1, 64], i32[2, 8, 16], 32, 4, 4",
-                "i8[1, 64], i32[2, 8, 32], 48, 4, 4", "u8[1, 64], i32[2, 8, 32], 32, 4, 4",
-                "i8[1, 64], i32[2, 8, 32], 32, 4, 2"}};
+                "i8[5, 16], i32[1, 2, 32], 8, 4, 4", "i8[0, 16], i32[1, 2, 32], 8, 4, 4"}};
 
 const OpDef* const kOps[] = {&kPack, &kRowPanels, &kSums};
 

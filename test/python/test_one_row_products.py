@@ -2,6 +2,7 @@
 factor as digits, are held to what the floats mean; beside eager where torchao has such tensors."""
 
 import pytest
+import tandem
 import torch
 import torch.nn.functional as F
 import torchao.quantization as ao
@@ -224,3 +225,22 @@ def test_zero_points_that_are_no_bytes_are_no_numbers(wide):
 
     result = run(Module(product, q=q, scale=torch.ones(32, 2), zero=zero), torch.ones(1, 64))
     assert result.isnan()[0, 5] and result.isnan().sum() == 1
+
+
+REFUSALS = {
+    "tandem.pack_terms(%x, 4, 4)": ["u8[33, 8]", "u8[32, 12]", "i8[32, 8]"],
+    "tandem.pack_terms(%x, 4, 3)": ["u8[32, 8]"],
+    "tandem.pack_terms(%x, 2, 4)": ["u8[32, 8]"],
+    "tandem.row_panels(%x)": ["f32[33, 3]", "f32[32]"],
+    "tandem.unpack_int4(%x)": ["u8[24, 32]", "i8[32, 32]", "u8[64]"],
+    "tandem.group_sums(%x, %p, 32, 4, 4)": ["u8[1, 64]", "i8[1, 96]", "i8[64]"],
+    "tandem.group_sums(%x, %p, 48, 4, 4)": ["i8[1, 64]"],
+}
+
+
+@pytest.mark.parametrize(("call", "type"), [(c, t) for c, ts in REFUSALS.items() for t in ts])
+def test_refusals_name_the_operator(call, type):
+    operator = call.split("(")[0].replace(".", "::")
+    text = f"graph @g(%x: {type}, %p: i32[2, 8, 32]) {{\n  %0 = {call}\n  return %0\n}}\n"
+    with pytest.raises(tandem.UserError, match=operator):
+        tandem.compile_text(text)
