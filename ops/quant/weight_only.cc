@@ -111,7 +111,8 @@ Packing packing_of(const Call& c, std::string_view param, int64_t columns_of_one
   return {*rows, *columns * columns_of_one, *rows / block_rows() * block_rows()};
 }
 
-/// Byte number `byte` of the packed weight, as an index of its matrix. Without columns none is read.
+/// Byte number `byte` of the packed weight, as an index of its matrix. Without columns none is
+/// read.
 Index byte_index(const Packing& packing, Expr byte) {
   Expr width = std::max<int64_t>(1, packing.columns / 2);
   return {sym::floor_div(byte, width), sym::mod(byte, width)};
@@ -261,7 +262,8 @@ const OpDef kUnpack{
           });
     },
     .no_grad = "the weight is one of integers",
-    .samples = {"u8[64, 32]:bytes", "u8[112, 5]:bytes", "u8[16, 2]:bytes", "u8[0, 4]", "u8[32, 0]"}};
+    .samples = {"u8[64, 32]:bytes", "u8[112, 5]:bytes", "u8[16, 2]:bytes", "u8[0, 4]",
+                "u8[32, 0]"}};
 
 const OpDef* const kOps[] = {&kInt8Product, &kInt4Product, &kPack, &kUnpack};
 
