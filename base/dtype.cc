@@ -2,6 +2,7 @@
 #include "base/dtype.h"
 
 #include <array>
+#include <limits>
 
 namespace tandem {
 namespace {
@@ -26,14 +27,18 @@ constexpr std::array<Facts, kDTypeCount> kFacts = {{
     {"i32", 4, Category::integer, true},
     {"i64", 8, Category::integer, true},
     {"bool", 1, Category::boolean, false},
+    {"f8e4m3fn", 1, Category::floating, true},
+    {"f8e5m2", 1, Category::floating, true},
 }};
 
 const Facts& facts(DType dtype) { return kFacts[static_cast<size_t>(dtype)]; }
 
 DType promote_floats(DType a, DType b) {
   if (a == b) return a;
+  if (is_float8(a) && !is_float8(b)) return b;
+  if (is_float8(b) && !is_float8(a)) return a;
   if (a == DType::f64 || b == DType::f64) return DType::f64;
-  return DType::f32;  // f32 with a 16-bit type, and bf16 with f16
+  return DType::f32;  // f32 with a 16-bit type, bf16 with f16, and two kinds of 8 bits
 }
 
 DType promote_ints(DType a, DType b) {
@@ -53,6 +58,7 @@ std::optional<DType> dtype_from_name(std::string_view name) {
 }
 
 bool is_float(DType dtype) { return facts(dtype).category == Category::floating; }
+bool is_float8(DType dtype) { return is_float(dtype) && size_of(dtype) == 1; }
 bool is_int(DType dtype) { return facts(dtype).category == Category::integer; }
 bool is_signed(DType dtype) { return facts(dtype).is_signed; }
 
@@ -62,8 +68,19 @@ DType promote(DType a, DType b) {
   return is_int(a) ? promote_ints(a, b) : DType::boolean;
 }
 
+double largest_finite(DType dtype) {
+  switch (dtype) {
+    case DType::f64: return std::numeric_limits<double>::max();
+    case DType::bf16: return 0x1.fep127;
+    case DType::f16: return 65504;
+    case DType::f8e4m3fn: return 448;
+    case DType::f8e5m2: return 57344;
+    default: return double{std::numeric_limits<float>::max()};
+  }
+}
+
 DType compute_type(DType dtype) {
-  return is_float(dtype) && size_of(dtype) == 2 ? DType::f32 : dtype;
+  return is_float(dtype) && size_of(dtype) < 4 ? DType::f32 : dtype;
 }
 
 DType accumulate_type(DType dtype) { return is_float(dtype) ? compute_type(dtype) : DType::i64; }

@@ -7,29 +7,49 @@
 
 namespace tandem {
 
-enum class DType : uint8_t { f32, f64, bf16, f16, i8, u8, i16, i32, i64, boolean };
-inline constexpr int kDTypeCount = 10;
+/// f8e4m3fn and f8e5m2 are PyTorch's float8_e4m3fn (no infinity; 448 is the largest) and
+/// float8_e5m2.
+enum class DType : uint8_t {
+  f32,
+  f64,
+  bf16,
+  f16,
+  i8,
+  u8,
+  i16,
+  i32,
+  i64,
+  boolean,
+  f8e4m3fn,
+  f8e5m2
+};
+inline constexpr int kDTypeCount = 12;
 
 /// Bytes of one element in memory; bool takes one byte.
 int64_t size_of(DType dtype);
 
-/// Text form used by both IRs: f32, f64, bf16, f16, i8, u8, i16, i32, i64, bool.
+/// Text form used by both IRs: f32, f64, bf16, f16, i8, u8, i16, i32, i64, bool, f8e4m3fn, f8e5m2.
 std::string_view name_of(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
 
 bool is_float(DType dtype);
+/// Floats of 8 bits: they are stored and converted; PyTorch promotes them with no other type.
+bool is_float8(DType dtype);
 /// Integer types proper: bool is not one.
 bool is_int(DType dtype);
 bool is_signed(DType dtype);
 
 /// PyTorch's promotion of two tensors of equal standing: i32 + f16 = f16, bf16 + f16 = f32, u8 + i8
-/// = i16.
+/// = i16. Of 8-bit floats, which PyTorch does not promote, with other floats: the other one.
 DType promote(DType a, DType b);
 
-/// The type arithmetic runs in: 16-bit floats compute in f32, everything else in itself.
+/// The largest finite number of a float type.
+double largest_finite(DType dtype);
+
+/// The type arithmetic runs in: 16-bit and 8-bit floats compute in f32, everything else in itself.
 DType compute_type(DType dtype);
 
-/// The type sums and products accumulate in: f32 for 16-bit floats, i64 for integers and bool.
+/// The type sums and products accumulate in: f32 for small floats, i64 for integers and bool.
 DType accumulate_type(DType dtype);
 
 /// The same for running ones, whose terms are added one after the other: f64 for f32, as in

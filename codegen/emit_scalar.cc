@@ -1,10 +1,13 @@
 // Scalar expressions as LLVM values: uniform ones stay scalar and are spread over lanes where they
-// meet a vector. 16-bit floats exist in memory and in casts only; bf16 is carried as its 16 bits.
+// meet a vector. Floats of 16 and 8 bits exist in memory and in casts only; all but f16 are carried
+// as their bits.
 // bool is i1.
 #include "base/check.h"
 #include "codegen/emit.h"
+#include "codegen/small_floats.h"
 #include "codegen/vector_math.h"
 #include "loop/random.h"
+#include "loop/small_floats.h"
 
 namespace tandem::codegen {
 
@@ -47,6 +50,8 @@ llvm::Type* Emitter::type_of(DType dtype) {
     case DType::f16: return ir_.getHalfTy();
     case DType::bf16:
     case DType::i16: return ir_.getInt16Ty();
+    case DType::f8e4m3fn:
+    case DType::f8e5m2:
     case DType::i8:
     case DType::u8: return ir_.getInt8Ty();
     case DType::i32: return ir_.getInt32Ty();
@@ -92,12 +97,9 @@ Value* Emitter::value(Val val) {
 
 Value* Emitter::constant(Val val) {
   llvm::Type* type = type_of(val->dtype);
-  if (val->dtype == DType::bf16) {
-    llvm::APFloat number(static_cast<float>(val->number));
-    bool lost = false;
-    number.convert(llvm::APFloat::BFloat(), llvm::APFloat::rmNearestTiesToEven, &lost);
-    return llvm::ConstantInt::get(context_, number.bitcastToAPInt());
-  }
+  if (is_stored_as_bits(val->dtype))
+    return llvm::ConstantInt::get(type,
+                                  loop::f32_to_small(val->dtype, static_cast<float>(val->number)));
   if (is_float(val->dtype)) return llvm::ConstantFP::get(type, val->number);
   return llvm::ConstantInt::get(type, static_cast<uint64_t>(val->integer), true);
 }
@@ -285,30 +287,12 @@ Value* Emitter::per_lane_call(const char* name, Value* a, Value* b) {
 }
 
 Value* Emitter::cast(Value* x, DType from, DType to) {
-  auto like = [&](llvm::Type* scalar) -> llvm::Type* {
-    llvm::FixedVectorType* lanes = llvm::dyn_cast<llvm::FixedVectorType>(x->getType());
-    return lanes == nullptr ? scalar : llvm::FixedVectorType::get(scalar, lanes->getNumElements());
-  };
+  auto like = [&](llvm::Type* scalar) { return like_lanes(scalar, x); };
   if (from == to) return x;
-  if (from == DType::bf16) {  // the upper half of an f32
-    Value* wide = ir_.CreateShl(ir_.CreateZExt(x, like(ir_.getInt32Ty())), 16);
-    return cast(ir_.CreateBitCast(wide, like(ir_.getFloatTy())), DType::f32, to);
-  }
+  if (is_stored_as_bits(from)) return cast(widen_small(ir_, x, from), DType::f32, to);
+  if (is_stored_as_bits(to)) return round_small(ir_, cast(x, from, DType::f32), to);
   if (from == DType::f16 && to != DType::f32)
     return cast(ir_.CreateFPExt(x, like(ir_.getFloatTy())), DType::f32, to);
-  if (to == DType::bf16) {
-    if (from != DType::f32) x = cast(x, from, DType::f32);
-    // Round to nearest even by adding half an ulp, less one where the kept bit is even. NaN stays
-    // NaN.
-    Value* bits = ir_.CreateBitCast(x, like(ir_.getInt32Ty()));
-    Value* odd =
-        ir_.CreateAnd(ir_.CreateLShr(bits, 16), llvm::ConstantInt::get(bits->getType(), 1));
-    Value* rounded =
-        ir_.CreateAdd(bits, ir_.CreateAdd(odd, llvm::ConstantInt::get(bits->getType(), 0x7FFF)));
-    Value* quiet = llvm::ConstantInt::get(bits->getType(), 0x7FC00000);
-    rounded = ir_.CreateSelect(ir_.CreateFCmpUNO(x, x), quiet, rounded);
-    return ir_.CreateTrunc(ir_.CreateLShr(rounded, 16), like(ir_.getInt16Ty()));
-  }
   if (to == DType::boolean) {
     Value* zero = llvm::Constant::getNullValue(x->getType());
     return is_float(from) ? ir_.CreateFCmpUNE(x, zero) : ir_.CreateICmpNE(x, zero);

@@ -20,10 +20,18 @@ constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kLongestHeader = 100'000'000;  // the format's own limit
 constexpr std::string_view kMetadata = "__metadata__";
 
-constexpr std::pair<std::string_view, DType> kTypes[] = {
-    {"F64", DType::f64}, {"F32", DType::f32},     {"BF16", DType::bf16}, {"F16", DType::f16},
-    {"I64", DType::i64}, {"I32", DType::i32},     {"I16", DType::i16},   {"I8", DType::i8},
-    {"U8", DType::u8},   {"BOOL", DType::boolean}};
+constexpr std::pair<std::string_view, DType> kTypes[] = {{"F64", DType::f64},
+                                                         {"F32", DType::f32},
+                                                         {"BF16", DType::bf16},
+                                                         {"F16", DType::f16},
+                                                         {"I64", DType::i64},
+                                                         {"I32", DType::i32},
+                                                         {"I16", DType::i16},
+                                                         {"I8", DType::i8},
+                                                         {"U8", DType::u8},
+                                                         {"BOOL", DType::boolean},
+                                                         {"F8_E4M3", DType::f8e4m3fn},
+                                                         {"F8_E5M2", DType::f8e5m2}};
 
 std::string_view text_of(DType dtype) {
   return std::find_if(

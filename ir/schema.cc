@@ -148,9 +148,10 @@ class SchemaParser {
   /// PyTorch writes a dtype as a word, or as its number.
   Arg dtype_default(const std::string& word) const {
     static const std::pair<const char*, DType> kDTypes[] = {
-        {"long", DType::i64}, {"0", DType::u8},    {"1", DType::i8},       {"2", DType::i16},
-        {"3", DType::i32},    {"4", DType::i64},   {"5", DType::f16},      {"6", DType::f32},
-        {"7", DType::f64},    {"15", DType::bf16}, {"11", DType::boolean},
+        {"long", DType::i64},    {"0", DType::u8},    {"1", DType::i8},       {"2", DType::i16},
+        {"3", DType::i32},       {"4", DType::i64},   {"5", DType::f16},      {"6", DType::f32},
+        {"7", DType::f64},       {"15", DType::bf16}, {"11", DType::boolean}, {"23", DType::f8e5m2},
+        {"24", DType::f8e4m3fn},
     };
     for (const std::pair<const char*, DType>& entry : kDTypes)
       if (word == entry.first) return entry.second;

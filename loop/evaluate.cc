@@ -1,6 +1,6 @@
 // Problem: one place that says what every opcode computes, bit for bit, including wrap-around, NaN,
 // zero divisors and out-of-range conversions. Approach: floats are unpacked to float or double
-// (16-bit types compute in float and round), operated on by one library call, and packed again, so
+// (small ones compute in float and round), operated on by one library call, and packed again, so
 // nothing can be contracted or kept in higher precision. Integers are computed modulo 2^64 and
 // wrapped to their width.
 #include "loop/evaluate.h"
@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "loop/half.h"
+#include "loop/small_floats.h"
 
 namespace tandem::loop {
 namespace {
@@ -32,13 +32,12 @@ Bits wrap(DType dtype, int64_t value) {
 
 float to_float(DType dtype, Bits x) {
   if (dtype == DType::f32) return std::bit_cast<float>(static_cast<uint32_t>(x));
-  uint16_t half = static_cast<uint16_t>(x);
-  return dtype == DType::bf16 ? bf16_to_f32(half) : f16_to_f32(half);
+  return small_to_f32(dtype, static_cast<uint32_t>(x));
 }
 
 Bits from_float(DType dtype, float x) {
   if (dtype == DType::f32) return std::bit_cast<uint32_t>(x);
-  return dtype == DType::bf16 ? f32_to_bf16(x) : f32_to_f16(x);
+  return f32_to_small(dtype, x);
 }
 
 double to_double(Bits x) { return std::bit_cast<double>(x); }
@@ -276,7 +275,8 @@ Bits binary_bits(Opcode opcode, DType dtype, Bits a, Bits b) {
   return compares ? compare(opcode, a, b) : wrap(dtype, int_binary(opcode, dtype, a, b));
 }
 
-/// To and from 16-bit floats everything goes through f32 (f64 rounds twice, as in PyTorch).
+/// To and from 16-bit and 8-bit floats everything goes through f32 (f64 rounds twice, as in
+/// PyTorch).
 Bits cast_bits(Bits x, DType from, DType to) {
   if (from == to) return x;
   if (!is_float(from)) {

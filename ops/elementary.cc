@@ -73,7 +73,12 @@ double far_out(Element x) { return is_f32(x) ? 0x1p13 : 0x1p27; }
 
 /// The integers of a float's width.
 DType bits_of(DType dtype) {
-  return size_of(dtype) == 2 ? DType::i16 : size_of(dtype) == 4 ? DType::i32 : DType::i64;
+  switch (size_of(dtype)) {
+    case 1: return DType::i8;
+    case 2: return DType::i16;
+    case 4: return DType::i32;
+    default: return DType::i64;
+  }
 }
 
 }  // namespace

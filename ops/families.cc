@@ -18,6 +18,7 @@ namespace {
 std::vector<Family> quantization_families() {
   return {
       blocks_family(),
+      float8_family(),
       choose_qparams_family(),
       fake_quantize_family(),
       int_mm_family(),

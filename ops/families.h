@@ -110,6 +110,7 @@ Family per_channel_family();
 Family int_mm_family();
 Family moving_average_family();
 Family blocks_family();
+Family float8_family();
 Family weight_only_family();
 Family choose_qparams_family();
 Family fake_quantize_family();

@@ -96,6 +96,8 @@ bool wants_output(const ir::Call& call, size_t i) {
 }
 
 void Promotion::merge(int group, DType dtype) {
+  mixes_float8_ |=
+      seen_[group] && dtypes_[group] != dtype && (is_float8(dtype) || is_float8(dtypes_[group]));
   dtypes_[group] = seen_[group] ? promote(dtypes_[group], dtype) : dtype;
   seen_[group] = true;
 }
@@ -116,7 +118,8 @@ void Promotion::add(const ir::Arg& arg) {
   if (std::holds_alternative<bool>(arg)) merge(2, DType::boolean);
 }
 
-DType Promotion::result() const {
+DType Promotion::result(const ir::Call& call) const {
+  if (mixes_float8_) call.fail("8-bit floats are promoted with no other type; convert them first");
   bool any = false;
   DType best = DType::f32;
   for (int group = 0; group < 3; ++group) {
@@ -130,7 +133,7 @@ DType Promotion::result() const {
 DType common_dtype(const ir::Call& call, std::initializer_list<std::string_view> params) {
   Promotion promotion;
   for (std::string_view param : params) promotion.add(call.arg(param));
-  return promotion.result();
+  return promotion.result(call);
 }
 
 DType to_float(DType dtype) { return is_float(dtype) ? dtype : DType::f32; }

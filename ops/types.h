@@ -42,12 +42,14 @@ class Promotion {
  public:
   void add(const ir::Type& type);
   void add(const ir::Arg& arg);  // a tensor, a number, a scalar value; none is ignored
-  DType result() const;
+  /// Fails where PyTorch promotes nothing: 8-bit floats beside another type.
+  DType result(const ir::Call& call) const;
 
  private:
   void merge(int group, DType dtype);
   DType dtypes_[3] = {};
   bool seen_[3] = {};
+  bool mixes_float8_ = false;
 };
 
 /// The dtype two or more operands of a pointwise op compute in (before widening of 16-bit floats).

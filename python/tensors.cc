@@ -22,6 +22,7 @@ const dlpack::Exchange* g_exchange = nullptr;
 PyTypeObject* g_tensor_type = nullptr;
 
 constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6;
+constexpr uint8_t kFloat8E4M3FN = 10, kFloat8E5M2 = 12;
 
 struct Numbered {
   DType dtype;
@@ -37,7 +38,9 @@ constexpr std::array<Numbered, kDTypeCount> kTypes{{{DType::f32, kFloat, 32},
                                                     {DType::i16, kInt, 16},
                                                     {DType::i32, kInt, 32},
                                                     {DType::i64, kInt, 64},
-                                                    {DType::boolean, kBool, 8}}};
+                                                    {DType::boolean, kBool, 8},
+                                                    {DType::f8e4m3fn, kFloat8E4M3FN, 8},
+                                                    {DType::f8e5m2, kFloat8E5M2, 8}}};
 
 DType dtype_of(uint8_t code, uint8_t bits, std::string_view what) {
   for (const Numbered& entry : kTypes)

@@ -45,7 +45,7 @@ inline Types broadcast_types(const Call& c, std::initializer_list<std::string_vi
     promotion.add(c.type(name));
     sizes = broadcast(c, sizes, c.type(name).sizes);
   }
-  DType dtype = to_float(promotion.result());
+  DType dtype = to_float(promotion.result(c));
   return {ir::Type::tensor(dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
 }
 

@@ -20,8 +20,8 @@ Types clamp_types(const Call& c) {
   }
   if (!c.has("min") && !c.has("max")) c.fail("at least one of min and max must be given");
   bool by_two = c.op().schema.overload == "Tensor" && c.has("min") && c.has("max");
-  if (by_two && promotion.result() == DType::boolean) need_number(c, "self");
-  return {ir::Type::tensor(promotion.result(), sizes)};
+  if (by_two && promotion.result(c) == DType::boolean) need_number(c, "self");
+  return {ir::Type::tensor(promotion.result(c), sizes)};
 }
 /// min(max(x, lo), hi): hi wins where the bounds cross, NaN bounds give NaN.
 Definition clamp_lower(Lowering& lowering, const Call& c) {
@@ -105,7 +105,7 @@ Types one_bound_types(const Call& c) {
   promotion.add(c.arg(bound));
   ir::Sizes sizes = c.type("self").sizes;
   if (c.op().schema.overload == "Tensor") sizes = broadcast(c, sizes, c.type(bound).sizes);
-  return {ir::Type::tensor(promotion.result(), sizes)};
+  return {ir::Type::tensor(promotion.result(c), sizes)};
 }
 const OpDef kClampMin{.schema = "aten::clamp_min(Tensor self, Scalar min) -> Tensor",
                       .types = one_bound_types,

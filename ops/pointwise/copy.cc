@@ -65,7 +65,9 @@ const OpDef kToCopy{
         },
     .vjp = same_vjp,
     .samples = {"$[3, 4], dtype=f32", "$[3, 4], dtype=f64", "$[5], dtype=i64", "$[5], dtype=bf16",
-                "$[5], dtype=bool"},
+                "$[5], dtype=bool", "$[37], dtype=f8e4m3fn", "$[37], dtype=f8e5m2",
+                "f32[99]:special, dtype=f8e4m3fn", "f32[99]:special, dtype=f8e5m2",
+                "f8e4m3fn[99]:special, dtype=$", "f8e5m2[99]:special, dtype=$"},
     .sample_dtypes = DTypes::all,
     .pointwise = true};
 const OpDef kCopy{

@@ -146,15 +146,6 @@ const OpDef kScaled[] = {
     scaled<[] { return 1 / kDegree; }>("aten::rad2deg(Tensor self) -> Tensor"),
 };
 
-/// Largest finite number of a dtype.
-double largest(DType dtype) {
-  switch (dtype) {
-    case DType::f64: return std::numeric_limits<double>::max();
-    case DType::bf16: return 0x1.fep127;
-    case DType::f16: return 65504;
-    default: return std::numeric_limits<float>::max();
-  }
-}
 const OpDef kNanToNum{
     .schema =
         "aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? "
@@ -170,8 +161,8 @@ const OpDef kNanToNum{
               return x.number(c.has(name) ? c.floating(name) : otherwise);
             };
             Element infinity = x.number(HUGE_VAL);
-            Element y = choose(equal(x, infinity), value("posinf", largest(dtype)), x);
-            y = choose(equal(x, -infinity), value("neginf", -largest(dtype)), y);
+            Element y = choose(equal(x, infinity), value("posinf", largest_finite(dtype)), x);
+            y = choose(equal(x, -infinity), value("neginf", -largest_finite(dtype)), y);
             return choose(not_equal(x, x), value("nan", 0), y).value();
           });
         },

@@ -269,6 +269,8 @@ int64_t largest(DType dtype) {
     case DType::f32: return int64_t{1} << 24;
     case DType::bf16: return int64_t{1} << 8;
     case DType::f16: return int64_t{1} << 11;
+    case DType::f8e4m3fn: return int64_t{1} << 4;
+    case DType::f8e5m2: return int64_t{1} << 3;
     case DType::boolean: return 1;
     case DType::u8: return UINT8_MAX;
     case DType::i8: return INT8_MAX;

@@ -323,7 +323,7 @@ const OpDef kDiff{.schema =
                     Sizes sizes = self_sizes(c);
                     Promotion promotion;
                     promotion.add(c.type("self"));
-                    if (c.constant("n") == 0) return {ir::Type::tensor(promotion.result(), sizes)};
+                    if (c.constant("n") == 0) return {ir::Type::tensor(promotion.result(c), sizes)};
                     for (std::string_view name : {"prepend", "append"}) {
                       if (!c.has(name)) continue;
                       Sizes own = c.type(name).sizes;
@@ -336,7 +336,7 @@ const OpDef kDiff{.schema =
                       promotion.add(c.type(name));
                     }
                     sizes[dim] = sym::max(sizes[dim] - c.constant("n"), 0);
-                    return {ir::Type::tensor(promotion.result(), sizes)};
+                    return {ir::Type::tensor(promotion.result(c), sizes)};
                   },
                   .decompose = [](Builder& b, const Call& c) -> Tensors {
                     int64_t dim = dim_of(c, "self");
@@ -407,7 +407,7 @@ Types area_types(const Call& c, bool cumulative) {
     sizes[dim] = sym::max(sizes[dim] - 1, 0);
   else
     sizes.erase(sizes.begin() + dim);
-  return {ir::Type::tensor(to_float(promotion.result()), sizes)};
+  return {ir::Type::tensor(to_float(promotion.result(c)), sizes)};
 }
 template <bool cumulative>
 Types integral_types(const Call& c) {

@@ -250,7 +250,7 @@ Types stack_types(const Call& c) {
       joined[stack.dim] = joined[stack.dim] + part[stack.dim];
   }
   if (joined.empty()) joined = {0};
-  return {ir::Type::tensor(promotion.result(), joined)};
+  return {ir::Type::tensor(promotion.result(c), joined)};
 }
 Tensors as_stack(Builder& b, const Call& c) {
   Stack stack = stack_of(c);
@@ -359,7 +359,7 @@ const OpDef kBlockDiag{.schema = "aten::block_diag(Tensor[] tensors) -> Tensor",
                            rows = rows + block_sizes(value->type)[0];
                            columns = columns + block_sizes(value->type)[1];
                          }
-                         return {ir::Type::tensor(promotion.result(), {rows, columns})};
+                         return {ir::Type::tensor(promotion.result(c), {rows, columns})};
                        },
                        .decompose = [](Builder& b, const Call& c) -> Tensors {
                          const ir::Type& result = c.result()->type;

@@ -313,7 +313,7 @@ DType gradient_dtype(const Call& c, const Axis& axis) {
   Promotion promotion;
   promotion.add(c.type("self"));
   if (axis.at != nullptr) promotion.add(axis.at->type);
-  return to_float(promotion.result());
+  return to_float(promotion.result(c));
 }
 Types gradient_types(const Call& c) {
   Types types;

@@ -218,7 +218,7 @@ Types cat_types(const Call& c) {
       sizes[dim] = sizes[dim] + own[dim];
   }
   if (sizes.empty()) sizes = {0};
-  return {ir::Type::tensor(promotion.result(), sizes)};
+  return {ir::Type::tensor(promotion.result(c), sizes)};
 }
 
 /// Each part is read only where the position lies in it.
@@ -321,7 +321,7 @@ const OpDef kStack{
       }
       int64_t dim = c.dim("dim", values[0]->type.rank() + 1);
       sizes.insert(sizes.begin() + dim, Expr(static_cast<int64_t>(values.size())));
-      return {ir::Type::tensor(promotion.result(), sizes)};
+      return {ir::Type::tensor(promotion.result(c), sizes)};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       int64_t dim = c.dim("dim", c.result()->type.rank());

@@ -16,6 +16,8 @@ DTYPES = {
     torch.int32: "i32",
     torch.int64: "i64",
     torch.bool: "bool",
+    torch.float8_e4m3fn: "f8e4m3fn",
+    torch.float8_e5m2: "f8e5m2",
 }
 
 

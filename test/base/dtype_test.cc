@@ -15,6 +15,7 @@ TEST(DType, PromotesAsPyTorch) {
   EXPECT_EQ(promote(DType::boolean, DType::boolean), DType::boolean);
   EXPECT_EQ(promote(DType::i64, DType::f32), DType::f32);
   EXPECT_EQ(promote(DType::f64, DType::bf16), DType::f64);
+  EXPECT_EQ(promote(DType::i64, DType::f8e5m2), DType::f8e5m2);
 }
 
 TEST(DType, PromotionCommutes) {
@@ -38,6 +39,8 @@ TEST(DType, AccumulatesWide) {
   EXPECT_EQ(accumulate_type(DType::boolean), DType::i64);
   EXPECT_EQ(compute_type(DType::f16), DType::f32);
   EXPECT_EQ(compute_type(DType::i8), DType::i8);
+  EXPECT_EQ(compute_type(DType::f8e5m2), DType::f32);
+  EXPECT_EQ(accumulate_type(DType::f8e4m3fn), DType::f32);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "loop/half.h"
+#include "loop/small_floats.h"
 
 namespace tandem::loop {
 namespace {
@@ -41,6 +41,46 @@ TEST(Half, RoundsToNearestEvenHalfWayBetweenAnyTwo) {
   EXPECT_EQ(f32_to_f16(65520.0f), 0x7C00);
   EXPECT_EQ(f32_to_bf16(std::numeric_limits<float>::max()), 0x7F80);
   EXPECT_EQ(f32_to_bf16(-std::numeric_limits<float>::quiet_NaN()), 0x7FC0);
+}
+
+constexpr DType kFloats8[] = {DType::f8e4m3fn, DType::f8e5m2};
+
+TEST(Float8, EveryOneGoesThroughF32AndBack) {
+  for (DType dtype : kFloats8)
+    for (uint32_t bits = 0; bits < 0x100; ++bits) {
+      const float wide = f8_to_f32(dtype, static_cast<uint8_t>(bits));
+      EXPECT_EQ(f32_to_f8(dtype, wide), std::isnan(wide) ? (bits | 0x7F) : bits) << bits;
+    }
+  EXPECT_EQ(f8_to_f32(DType::f8e4m3fn, 0x01), 0x1p-9F);
+  EXPECT_EQ(f8_to_f32(DType::f8e4m3fn, 0x7E), 448.0F);
+  EXPECT_EQ(f8_to_f32(DType::f8e5m2, 0x01), 0x1p-16F);
+  EXPECT_EQ(f8_to_f32(DType::f8e5m2, 0x7B), 57344.0F);
+}
+
+TEST(Float8, RoundsToNearestEvenHalfWayBetweenAnyTwo) {
+  for (DType dtype : kFloats8) {
+    const uint32_t last = dtype == DType::f8e4m3fn ? 0x7E : 0x7B;
+    for (uint32_t low = 0; low < last; ++low) {
+      const float below = f8_to_f32(dtype, static_cast<uint8_t>(low));
+      const float above = f8_to_f32(dtype, static_cast<uint8_t>(low + 1));
+      const float middle = (below + above) / 2;
+      EXPECT_EQ(f32_to_f8(dtype, middle), low % 2 == 0 ? low : low + 1);
+      EXPECT_EQ(f32_to_f8(dtype, std::nextafter(middle, 0.0F)), low);
+      EXPECT_EQ(f32_to_f8(dtype, std::nextafter(middle, 1e9F)), low + 1);
+      EXPECT_EQ(f32_to_f8(dtype, -middle), 0x80 | (low % 2 == 0 ? low : low + 1));
+    }
+  }
+}
+
+TEST(Float8, WhatIsTooLargeIsNaNOrInfinity) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(f32_to_f8(DType::f8e4m3fn, 464), 0x7E);
+  EXPECT_EQ(f32_to_f8(DType::f8e4m3fn, std::nextafter(464.0F, 465.0F)), 0x7F);
+  EXPECT_EQ(f32_to_f8(DType::f8e4m3fn, -infinity), 0xFF);
+  EXPECT_EQ(f32_to_f8(DType::f8e5m2, std::nextafter(61440.0F, 0.0F)), 0x7B);
+  EXPECT_EQ(f32_to_f8(DType::f8e5m2, 61440), 0x7C);
+  EXPECT_EQ(f32_to_f8(DType::f8e5m2, infinity), 0x7C);
+  EXPECT_EQ(f32_to_f8(DType::f8e5m2, std::numeric_limits<float>::quiet_NaN()), 0x7F);
 }
 
 TEST(Evaluate, IntegersWrap) {

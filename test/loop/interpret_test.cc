@@ -6,9 +6,9 @@
 #include <limits>
 #include <numeric>
 
-#include "loop/half.h"
 #include "loop/kernel.h"
 #include "loop/random.h"
+#include "loop/small_floats.h"
 
 namespace tandem::loop {
 namespace {

@@ -20,7 +20,7 @@
 #include "base/flags.h"
 #include "driver/compiler.h"
 #include "ir/text.h"
-#include "loop/half.h"
+#include "loop/small_floats.h"
 #include "loop/text.h"
 #include "ops/opdef.h"
 #include "schedule/kernel_graph.h"

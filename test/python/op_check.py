@@ -34,6 +34,19 @@ OTHER_GRADIENTS = {
 }
 # Ops whose results are eager's to the bit: a step of a quantization is no small error.
 EXACT = re.compile(r"(quantized_decomposed|torchao)\..*|aten\._?(fake_quantize|fused_moving)_.*")
+
+
+def same_numbers(a, b):
+    """With NaN where the other has it."""
+    return torch.equal(a.double().nan_to_num(), b.double().nan_to_num())
+
+
+def normal(shape, dtype, generator):
+    """Floats of 8 bits are not drawn."""
+    drawn = torch.float32 if dtype.itemsize == 1 else dtype
+    return torch.randn(shape, dtype=drawn, generator=generator).to(dtype)
+
+
 # Ops whose results have no specified contents.
 UNSPECIFIED = re.compile(r"aten\.(new_)?empty(_like|_strided|_permuted)?(\.memory_format)?")
 # Gradients that eager gives with fewer digits: factor of the tolerance, and why.
@@ -183,7 +196,7 @@ class Case:
                 a = a if a.shape != e.shape or a.dtype != e.dtype else e
             room = self.rooms.of(i, e.dtype)
             problem = difference(a, e, room=room)
-            if EXACT.fullmatch(self.op.name) and not torch.equal(a.nan_to_num(), e.nan_to_num()):
+            if EXACT.fullmatch(self.op.name) and not same_numbers(a, e):
                 self.report.fail(self.where, f"result {i}: other bits; {problem}")
                 good = False
             if problem and e.dtype in (torch.bfloat16, torch.float16, torch.float32):
@@ -243,7 +256,7 @@ class Case:
         if self.dtype == "u8":  # eager negates it on the way, which wraps around
             return
         tangents = {
-            i: torch.randn(expected[i].shape, dtype=expected[i].dtype, generator=self.generator)
+            i: normal(expected[i].shape, expected[i].dtype, self.generator)
             for i in outputs
         }
         if self.op.name in OTHER_GRADIENTS:
@@ -398,7 +411,7 @@ class Case:
             return
         if self.op.name in OTHER_GRADIENTS:
             return
-        tangent = torch.randn(expected.shape, dtype=expected.dtype, generator=self.generator)
+        tangent = normal(expected.shape, expected.dtype, self.generator)
 
         def written(leaves):
             return [self.eager([leaves[0].clone(), *leaves[1:]], overload)[0]]

@@ -22,6 +22,8 @@ DTYPES = {
     "i32": torch.int32,
     "i64": torch.int64,
     "bool": torch.bool,
+    "f8e4m3fn": torch.float8_e4m3fn,
+    "f8e5m2": torch.float8_e5m2,
 }
 # Eager has no such operators, or only beside another package.
 WITHOUT_EAGER = ("tandem.", "transformers.")

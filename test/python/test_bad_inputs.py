@@ -90,7 +90,6 @@ IMPOSSIBLE = {
     "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
     "mkldnn": lambda: torch.ones(3).to_mkldnn(),
     "uint16": lambda: torch.ones(3, dtype=torch.uint16),
-    "float8": lambda: torch.ones(3).to(torch.float8_e4m3fn),
 }
 
 

@@ -24,6 +24,7 @@ EAGER_REFUSES = (
 )
 
 TOLERANCE = {"f64": 1e-12, "f32": 2e-5, "f16": 2.0**-9, "bf16": 2.0**-6}
+TOLERANCE |= {"f8e4m3fn": 0.0, "f8e5m2": 0.0}  # they are only converted to
 DRAWS = 16  # of directions to move operands in
 # No room is larger: an operand that is moved over a jump (floor, a bound) moves the result by far.
 MOST = 50
