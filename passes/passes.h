@@ -9,6 +9,7 @@
 #include "base/target.h"
 #include "ir/builder.h"
 #include "ir/graph.h"
+#include "passes/partition/cut_table.h"
 #include "passes/partition/knapsack.h"
 #include "passes/partition/storage.h"
 
@@ -71,6 +72,8 @@ struct GraphCtx : PassCtx {
   SavedStorage storage;                       // of store_saved
   bool describes_cut = false;                 // choose writes `cut`
   std::string cut;                            // what is saved, what is computed again, and why
+  CutTable cut_table;                         // the same as data
+  std::string joint;                          // the graph before choose, as text, for reports
   bool describes_choices = false;             // … and the choices that there are behind it
   /// Bytes that a step holds at once where these values are saved; for budgets in bytes.
   std::function<int64_t(const ir::Graph& joint, const ir::Values& saved)> step_bytes;

@@ -181,6 +181,17 @@ nb::object memory_of(const GraphFunction& function) {
   return bytes;
 }
 
+/// What a page tells of the function's steps; those so far are measured.
+driver::StepReport step_report(const GraphFunction& function) {
+  const CallScope scope(function.threads());
+  return function.step_report();
+}
+
+std::string step_page(const std::vector<driver::StepReport>& reports) {
+  const CallScope scope;
+  return driver::step_page(reports);
+}
+
 /// `callable(arguments, sizes, results)` as a function of the runtime. The tensors share memory
 /// with the program's buffers and must not outlive the call.
 runtime::HostFunction host_function(nb::object callable) {
@@ -237,6 +248,8 @@ void bind_function(nb::module_& m) {
       .def_prop_ro_static("most", [](nb::handle) { return FrozenSets::kMostSets; })
       .def("find", &FrozenSets::find, nb::arg("tensors"))
       .def_prop_ro("counts", &FrozenSets::counts);
+  nb::class_<driver::StepReport>(m, "StepReport");
+  m.def("step_page", &step_page, nb::arg("reports"));
   nb::class_<GraphFunction>(m, "GraphFunction", nb::is_weak_referenceable())
       .def("forward", &forward)
       .def("__call__", &call)
@@ -264,6 +277,7 @@ void bind_function(nb::module_& m) {
                    [](GraphFunction& f) { return counts_of(f.backward_executable()); })
       .def_prop_ro("memory", &memory_of)
       .def_prop_ro("cut", &GraphFunction::cut)
+      .def("step_report", &step_report)
       .def_prop_ro("forward_report", [](GraphFunction& f) { return f.forward_executable().report; })
       .def_prop_ro("backward_report", [](GraphFunction& f) {
         return f.backward_executable() == nullptr ? std::string() : f.backward_executable()->report;

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/flags.h"
+#include "ir/text.h"
 #include "ops/opdef.h"
 #include "passes/partition/budget.h"
 #include "passes/partition/cut_report.h"
@@ -114,18 +115,48 @@ std::string choices_text(ir::Graph& graph, GraphCtx& ctx) {
 }  // namespace
 
 void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved) {
-  if (ctx.describes_cut) ctx.cut = cut_text(graph, ctx.target, saved);
+  if (ctx.describes_cut) ctx.cut_table = cut_table(graph, ctx.target, saved);
+  if (ctx.describes_cut) ctx.cut = cut_text(ctx.cut_table);
   if (ctx.describes_choices) ctx.cut += choices_text(graph, ctx);
   if (flag_dump().when == DumpFlag::When::pareto)
     std::fprintf(stderr, "; choices of @%s\n%s", graph.name().c_str(),
                  choices_text(graph, ctx).c_str());
 }
 
+namespace {
+
+/// Under which the report lists them: numbers of the programs that are cut from here are others.
+std::vector<std::string> names_of(const ir::Graph& graph, const GraphCtx& ctx,
+                                  const ir::Values& saved) {
+  std::vector<std::string> names;
+  if (!ctx.describes_cut) return names;
+  const DenseMap<Value, std::string> all = ir::value_names(graph);
+  for (bool tensors : {true, false})  // in the order of set_saved
+    for (const Value* value : saved)
+      if (value->type.is_tensor() == tensors) names.push_back("%" + all.at(value));
+  return names;
+}
+
+void name_saved(ir::Graph& graph, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  std::vector<ir::Output> outputs = graph.outputs();
+  graph.clear_outputs();
+  size_t next = 0;
+  for (ir::Output& output : outputs) {
+    if (output.kind == ir::OutputKind::saved) output.name = names.at(next++);
+    graph.add_output(output);
+  }
+}
+
+}  // namespace
+
 void choose(ir::Graph& graph, GraphCtx& ctx) {
   if (ctx.partition == Partition::none) return;
   const ir::Values saved = chosen_values(graph, ctx);
   describe_choice(graph, ctx, saved);
+  const std::vector<std::string> names = names_of(graph, ctx, saved);
   set_saved(graph, saved);
+  name_saved(graph, names);
   ctx.notes.push_back("choose: " + describe_saved(graph));
 }
 

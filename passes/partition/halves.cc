@@ -98,6 +98,17 @@ ir::Values crossing(const ir::Graph& graph, const Halves& halves) {
   return values;
 }
 
+ir::Values all_that_is_read(const ir::Graph& graph) {
+  ir::Values bases;
+  DenseMap<Value, char> known;
+  for (Value* value : crossing(graph, Halves(graph))) {
+    Value* base = base_of(value);
+    if (known.at(base) == 0) bases.push_back(base);
+    known[base] = 1;
+  }
+  return bases;
+}
+
 sym::Expr bytes_of(const Value* value) {
   return value->type.is_tensor() ? value->type.numel() * size_of(value->type.dtype) : sym::Expr(0);
 }

@@ -37,6 +37,8 @@ struct Halves {
 
 /// Values of the forward half that the rest reads, each once, in graph order (inputs first).
 ir::Values crossing(const ir::Graph& graph, const Halves& halves);
+/// What is saved where nothing but views is computed again: of those their bases, each once.
+ir::Values all_that_is_read(const ir::Graph& graph);
 
 /// Bytes of a value: for the eye, and as a number to compare by (a symbolic size counts as a
 /// typical one).

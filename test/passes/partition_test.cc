@@ -177,16 +177,6 @@ TEST(Partition, RecomputeChangesNoValue) {
   }
 }
 
-/// What keeping every value that backward reads takes; a view keeps its base.
-int64_t bytes_of_all(const ir::Graph& graph) {
-  ir::Values bases;
-  for (ir::Value* value : passes::crossing(graph, passes::Halves(graph))) {
-    ir::Value* base = passes::base_of(value);
-    if (std::find(bases.begin(), bases.end(), base) == bases.end()) bases.push_back(base);
-  }
-  return passes::typical_bytes(bases);
-}
-
 ir::Values saved_by(const ir::Graph& graph) {
   ir::Values saved;
   for (const ir::Output& output : graph.outputs())
@@ -202,7 +192,7 @@ TEST(Partition, SavesNoMoreThanAll) {
       ir::Graph& graph = *module->graphs()[0];
       driver::GraphCtx ctx = context_of(partition);
       make_joint(graph, ctx);
-      int64_t all = bytes_of_all(graph);
+      int64_t all = passes::typical_bytes(passes::all_that_is_read(graph));
       run(graph, {"choose"}, ctx);
       chosen.push_back(passes::typical_bytes(saved_by(graph)));
       EXPECT_LE(chosen.back(), all) << partition << " of random " << number << "\n"
