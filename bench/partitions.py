@@ -16,6 +16,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+import torch._inductor.lowering  # noqa: F401  a decomposition of pools asks it
 from torch._inductor.decomposition import select_decomp_table
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.flop_counter import flop_registry
@@ -26,6 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "test" / "models"))
 
 import convnets  # noqa: E402
+import own  # noqa: E402
 
 PAGE = ROOT / "docs" / "partition.md"
 MARKS = ("<!-- table: bench/partitions.py --write -->", "<!-- end of the table -->")
@@ -76,12 +78,17 @@ def _mobilenet_v2():
     return convnets.Classified(convnets.mobilenet_v2()), {"pixel_values": torch.randn(2, 3, 64, 64)}
 
 
+def _unet():
+    return own.UNet(dropout=0.0, width=32), own.segmentation(2, 64)
+
+
 MODELS = {
     "GPT-2, 4 layers of 256, 2 x 512": _gpt2,
     "BERT, 4 layers of 256, 2 x 512": _bert,
     "ViT, 4 layers of 256, 4 x 64": _vit,
     "ResNet-50, 2 x 64 x 64": _resnet50,
     "MobileNet V2, 2 x 64 x 64": _mobilenet_v2,
+    "U-Net, 2 x 64 x 64": _unet,
 }
 
 
@@ -90,7 +97,7 @@ def first_of(outputs):
     for name in ("logits", "last_hidden_state"):
         if hasattr(outputs, name):
             return getattr(outputs, name)
-    return outputs
+    return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
 # --- PyTorch

@@ -100,7 +100,7 @@ struct AotOptions {
 
   driver::Partition partition = driver::Partition::standard;  // what forward saves
   driver::Budget budget;                                      // of Partition::budget
-  passes::SavedStorage storage;  // passes::storage_named("int8_row", 65536)
+  passes::SavedStorage storage;  // passes::storage_named("int8_row", 65536, {"aten.gelu"})
   driver::Options compile;
 };
 

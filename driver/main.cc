@@ -38,13 +38,18 @@ constexpr const char* kUsage =
     "                                             lists the N slowest instructions\n"
     "       tandem tune [FILE]                    times mappings on this machine and keeps the "
     "choice\n"
-    "       tandem partition [--budget B] [--solver S] [--html PAGE] [--target CPU] [FILE]\n"
+    "       tandem partition [--budget B] [--solver S] [--html PAGE] [--target CPU]\n"
+    "                        [--store KIND] [--store-from BYTES] [--store-except A,B] [FILE]\n"
     "                                             what forward saves for backward, what is "
     "computed\n"
     "                                             again, and the choices there are; B: default,\n"
     "                                             min_cut, min_memory, min_time, 0.5, 512MiB;\n"
     "                                             PAGE: the same and memory over time, for a "
-    "browser\n"
+    "browser;\n"
+    "                                             KIND: how it is kept, bf16, int8, int8_row or "
+    "int8_block,\n"
+    "                                             but for few bytes and for operators, values "
+    "or places\n"
     "       tandem help [flags|passes]\n"
     "CPU: a processor by LLVM's name, such as znver4 or haswell, instead of this one; `schedule`\n"
     "     also maps for a GPU, sm_80 or sm_90\n";
@@ -333,6 +338,13 @@ void write_file(const std::string& path, const std::string& text) {
   if (!file) throw UserError("cannot write " + path);
 }
 
+passes::SavedStorage taken_storage(std::vector<std::string>& args) {
+  const std::string kind = word_or(args, "--store", "none");
+  const std::string least = word_or(args, "--store-from", "65536");
+  std::vector<std::string> except = parts_of(taken_word(args, "--store-except", "names"));
+  return passes::storage_named(kind, count_of("--store-from", least), std::move(except));
+}
+
 /// Of a graph with inputs that require a gradient.
 int partition_command(std::vector<std::string> args) {
   Options options;
@@ -342,6 +354,7 @@ int partition_command(std::vector<std::string> args) {
   options.gradients = Gradients::tangents;
   options.partition = passes::partition_named(budget);
   options.budget = passes::budget_named(budget, word_or(args, "--solver", "dp"));
+  options.storage = taken_storage(args);
   options.report = true;
   const std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());

@@ -215,12 +215,14 @@ runtime::HostFunction host_function(nb::object callable) {
 std::unique_ptr<GraphFunction> compile_function(
     const std::string& text, bool differentiate, const std::string& memory_budget,
     const std::string& solver, const std::string& save_activations, int64_t save_activations_from,
-    bool freeze, bool report, bool tune, int threads, nb::list host_functions) {
+    const std::vector<std::string>& save_activations_except, bool freeze, bool report, bool tune,
+    int threads, nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
   options.partition = driver::partition_named(memory_budget);
   options.budget = driver::budget_named(memory_budget, solver);
-  options.storage = passes::storage_named(save_activations, save_activations_from);
+  options.storage =
+      passes::storage_named(save_activations, save_activations_from, save_activations_except);
   options.freeze = freeze;
   options.report = report;
   options.tune = tune;
@@ -285,8 +287,9 @@ void bind_function(nb::module_& m) {
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
         nb::arg("memory_budget") = "default", nb::arg("memory_budget_solver") = "dp",
         nb::arg("save_activations") = "none", nb::arg("save_activations_from") = 65536,
-        nb::arg("freeze") = false, nb::arg("report") = false, nb::arg("tune") = false,
-        nb::arg("threads") = 0, nb::arg("host_functions") = nb::list());
+        nb::arg("save_activations_except") = std::vector<std::string>(), nb::arg("freeze") = false,
+        nb::arg("report") = false, nb::arg("tune") = false, nb::arg("threads") = 0,
+        nb::arg("host_functions") = nb::list());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

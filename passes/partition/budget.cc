@@ -24,21 +24,9 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-/// By value that is not backward's; of what lives anyway nothing.
-DenseMap<Value, int64_t> bytes_to_keep(const ir::Graph& graph) {
-  DenseMap<Value, int64_t> bytes(graph.value_ids());
-  const auto measure = [&](const Value* value) {
-    bytes[value] = lives_anyway(value) ? 0 : typical_bytes(value);
-  };
-  for (const Value* input : graph.inputs()) measure(input);
-  for (const Node* node = graph.first(); node != nullptr; node = node->next)
-    for (const Value* result : node->results) measure(result);
-  return bytes;
-}
-
 class Search {
  public:
-  Search(ir::Graph& graph, const Target& target, KnapsackSolver solver,
+  Search(ir::Graph& graph, const Target& target, KnapsackSolver solver, const SavedStorage& storage,
          std::vector<std::string>& notes)
       : graph_(graph),
         target_(target),
@@ -46,7 +34,7 @@ class Search {
         notes_(notes),
         halves_(graph),
         bans_(bans_of(graph, halves_, target.tuning.chains)),
-        bytes_(bytes_to_keep(graph)),
+        kept_(graph, storage),
         network_(graph, halves_, [this](const Value* value) { return keeping(*value); }) {
     for (const Node* node = graph.first(); node != nullptr; node = node->next)
       if (halves_.is_forward(node) && !node->op->mutates()) measure(*node);
@@ -55,8 +43,8 @@ class Search {
   Frontier run() {
     std::vector<std::string> unused;
     Frontier frontier;
-    add(default_choice(graph_, target_.tuning.chains));
-    frontier.cut_bytes = add(min_cut(graph_, target_.tuning.chains, unused)).bytes;
+    add(default_choice(graph_, target_.tuning.chains, kept_));
+    frontier.cut_bytes = add(min_cut(graph_, target_.tuning.chains, kept_, unused)).bytes;
     add_corners();
     add_packed();
     frontier.choices = best_of(std::move(choices_));
@@ -84,7 +72,7 @@ class Search {
 
   const Choice& add(Cut cut) {
     Choice choice;
-    for (const Value* value : cut.saved) choice.bytes += bytes_.at(value);
+    for (const Value* value : cut.saved) choice.bytes += kept_.of(value);
     for (const Node* node : cut.again) {
       choice.microseconds += microseconds_.at(node);
       choice.cost += costs_.at(node);
@@ -114,7 +102,7 @@ class Search {
     if (!value.type.is_tensor()) return 1;
     if (value.node != nullptr && (asked_to_recompute(*value.node) || shows_all_of_base(value)))
       return kNever;
-    return price(static_cast<double>(bytes_.at(&value)));
+    return price(static_cast<double>(kept_.of(&value)));
   }
 
   void add_corners() {
@@ -155,7 +143,7 @@ class Search {
       const Ban::Kind kind = bans_.at(node).kind;
       if (kind != Ban::Kind::dear && kind != Ban::Kind::preferred) continue;
       KnapsackItem item{0, costs_.at(node)};
-      for (const Value* result : node->results) item.bytes += bytes_.at(result);
+      for (const Value* result : node->results) item.bytes += kept_.of(result);
       if (item.bytes == 0 || !before.at(node)) continue;
       item_nodes_.push_back(node);
       items_.push_back(item);
@@ -201,7 +189,7 @@ class Search {
   std::vector<std::string>& notes_;
   Halves halves_;
   DenseMap<Node, Ban> bans_;
-  DenseMap<Value, int64_t> bytes_;  // that keeping it takes
+  KeptBytes kept_;
   CutNetwork network_;
   DenseMap<Node, double> microseconds_;  // of forward's nodes; others run once, wherever
   DenseMap<Node, double> costs_;
@@ -225,8 +213,8 @@ int64_t room_of(const Budget& budget, const Frontier& frontier) {
 }  // namespace
 
 Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solver,
-                     std::vector<std::string>& notes) {
-  return Search(graph, target, solver, notes).run();
+                     const SavedStorage& storage, std::vector<std::string>& notes) {
+  return Search(graph, target, solver, storage, notes).run();
 }
 
 namespace {
@@ -308,7 +296,8 @@ const Choice& within_bytes(const ir::Graph& graph, const Frontier& frontier, Gra
 }  // namespace
 
 ir::Values within_budget(ir::Graph& graph, GraphCtx& ctx) {
-  const Frontier frontier = frontier_of(graph, ctx.target, ctx.budget.solver, ctx.notes);
+  const Frontier frontier =
+      frontier_of(graph, ctx.target, ctx.budget.solver, ctx.storage, ctx.notes);
   const Choice& chosen = ctx.budget.kind == Budget::Kind::bytes ? within_bytes(graph, frontier, ctx)
                                                                 : within_room(frontier, ctx.budget);
   const std::vector<Choice>& all = frontier.choices;

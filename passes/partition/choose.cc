@@ -22,8 +22,8 @@ using ir::Value;
 
 class Chooser {
  public:
-  Chooser(ir::Graph& graph, const Tuning::Chains& limits)
-      : graph_(graph), halves_(graph), wide_(wide_nodes(graph, limits)) {}
+  Chooser(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept)
+      : graph_(graph), kept_bytes_(kept), halves_(graph), wide_(wide_nodes(graph, limits)) {}
 
   ir::Values run() {
     for (Value* value : crossing(graph_, halves_)) needed_[value] = true;
@@ -81,12 +81,13 @@ class Chooser {
       bool is_free = needed_.at(base) || lives_anyway(base) || !base->type.is_tensor();
       bool is_fill =
           base->node != nullptr && is_source(*base->node) && !ops::def_of(*base->node).random;
-      if (!is_free && !is_fill) more += typical_bytes(base);
+      if (!is_free && !is_fill) more += kept_bytes_.of(base);
     }
-    return more == 0 || more < typical_bytes(node.results[0]);
+    return more == 0 || more < kept_bytes_.of(node.results[0]);
   }
 
   ir::Graph& graph_;
+  const KeptBytes& kept_bytes_;
   Halves halves_;
   DenseMap<Node, char> wide_;
   DenseMap<Value, char> needed_;
@@ -95,27 +96,28 @@ class Chooser {
 
 }  // namespace
 
-ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits) {
-  return Chooser(graph, limits).run();
+ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept) {
+  return Chooser(graph, limits, kept).run();
 }
 
 ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx) {
   const Tuning::Chains& limits = ctx.target.tuning.chains;
-  if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, ctx.notes);
   if (ctx.partition == Partition::budget) return within_budget(graph, ctx);
-  return default_choice(graph, limits);
+  const KeptBytes kept(graph, ctx.storage);
+  if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, kept, ctx.notes);
+  return default_choice(graph, limits, kept);
 }
 
 namespace {
 
 std::string choices_text(ir::Graph& graph, GraphCtx& ctx) {
-  return pareto_text(frontier_of(graph, ctx.target, ctx.budget.solver, ctx.notes));
+  return pareto_text(frontier_of(graph, ctx.target, ctx.budget.solver, ctx.storage, ctx.notes));
 }
 
 }  // namespace
 
 void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved) {
-  if (ctx.describes_cut) ctx.cut_table = cut_table(graph, ctx.target, saved);
+  if (ctx.describes_cut) ctx.cut_table = cut_table(graph, ctx.target, saved, ctx.storage);
   if (ctx.describes_cut) ctx.cut = cut_text(ctx.cut_table);
   if (ctx.describes_choices) ctx.cut += choices_text(graph, ctx);
   if (flag_dump().when == DumpFlag::When::pareto)
@@ -125,27 +127,17 @@ void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved) {
 
 namespace {
 
-/// Under which the report lists them: numbers of the programs that are cut from here are others.
+/// Under which the report lists them, and options name them: numbers in the programs that are cut
+/// from here are others.
 std::vector<std::string> names_of(const ir::Graph& graph, const GraphCtx& ctx,
                                   const ir::Values& saved) {
   std::vector<std::string> names;
-  if (!ctx.describes_cut) return names;
+  if (!ctx.describes_cut && ctx.storage.except.empty()) return names;
   const DenseMap<Value, std::string> all = ir::value_names(graph);
   for (bool tensors : {true, false})  // in the order of set_saved
     for (const Value* value : saved)
       if (value->type.is_tensor() == tensors) names.push_back("%" + all.at(value));
   return names;
-}
-
-void name_saved(ir::Graph& graph, const std::vector<std::string>& names) {
-  if (names.empty()) return;
-  std::vector<ir::Output> outputs = graph.outputs();
-  graph.clear_outputs();
-  size_t next = 0;
-  for (ir::Output& output : outputs) {
-    if (output.kind == ir::OutputKind::saved) output.name = names.at(next++);
-    graph.add_output(output);
-  }
 }
 
 }  // namespace
@@ -156,7 +148,7 @@ void choose(ir::Graph& graph, GraphCtx& ctx) {
   describe_choice(graph, ctx, saved);
   const std::vector<std::string> names = names_of(graph, ctx, saved);
   set_saved(graph, saved);
-  name_saved(graph, names);
+  if (!names.empty()) name_saved(graph, names);
   ctx.notes.push_back("choose: " + describe_saved(graph));
 }
 

@@ -21,10 +21,13 @@ using ir::Value;
 
 class CutRows {
  public:
-  CutRows(const ir::Graph& joint, const Target& target, const ir::Values& saved)
+  CutRows(const ir::Graph& joint, const Target& target, const ir::Values& saved,
+          const SavedStorage& storage)
       : joint_(joint),
         target_(target),
         saved_(saved),
+        storage_(storage),
+        kept_(joint, storage),
         halves_(joint),
         bans_(bans_of(joint, halves_, target.tuning.chains)),
         wide_(wide_nodes(joint, target.tuning.chains)),
@@ -49,6 +52,7 @@ class CutRows {
               : row.is_free   ? "lives anyway"
                               : "an input";
     if (node != nullptr) measure(row, *node);
+    if (is_kept_small(joint_, value, "%" + row.name, storage_)) shrink(row, value);
     add(std::move(row), {&value});
   }
 
@@ -77,6 +81,13 @@ class CutRows {
     row.bytes_text = sym::to_string(bytes_of(&value));
     row.bytes = typical_bytes(&value);
     return row;
+  }
+
+  /// A symbolic size stays what it was in words: those of the whole value.
+  void shrink(CutRow& row, const Value& value) const {
+    row.bytes = kept_.of(&value);
+    if (bytes_of(&value).constant()) row.bytes_text = std::to_string(row.bytes);
+    row.why += fmt::format("; kept as {}", name_of(storage_.kind));
   }
 
   void measure(CutRow& row, const Node& node) const {
@@ -116,6 +127,8 @@ class CutRows {
   const ir::Graph& joint_;
   const Target& target_;
   const ir::Values& saved_;
+  const SavedStorage& storage_;
+  KeptBytes kept_;
   Halves halves_;
   DenseMap<Node, Ban> bans_;
   DenseMap<Node, char> wide_;
@@ -135,8 +148,9 @@ std::string line_of(const CutRow& row) {
 
 }  // namespace
 
-CutTable cut_table(const ir::Graph& joint, const Target& target, const ir::Values& saved) {
-  return CutRows(joint, target, saved).table();
+CutTable cut_table(const ir::Graph& joint, const Target& target, const ir::Values& saved,
+                   const SavedStorage& storage) {
+  return CutRows(joint, target, saved, storage).table();
 }
 
 CutSums sums_of(const CutTable& table) {

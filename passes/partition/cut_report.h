@@ -6,8 +6,9 @@
 
 namespace tandem::passes {
 
-/// `saved`: values of the joint graph, before set_saved.
-CutTable cut_table(const ir::Graph& joint, const Target& target, const ir::Values& saved);
+/// `saved`: values of the joint graph, before set_saved. Bytes are those that keeping them takes.
+CutTable cut_table(const ir::Graph& joint, const Target& target, const ir::Values& saved,
+                   const SavedStorage& storage);
 
 /// What is saved, what is computed again, why, bytes and microseconds, a line each; the first line
 /// has the sums.

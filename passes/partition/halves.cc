@@ -202,6 +202,16 @@ void set_saved(ir::Graph& graph, const ir::Values& values) {
     if (output.kind == ir::OutputKind::gradient) graph.add_output(output);
 }
 
+void name_saved(ir::Graph& graph, const std::vector<std::string>& names) {
+  std::vector<ir::Output> outputs = graph.outputs();
+  graph.clear_outputs();
+  size_t next = 0;
+  for (ir::Output& output : outputs) {
+    if (output.kind == ir::OutputKind::saved) output.name = names.at(next++);
+    graph.add_output(output);
+  }
+}
+
 int64_t typical_bytes(const ir::Values& saved) {
   int64_t total = 0;
   for (const Value* value : saved) total += lives_anyway(value) ? 0 : typical_bytes(value);

@@ -25,6 +25,8 @@ class Options:
         each 64 elements of a row (rows where 64 does not divide them). Gradients are those of the
         rounded values. None keeps all as it is.
     save_activations_from: values of fewer bytes stay as they are.
+    save_activations_except: a list of what stays as it is, in the words of the report's "cut":
+        operators ("aten.gelu", with all overloads), values ("%12"), places ("model.py:31").
     freeze: in graphs without gradients, parameters and buffers that nothing writes are constants:
         what depends on them alone is computed once, batch norms are folded into convolutions, and
         library calls read weights packed. A weight that was replaced, written or given other memory
@@ -47,6 +49,7 @@ class Options:
     memory_budget_solver: str = "dp"
     save_activations: str | None = None
     save_activations_from: int = 65536
+    save_activations_except: list | tuple = ()
     freeze: bool | str = False
     report: bool = False
     threads: int | None = None
@@ -84,6 +87,9 @@ def _check(name, value):
     elif name == "save_activations_from":
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise UserError(f"option '{name}' is a number of bytes, not {value!r}")
+    elif name == "save_activations_except":
+        if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+            raise UserError(f"option '{name}' is a list of names, not {value!r}")
     elif name == "threads":
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if value is not None and not whole:
