@@ -8,9 +8,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <boost/graph/adjacency_list.hpp>
-#include <boost/graph/push_relabel_max_flow.hpp>
 #include <cstdlib>
+#include <limits>
 
 #include "ir/text.h"
 #include "passes/partition/bans.h"
@@ -37,8 +36,54 @@ test::Program program_of(uint32_t number) {
   return [number] { return test::random_program(number, has_policies(number)); };
 }
 
-/// By the definition, a vertex for each node and two for each value, and edges as the text of the
-/// problem has them; solved by pushing and relabelling.
+/// Shortest augmenting paths, one after the other, over a matrix of capacities: nothing is shared
+/// with the solver that is tested.
+class PathFlow {
+ public:
+  explicit PathFlow(size_t vertices)
+      : vertices_(vertices), left_(vertices * vertices, 0), next_(vertices) {}
+
+  void connect(size_t from, size_t to, int64_t capacity) {
+    left_[from * vertices_ + to] += capacity;
+    next_[from].push_back(to);
+    next_[to].push_back(from);
+  }
+
+  int64_t flow(size_t source, size_t sink) {
+    int64_t total = 0;
+    while (const int64_t more = augment(source, sink)) total += more;
+    return total;
+  }
+
+ private:
+  int64_t augment(size_t source, size_t sink) {
+    std::vector<size_t> from(vertices_, vertices_);
+    std::vector<size_t> open{source};
+    from[source] = source;
+    for (size_t i = 0; i < open.size() && from[sink] == vertices_; ++i)
+      for (const size_t to : next_[open[i]]) {
+        if (from[to] != vertices_ || left_[open[i] * vertices_ + to] == 0) continue;
+        from[to] = open[i];
+        open.push_back(to);
+      }
+    if (from[sink] == vertices_) return 0;
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (size_t at = sink; at != source; at = from[at])
+      least = std::min(least, left_[from[at] * vertices_ + at]);
+    for (size_t at = sink; at != source; at = from[at]) {
+      left_[from[at] * vertices_ + at] -= least;
+      left_[at * vertices_ + from[at]] += least;
+    }
+    return least;
+  }
+
+  size_t vertices_;
+  std::vector<int64_t> left_;
+  std::vector<std::vector<size_t>> next_;
+};
+
+/// By the definition: a vertex for each node and two for each value, and edges as the text of the
+/// problem has them.
 class OtherSolver {
  public:
   OtherSolver(const ir::Graph& graph, const passes::Halves& halves, const passes::Prices& prices)
@@ -46,57 +91,41 @@ class OtherSolver {
     const size_t nodes = 2 + 2 * graph.value_ids();
     for (const Value* input : graph.inputs()) {
       if (input->role == ir::Role::tangent) continue;
-      connect(0, begin(input), passes::kNever);
+      network_.connect(0, begin(input), passes::kNever);
       add(graph, halves, *input, prices, nodes);
     }
     for (const Node* node = graph.first(); node != nullptr; node = node->next) {
       if (halves.needs_tangent(node) || node->op->mutates()) continue;
-      connect(0, nodes + node->id, prices.again(node));
+      network_.connect(0, nodes + node->id, prices.again(node));
       for (const Value* result : node->results) {
-        connect(nodes + node->id, begin(result), passes::kNever);
+        network_.connect(nodes + node->id, begin(result), passes::kNever);
         add(graph, halves, *result, prices, nodes);
       }
     }
   }
 
-  int64_t cost() { return boost::push_relabel_max_flow(network_, 0, 1); }
+  int64_t cost() { return network_.flow(0, 1); }
 
  private:
-  using Traits = boost::adjacency_list_traits<boost::vecS, boost::vecS, boost::directedS>;
-  using Reverse = boost::property<boost::edge_reverse_t, Traits::edge_descriptor>;
-  using Residual = boost::property<boost::edge_residual_capacity_t, int64_t, Reverse>;
-  using Network =
-      boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, boost::no_property,
-                            boost::property<boost::edge_capacity_t, int64_t, Residual>>;
-
   static size_t begin(const Value* value) { return 2 + 2 * size_t{value->id}; }
 
   void add(const ir::Graph& graph, const passes::Halves& halves, const Value& value,
            const passes::Prices& prices, size_t nodes) {
     const size_t end = begin(&value) + 1;
-    connect(begin(&value), end, prices.keeping(&value));
+    network_.connect(begin(&value), end, prices.keeping(&value));
     for (const ir::Use& use : value.uses) {
       if (use.node == nullptr) {
         if (graph.outputs()[use.arg].kind == ir::OutputKind::gradient)
-          connect(end, 1, passes::kNever);
+          network_.connect(end, 1, passes::kNever);
       } else if (halves.needs_tangent(use.node)) {
-        connect(end, 1, passes::kNever);
+        network_.connect(end, 1, passes::kNever);
       } else if (!use.node->op->mutates()) {
-        connect(end, nodes + use.node->id, passes::kNever);
+        network_.connect(end, nodes + use.node->id, passes::kNever);
       }
     }
   }
 
-  void connect(size_t from, size_t to, int64_t capacity) {
-    const Traits::edge_descriptor forth = boost::add_edge(from, to, network_).first;
-    const Traits::edge_descriptor back = boost::add_edge(to, from, network_).first;
-    boost::put(boost::edge_capacity, network_, forth, capacity);
-    boost::put(boost::edge_capacity, network_, back, 0);
-    boost::put(boost::edge_reverse, network_, forth, back);
-    boost::put(boost::edge_reverse, network_, back, forth);
-  }
-
-  Network network_;
+  PathFlow network_;
 };
 
 int64_t bytes_saved(const ir::Graph& graph) {
