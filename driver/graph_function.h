@@ -20,7 +20,7 @@ struct FunctionImage;  // image.h
 
 struct FunctionOptions {
   bool differentiate = false;  // inputs that require grad get gradients
-  Partition partition = Partition::standard;
+  Partition partition = Partition::priced;
   Budget budget;                 // of Partition::budget
   passes::SavedStorage storage;  // of what forward saves
   int derivative = 1;            // as driver::Options

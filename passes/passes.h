@@ -21,8 +21,15 @@ enum class Gradients : uint8_t { none, tangents, ones };
 Gradients gradients_named(std::string_view name);
 
 /// What a forward program keeps for its backward; none: there is one program.
-enum class Partition : uint8_t { none, standard, min_cut, budget };
-/// "default", "min_cut", and `budget` for what budget_named takes; UserError for others.
+enum class Partition : uint8_t {
+  none,
+  standard,  // what backward reads
+  priced,    // what saves enough bytes for its time is computed again
+  min_cut,   // what costs next to no time is
+  budget,
+};
+/// "as_read" is standard, "default" is priced, "min_cut", and `budget` is for what budget_named
+/// takes; UserError for others.
 Partition partition_named(std::string_view name);
 
 /// Of Partition::budget: the room for what is saved.

@@ -24,6 +24,10 @@ namespace {
 using ir::Node;
 using ir::Value;
 
+/// Of the default. Activations and attention's scores are worth their time, products with weights
+/// and convolutions are not: docs/partition.md has both measured.
+constexpr double kBytesForMicrosecond = 4096;
+
 class Search {
  public:
   Search(ir::Graph& graph, const Target& target, KnapsackSolver solver, const SavedStorage& storage,
@@ -39,6 +43,8 @@ class Search {
     for (const Node* node = graph.first(); node != nullptr; node = node->next)
       if (halves_.is_forward(node) && !node->op->mutates()) measure(*node);
   }
+
+  Choice at_rate(double bytes_for_microsecond) { return cut(bytes_for_microsecond, {}); }
 
   Frontier run() {
     std::vector<std::string> unused;
@@ -211,6 +217,13 @@ int64_t room_of(const Budget& budget, const Frontier& frontier) {
 }
 
 }  // namespace
+
+ir::Values priced_choice(ir::Graph& graph, const Target& target, const SavedStorage& storage) {
+  std::vector<std::string> notes;
+  return Search(graph, target, KnapsackSolver::greedy, storage, notes)
+      .at_rate(kBytesForMicrosecond)
+      .saved;
+}
 
 Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solver,
                      const SavedStorage& storage, std::vector<std::string>& notes) {

@@ -26,6 +26,9 @@ struct Frontier {
 Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solver,
                      const SavedStorage& storage, std::vector<std::string>& notes);
 
+/// The cheapest cut where keeping a value costs its bytes and a microsecond costs so many bytes.
+ir::Values priced_choice(ir::Graph& graph, const Target& target, const SavedStorage& storage);
+
 /// What to save, by `ctx.partition`. choose.cc
 ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx);
 

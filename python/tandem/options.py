@@ -12,8 +12,10 @@ class Options:
         that names it; "error" raises `tandem.Unsupported` at compile time, naming all of them;
         "strict" does so for whatever would run in torch, also by design: operators between segments
         (`nonzero`, `item`), and calls whose inputs overlap.
-    memory_budget: "default" saves what is cheap to keep for backward; "min_cut" saves as few bytes
-        as possible and computes chains of pointwise operators again. A number from 0 to 1 is a
+    memory_budget: "default" saves what is cheapest if a microsecond of computing again is worth
+        4096 bytes; "min_cut" saves as few bytes as possible and computes chains of pointwise
+        operators again, inside of the kernels that read them; "as_read" saves what backward reads,
+        but for what is cheaper made than kept. A number from 0 to 1 is a
         share of what "min_cut" saves beyond the fewest bytes possible: products, reductions and
         random numbers are computed again too, those that take the least time for their bytes.
         "min_memory" saves the fewest bytes possible, "min_time" what makes backward fastest. Bytes
@@ -99,7 +101,7 @@ def _check(name, value):
 
 
 _BYTES = re.compile(r"\d+(\.\d+)?([KMG]i?)?B")
-_BUDGETS = ("default", "min_cut", "min_memory", "min_time")
+_BUDGETS = ("default", "min_cut", "as_read", "min_memory", "min_time")
 
 
 def _check_budget(value):

@@ -194,7 +194,7 @@ void expect_all_of(uint32_t number) {
   const int64_t all = bytes_of_all(program);
   int64_t before = all;
   for (const char* partition :
-       {"default", "min_cut", "1", "0.7", "0.5", "0.3", "0.1", "min_memory"}) {
+       {"as_read", "default", "min_cut", "1", "0.7", "0.5", "0.3", "0.1", "min_memory"}) {
     SCOPED_TRACE(partition);
     const auto [text, bytes] = cut(program, partition);
     if (!has_policies(number)) EXPECT_LE(bytes, before);

@@ -28,7 +28,7 @@ using test::run;
 using test::run_apart;
 using test::run_joint;
 
-constexpr std::string_view kPartitions[] = {"default", "min_cut",    "1",       "0.5",
+constexpr std::string_view kPartitions[] = {"as_read", "min_cut",    "1",       "0.5",
                                             "0.1",     "min_memory", "min_time"};
 
 struct Named {
