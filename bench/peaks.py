@@ -2,8 +2,8 @@
 
 Each contender is a process: forward, mean square of the result and backward, all that it compiles;
 then the high-water mark of resident memory in one more step, beyond what the process holds between
-steps without gradients, caches emptied. Tandem's plan, without arguments, stands beside what was
-measured. Memory does not depend on how busy the machine is. `--write` puts the table into
+steps without gradients, caches emptied. Tandem's plan, without arguments, stands beside what its
+allocator handed out in that step. Memory does not depend on how busy the machine is. `--write` puts the table into
 docs/partition.md; results so far are in build/peaks.json, and `--contenders` measures some again.
 Needs transformers.
 """
@@ -74,17 +74,31 @@ def settle(model):
     ctypes.CDLL(None).malloc_trim(0)
 
 
+def live_bytes():
+    """Of Tandem's allocator, whose peak counts from here."""
+    if "tandem" not in sys.modules:
+        return 0
+    sys.modules["tandem"].reset_peak_memory()
+    return sys.modules["tandem"].memory_use()["live_bytes"]
+
+
 def status(word):
     with open("/proc/self/status") as file:
         line = next(line for line in file if line.startswith(word))
     return int(line.split()[1]) * 1024
 
 
-def planned():
-    """Of the one graph: bytes that a step holds beside its arguments, and what is saved."""
-    (graph,) = sys.modules["tandem"].report()["graphs"]
+def planned(before):
+    """Of the one graph: bytes that a step holds beside its arguments, what is saved, and what the
+    allocator had handed out at most."""
+    tandem = sys.modules["tandem"]
+    (graph,) = tandem.report()["graphs"]
     memory = graph["memory"]
-    return {"planned": memory["step"] - memory["arguments"], "saved": memory["saved"]}
+    return {
+        "planned": memory["step"] - memory["arguments"],
+        "saved": memory["saved"],
+        "handed out": tandem.memory_use()["peak_live_bytes"] - before,
+    }
 
 
 def work(name, contender, budget):
@@ -94,12 +108,12 @@ def work(name, contender, budget):
     step = step_of(model, inputs, contender, budget)
     step()
     settle(model)
-    before = status("VmRSS")
+    before, live = status("VmRSS"), live_bytes()
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the high-water mark starts here
     step()
     found = {"peak": status("VmHWM") - before}
-    return found | (planned() if contender == "tandem" else {})
+    return found | (planned(live) if contender == "tandem" else {})
 
 
 def measured(name, contender, budget):
@@ -116,18 +130,20 @@ def measured(name, contender, budget):
 def row(name, found):
     mib = {who: found[who]["peak"] / 2**20 for who in CONTENDERS}
     own = found["tandem"]
-    off = own["planned"] / own["peak"] - 1
+    off = own["planned"] / own["handed out"] - 1
     cells = [name, *(f"{mib[who]:.0f}" for who in CONTENDERS)]
     cells += [f"{mib['tandem'] / mib[who]:.2f}" for who in ("eager", "inductor")]
+    cells.append(f"{own['handed out'] / 2**20:.0f}")
     cells += [f"{own['planned'] / 2**20:.0f} ({100 * off:+.1f} %)", f"{own['saved'] / 2**20:.0f}"]
     return "| " + " | ".join(cells) + " |"
 
 
 def table(results):
     yield (
-        "| model | eager | Inductor | Tandem | of eager's | of Inductor's | planned | saved |"
+        "| model | eager | Inductor | Tandem | of eager's | of Inductor's | handed out | planned "
+        "| saved |"
     )
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for name in MODELS:
         if all(who in results.get(name, {}) for who in CONTENDERS):
             yield row(name, results[name])
