@@ -33,8 +33,8 @@ PAGE = ROOT / "docs" / "partition.md"
 MARKS = ("<!-- table: bench/partitions.py --write -->", "<!-- end of the table -->")
 FRACTIONS = (1.0, 0.7, 0.5, 0.3, 0.1)
 OWN = ("as_read", "default", "min_cut")
-# Tandem's choices that are looked through for one with as few bytes as PyTorch's.
-STEPS = tuple(i / 20 for i in range(21))
+# How far below the fraction that gives PyTorch's bytes Tandem's choices are looked through.
+BELOW = (0, 0.01, 0.03, 0.06)
 
 
 def _transformers():
@@ -210,7 +210,12 @@ def rows_of(name, make):
     model.train()
     theirs = [by_pytorch(model, inputs, fraction) for fraction in FRACTIONS]
     named = [by_tandem(model, inputs, budget) for budget in OWN]
-    choices = named + [by_tandem(model, inputs, step) for step in STEPS]
+    least, most = by_tandem(model, inputs, 0.0)[0], named[-1][0]
+    choices = list(named)
+    for saved, _ in theirs:
+        share = (saved - least) / (most - least)
+        for below in BELOW:
+            choices.append(by_tandem(model, inputs, min(1.0, max(0.0, share - below))))
     ours = [nearest(choices, *each) for each in theirs]
     yield f"| {name} | PyTorch | | | | {' | '.join(cell(*each) for each in theirs)} |"
     cells = [cell(*each) for each in named]
