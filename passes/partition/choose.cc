@@ -118,7 +118,7 @@ std::string choices_text(ir::Graph& graph, GraphCtx& ctx) {
 }  // namespace
 
 void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved) {
-  if (ctx.describes_cut) ctx.cut_table = cut_table(graph, ctx.target, saved, ctx.storage);
+  if (ctx.describes_cut) ctx.cut_table = cut_table(graph, ctx, saved);
   if (ctx.describes_cut) ctx.cut = cut_text(ctx.cut_table);
   if (ctx.describes_choices) ctx.cut += choices_text(graph, ctx);
   if (flag_dump().when == DumpFlag::When::pareto)

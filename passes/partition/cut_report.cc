@@ -21,16 +21,16 @@ using ir::Value;
 
 class CutRows {
  public:
-  CutRows(const ir::Graph& joint, const Target& target, const ir::Values& saved,
-          const SavedStorage& storage)
+  CutRows(const ir::Graph& joint, const GraphCtx& ctx, const ir::Values& saved)
       : joint_(joint),
-        target_(target),
+        target_(ctx.target),
         saved_(saved),
-        storage_(storage),
-        kept_(joint, storage),
+        storage_(ctx.storage),
+        is_priced_(ctx.partition == Partition::priced),
+        kept_(joint, ctx.storage),
         halves_(joint),
-        bans_(bans_of(joint, halves_, target.tuning.chains)),
-        wide_(wide_nodes(joint, target.tuning.chains)),
+        bans_(bans_of(joint, halves_, ctx.target.tuning.chains)),
+        wide_(wide_nodes(joint, ctx.target.tuning.chains)),
         names_(ir::value_names(joint)) {}
 
   CutTable table() {
@@ -121,13 +121,15 @@ class CutRows {
     if (asked_to_recompute(node)) return "its policy";
     if (wide_.at(&node) != 0) return "long attention";
     if (is_source(node)) return "made from nothing";
-    return bans_.at(&node).is_ban() ? "the budget" : "runs inside of its reader";
+    if (!bans_.at(&node).is_ban()) return "runs inside of its reader";
+    return is_priced_ ? "its bytes outweigh its time" : "the budget";
   }
 
   const ir::Graph& joint_;
   const Target& target_;
   const ir::Values& saved_;
   const SavedStorage& storage_;
+  bool is_priced_;
   KeptBytes kept_;
   Halves halves_;
   DenseMap<Node, Ban> bans_;
@@ -148,9 +150,8 @@ std::string line_of(const CutRow& row) {
 
 }  // namespace
 
-CutTable cut_table(const ir::Graph& joint, const Target& target, const ir::Values& saved,
-                   const SavedStorage& storage) {
-  return CutRows(joint, target, saved, storage).table();
+CutTable cut_table(const ir::Graph& joint, const GraphCtx& ctx, const ir::Values& saved) {
+  return CutRows(joint, ctx, saved).table();
 }
 
 CutSums sums_of(const CutTable& table) {

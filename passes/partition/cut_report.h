@@ -6,9 +6,9 @@
 
 namespace tandem::passes {
 
-/// `saved`: values of the joint graph, before set_saved. Bytes are those that keeping them takes.
-CutTable cut_table(const ir::Graph& joint, const Target& target, const ir::Values& saved,
-                   const SavedStorage& storage);
+/// `saved`: values of the joint graph, before set_saved, by `ctx.partition`. Bytes are those that
+/// keeping them takes.
+CutTable cut_table(const ir::Graph& joint, const GraphCtx& ctx, const ir::Values& saved);
 
 /// What is saved, what is computed again, why, bytes and microseconds, a line each; the first line
 /// has the sums.
