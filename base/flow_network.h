@@ -15,8 +15,11 @@ class FlowNetwork {
   ~FlowNetwork();
   FlowNetwork(FlowNetwork&&) noexcept;
 
-  /// Capacities must not be negative, and a million of the largest must fit an i64.
-  void connect(size_t from, size_t to, int64_t capacity);
+  /// Capacities must not be negative, and a million of the largest must fit an i64. Gives the
+  /// number of the edge.
+  size_t connect(size_t from, size_t to, int64_t capacity);
+  /// Of an edge that is there: a network may be asked again.
+  void set_capacity(size_t edge, int64_t capacity);
   /// The weight of the minimum cut between the two.
   int64_t flow(size_t source, size_t sink);
   /// After flow: what the source still reaches, the smallest source side of all minimum cuts.

@@ -16,6 +16,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+import torch._inductor.lowering  # noqa: F401  a decomposition of pools asks it
 from torch._inductor.decomposition import select_decomp_table
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.flop_counter import flop_registry
@@ -26,10 +27,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "test" / "models"))
 
 import convnets  # noqa: E402
+import own  # noqa: E402
 
 PAGE = ROOT / "docs" / "partition.md"
 MARKS = ("<!-- table: bench/partitions.py --write -->", "<!-- end of the table -->")
 FRACTIONS = (1.0, 0.7, 0.5, 0.3, 0.1)
+OWN = ("as_read", "default", "min_cut")
+# How far below the fraction that gives PyTorch's bytes Tandem's choices are looked through.
+BELOW = (0, 0.01, 0.03, 0.06)
 
 
 def _transformers():
@@ -76,12 +81,17 @@ def _mobilenet_v2():
     return convnets.Classified(convnets.mobilenet_v2()), {"pixel_values": torch.randn(2, 3, 64, 64)}
 
 
+def _unet():
+    return own.UNet(dropout=0.0, width=32), own.segmentation(2, 64)
+
+
 MODELS = {
     "GPT-2, 4 layers of 256, 2 x 512": _gpt2,
     "BERT, 4 layers of 256, 2 x 512": _bert,
     "ViT, 4 layers of 256, 4 x 64": _vit,
     "ResNet-50, 2 x 64 x 64": _resnet50,
     "MobileNet V2, 2 x 64 x 64": _mobilenet_v2,
+    "U-Net, 2 x 64 x 64": _unet,
 }
 
 
@@ -90,7 +100,7 @@ def first_of(outputs):
     for name in ("logits", "last_hidden_state"):
         if hasattr(outputs, name):
             return getattr(outputs, name)
-    return outputs
+    return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
 # --- PyTorch
@@ -122,6 +132,15 @@ def product_flops(node):
     return count(*values, **node.kwargs, out_val=node.meta["val"])
 
 
+def scores_flops(node):
+    """PyTorch's attention saves no scores: the kernel of its gradient makes them again inside."""
+    name = str(node.target)
+    if "scaled_dot_product" not in name or "backward" not in name:
+        return 0
+    query, key = (node.args[i].meta["val"].shape for i in (1, 2))
+    return 2 * query.numel() * key[-2]
+
+
 def by_pytorch(model, inputs, budget):
     found = {}
 
@@ -135,6 +154,9 @@ def by_pytorch(model, inputs, budget):
             product_flops(node)
             for node in backward.graph.nodes
             if node.op == "call_function" and node.name in forward_names
+        )
+        found["flops"] += sum(
+            scores_flops(node) for node in backward.graph.nodes if node.op == "call_function"
         )
         return forward, backward
 
@@ -176,22 +198,38 @@ def cell(saved, flops):
     return f"{text} ({flops / 1e6:.0f})" if flops else text
 
 
+def nearest(choices, saved, flops):
+    """Of those that save no more, the one that computes least again; fewest bytes of equal ones."""
+    fitting = [choice for choice in choices if choice[0] <= saved]
+    return min(fitting or choices, key=lambda c: (c[1] > flops, c[1] if fitting else c[0], c[0]))
+
+
 def rows_of(name, make):
     torch.manual_seed(0)
     model, inputs = make()
     model.train()
     theirs = [by_pytorch(model, inputs, fraction) for fraction in FRACTIONS]
-    ours = [by_tandem(model, inputs, fraction) for fraction in FRACTIONS]
-    default, cut = by_tandem(model, inputs, "default"), by_tandem(model, inputs, "min_cut")
-    yield f"| {name} | PyTorch | | | {' | '.join(cell(*each) for each in theirs)} |"
-    own = " | ".join(cell(*each) for each in (default, cut, *ours))
-    yield f"| | Tandem | {own} |"
+    named = [by_tandem(model, inputs, budget) for budget in OWN]
+    least, most = by_tandem(model, inputs, 0.0)[0], named[-1][0]
+    choices = list(named)
+    for saved, _ in theirs:
+        share = (saved - least) / (most - least)
+        for below in BELOW:
+            choices.append(by_tandem(model, inputs, min(1.0, max(0.0, share - below))))
+    ours = [nearest(choices, *each) for each in theirs]
+    yield f"| {name} | PyTorch | | | | {' | '.join(cell(*each) for each in theirs)} |"
+    cells = [cell(*each) for each in named]
+    for own, other in zip(ours, theirs, strict=True):
+        mark = "" if own[0] <= other[0] and own[1] <= other[1] else " ✗"
+        cells.append(cell(*own) + mark)
+    yield f"| | Tandem | {' | '.join(cells)} |"
 
 
 def table(names):
+    own = " | ".join(f"`{budget}`" for budget in OWN)
     heads = " | ".join(f"{fraction:g}" for fraction in FRACTIONS)
-    yield f"| model | | `default` | `min_cut` | {heads} |"
-    yield "|---|---|" + "---|" * (2 + len(FRACTIONS))
+    yield f"| model | | {own} | {heads} |"
+    yield "|---|---|" + "---|" * (len(OWN) + len(FRACTIONS))
     for name in names:
         for row in rows_of(name, MODELS[name]):
             print(row, flush=True)

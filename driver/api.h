@@ -94,13 +94,13 @@ struct AotInput {
 };
 
 struct AotOptions {
-  /// By the words of torch.compile's options: "default", "min_cut", "min_memory", "min_time",
-  /// "0.5", "512MiB"; "dp", "greedy", "exact". Throws UserError for others.
+  /// By the words of torch.compile's options: "default", "min_cut", "as_read", "min_memory",
+  /// "min_time", "0.5", "512MiB"; "dp", "greedy", "exact". Throws UserError for others.
   static AotOptions within(std::string_view memory_budget, std::string_view solver = "dp");
 
-  driver::Partition partition = driver::Partition::standard;  // what forward saves
-  driver::Budget budget;                                      // of Partition::budget
-  passes::SavedStorage storage;  // passes::storage_named("int8_row", 65536)
+  driver::Partition partition = driver::Partition::priced;  // what forward saves
+  driver::Budget budget;                                    // of Partition::budget
+  passes::SavedStorage storage;  // passes::storage_named("int8_row", 65536, {"aten.gelu"})
   driver::Options compile;
 };
 

@@ -175,7 +175,7 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   }
   image.shape = shape_;
   image.products = std::move(ctx.products);
-  image.cut = std::move(ctx.cut);
+  image.decisions = {std::move(ctx.cut), std::move(ctx.cut_table), std::move(ctx.joint)};
   return image;
 }
 
@@ -183,7 +183,7 @@ void GraphFunction::load(FunctionImage image, const std::vector<Times>& times,
                          const FunctionOptions& options) {
   shape_ = std::move(image.shape);
   products_ = std::move(image.products);
-  cut_ = std::move(image.cut);
+  decisions_ = std::move(image.decisions);
   for (size_t i = 0; i < image.programs.size(); ++i) {
     Built built;
     built.image = std::move(image.programs[i]);
@@ -192,6 +192,7 @@ void GraphFunction::load(FunctionImage image, const std::vector<Times>& times,
     part = std::make_unique<Executable>(std::move(built));
     part->loaded().set_host_functions(options.host_functions);
     if (options.differentiate) part->loaded().set_memory(runtime::ProgramMemory::blocks);
+    if (options.report) part->loaded().start_memory_trace();
   }
 }
 
@@ -257,6 +258,11 @@ int64_t GraphFunction::kept_bytes(const runtime::ConstantSet& constants) {
 std::optional<StepMemory> GraphFunction::memory() const {
   return step_memory(forward_->loaded(), backward_ == nullptr ? nullptr : &backward_->loaded(),
                      shape_.results);
+}
+
+StepReport GraphFunction::step_report() const {
+  const runtime::LoadedProgram* backward = backward_ == nullptr ? nullptr : &backward_->loaded();
+  return {decisions_, step_timeline(forward_->loaded(), backward, shape_.results), options_.target};
 }
 
 GraphFunction& GraphFunction::differentiable_backward() {

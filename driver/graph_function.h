@@ -12,6 +12,7 @@
 
 #include "driver/compiler.h"
 #include "driver/step_memory.h"
+#include "driver/step_report.h"
 
 namespace tandem::driver {
 
@@ -19,7 +20,7 @@ struct FunctionImage;  // image.h
 
 struct FunctionOptions {
   bool differentiate = false;  // inputs that require grad get gradients
-  Partition partition = Partition::standard;
+  Partition partition = Partition::priced;
   Budget budget;                 // of Partition::budget
   passes::SavedStorage storage;  // of what forward saves
   int derivative = 1;            // as driver::Options
@@ -137,9 +138,10 @@ class GraphFunction {
   Executable* backward_executable() { return backward_.get(); }
   /// Those with dequantized factors.
   const std::vector<QuantizedProduct>& products() const { return products_; }
-  std::string cut_;
   /// What is saved for backward and why, where options asked for a report.
-  const std::string& cut() const { return cut_; }
+  const std::string& cut() const { return decisions_.text; }
+  /// The same and what memory a step takes, as data for a page; calls so far are measured.
+  StepReport step_report() const;
   /// Of a step, where all sizes are known; see driver/step_memory.h.
   std::optional<StepMemory> memory() const;
   int threads() const { return threads_; }
@@ -164,6 +166,7 @@ class GraphFunction {
   std::unique_ptr<GraphFunction> differentiable_backward_;
   FunctionShape shape_;
   std::vector<QuantizedProduct> products_;
+  CutDecisions decisions_;
   std::unique_ptr<Executable> forward_;
   std::unique_ptr<Executable> backward_;
   bool is_from_cache_ = false;

@@ -33,9 +33,27 @@ void fields(A& archive, QuantizedProduct& product) {
   archive(name, reason);
 }
 
+template <class A>
+void fields(A& archive, CutRow& row) {
+  auto& [kind, name, what, why, bytes_text, bytes, is_free, microseconds, flops, reads] = row;
+  archive(kind, name, what, why, bytes_text, bytes, is_free, microseconds, flops, reads);
+}
+
+template <class A>
+void fields(A& archive, CutTable& table) {
+  auto& [graph, rows] = table;
+  archive(graph, rows);
+}
+
 }  // namespace tandem::passes
 
 namespace tandem::driver {
+
+template <class A>
+void fields(A& archive, CutDecisions& decisions) {
+  auto& [text, table, joint] = decisions;
+  archive(text, table, joint);
+}
 
 template <class A>
 void fields(A& archive, Image& image) {
@@ -68,13 +86,13 @@ struct FunctionImage {
   FunctionShape shape;
   std::vector<Image> programs;
   std::vector<QuantizedProduct> products;
-  std::string cut;  // of the partition, where options asked for a report
+  CutDecisions decisions;
 };
 
 template <class A>
 void fields(A& archive, FunctionImage& image) {
-  auto& [shape, programs, products, cut] = image;
-  archive(shape, programs, products, cut);
+  auto& [shape, programs, products, decisions] = image;
+  archive(shape, programs, products, decisions);
 }
 
 }  // namespace tandem::driver

@@ -12,6 +12,7 @@
 #include "base/diagnostic.h"
 #include "base/flags.h"
 #include "driver/compiler.h"
+#include "driver/step_report.h"
 #include "ir/text.h"
 #include "ops/bodies.h"
 
@@ -37,11 +38,18 @@ constexpr const char* kUsage =
     "                                             lists the N slowest instructions\n"
     "       tandem tune [FILE]                    times mappings on this machine and keeps the "
     "choice\n"
-    "       tandem partition [--budget B] [--solver S] [--target CPU] [FILE]\n"
+    "       tandem partition [--budget B] [--solver S] [--html PAGE] [--target CPU]\n"
+    "                        [--store KIND] [--store-from BYTES] [--store-except A,B] [FILE]\n"
     "                                             what forward saves for backward, what is "
     "computed\n"
     "                                             again, and the choices there are; B: default,\n"
-    "                                             min_cut, min_memory, min_time, 0.5, 512MiB\n"
+    "                                             min_cut, min_memory, min_time, 0.5, 512MiB;\n"
+    "                                             PAGE: the same and memory over time, for a "
+    "browser;\n"
+    "                                             KIND: how it is kept, bf16, int8, int8_row or "
+    "int8_block,\n"
+    "                                             but for few bytes and for operators, values "
+    "or places\n"
     "       tandem help [flags|passes]\n"
     "CPU: a processor by LLVM's name, such as znver4 or haswell, instead of this one; `schedule`\n"
     "     also maps for a GPU, sm_80 or sm_90\n";
@@ -314,23 +322,51 @@ std::string word_or(std::vector<std::string>& args, std::string_view option,
   return word.empty() ? std::string(otherwise) : word;
 }
 
+/// What a page tells of a graph that run_passes has cut.
+StepReport step_report_of(ir::Graph& forward, const Options& options, const GraphCtx& ctx) {
+  const bool has_backward =
+      forward.module().find(ir::GraphRole::Kind::backward, forward) != nullptr;
+  StepReport report{{ctx.cut, ctx.cut_table, ctx.joint}, {}, options.target};
+  if (has_backward) report.step = timeline_of_halves(forward, options);
+  return report;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) throw UserError("cannot write " + path);
+}
+
+passes::SavedStorage taken_storage(std::vector<std::string>& args) {
+  const std::string kind = word_or(args, "--store", "none");
+  const std::string least = word_or(args, "--store-from", "65536");
+  std::vector<std::string> except = parts_of(taken_word(args, "--store-except", "names"));
+  return passes::storage_named(kind, count_of("--store-from", least), std::move(except));
+}
+
 /// Of a graph with inputs that require a gradient.
 int partition_command(std::vector<std::string> args) {
   Options options;
   options.target = taken_target(args);
   const std::string budget = word_or(args, "--budget", "default");
+  const std::string page = taken_word(args, "--html", "the name of a file");
   options.gradients = Gradients::tangents;
   options.partition = passes::partition_named(budget);
   options.budget = passes::budget_named(budget, word_or(args, "--solver", "dp"));
+  options.storage = taken_storage(args);
   options.report = true;
   const std::unique_ptr<ir::Module> module =
       ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+  std::vector<StepReport> reports;
   for (ir::Graph* graph : programs_of(*module)) {
     GraphCtx ctx;
     ctx.describes_choices = true;
     run_passes(*graph, options, ctx);
     std::fputs(ctx.cut.c_str(), stdout);
+    if (!page.empty()) reports.push_back(step_report_of(*graph, options, ctx));
   }
+  if (!page.empty()) write_file(page, step_page(reports));
   return 0;
 }
 

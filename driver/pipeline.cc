@@ -236,6 +236,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   // One program that owns the whole step needs no cut: its memory plan sees both halves.
   if (options.partition == Partition::none || options.updates)
     return run_pass(graph, kRecompute, ctx);
+  if (options.report) ctx.joint = ops::text_with_bodies(graph);
   run_pass(graph, kChoose, ctx);
   run_pass(graph, kRemat, ctx);
   if (options.storage.kind != passes::SavedStorage::Kind::whole) {

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "driver/compiler.h"
 
@@ -21,6 +24,31 @@ struct StepMemory {
 /// where a size is not known. `backward`: null where there is none.
 std::optional<StepMemory> step_memory(const runtime::LoadedProgram& forward,
                                       const runtime::LoadedProgram* backward, size_t results);
+
+/// What a step holds over its instructions, those of forward and then those of backward. Bytes, the
+/// arguments' included.
+struct StepTimeline {
+  int64_t arguments = 0;
+  uint32_t forward_steps = 0;
+  std::vector<std::string> steps;
+  std::vector<int64_t> planned;   // by step, at most
+  std::vector<int64_t> measured;  // the same, of the last call that was traced; or empty
+  std::vector<runtime::CallTimeline::Block> blocks;  // by steps of both programs
+
+  bool is_known() const { return !steps.empty(); }
+};
+
+/// Of programs as step_memory takes them; without steps where a size is not known, or where there
+/// is no backward.
+StepTimeline step_timeline(const runtime::LoadedProgram& forward,
+                           const runtime::LoadedProgram* backward, size_t results);
+
+/// Of the halves of a graph that was cut, `forward` and its backward, without code.
+StepTimeline timeline_of_halves(ir::Graph& forward, const Options& options);
+
+/// If all that backward reads of forward were saved. `joint`: the text of a joint graph, as choose
+/// gets it.
+StepTimeline timeline_saving_all(std::string_view joint, const Options& options);
 
 /// StepMemory::most, if these values of the joint graph were saved: cuts a copy of it and schedules
 /// both halves. Throws UserError where a size is not known.

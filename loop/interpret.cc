@@ -58,6 +58,7 @@ class Interpreter {
   void finish(const Reduction& reduction, Lanes& lanes);
   void set_locals(const Reduction& reduction, const std::vector<Bits>& values);
   void store(const Store& store);
+  void run_stores(const std::vector<Store>& stores, const std::vector<Lines>& lines);
   /// Calls `body` for every point of a nest, row-major; extents may depend on axes further out.
   template <class Body>
   void loop(std::span<const Axis> axes, Body&& body);
@@ -238,10 +239,13 @@ void Interpreter::run_point(const Stage& stage, const StageLines& lines) {
     finish(stage.reductions[i], each.totals.empty() ? each.lanes : each.totals);
   }
   for (const Axis& reduce : stage.reduce_axes) axis(reduce) = 0;  // the first lane
-  for (size_t i = 0; i < stage.after.size() && !failed(); ++i) {
-    evaluate_lines(lines.after[i]);
-    if (!failed()) store(stage.after[i]);
-  }
+  run_stores(stage.after, lines.after);
+}
+
+// What is loaded under a mask late may be what is written over early.
+void Interpreter::run_stores(const std::vector<Store>& stores, const std::vector<Lines>& lines) {
+  for (size_t i = 0; i < stores.size() && !failed(); ++i) evaluate_lines(lines[i]);
+  for (size_t i = 0; i < stores.size() && !failed(); ++i) store(stores[i]);
 }
 
 void Interpreter::run_reduce_point(const Stage& stage, const StageLines& lines,
@@ -264,10 +268,7 @@ void Interpreter::run_reduce_point(const Stage& stage, const StageLines& lines,
     accumulate_bits(reduction.combiner, reduction.inputs[0]->dtype, mine, inputs);
     if (reduction.scan) set_locals(reduction, mine);
   }
-  for (size_t i = 0; i < stage.body.size() && !failed(); ++i) {
-    evaluate_lines(lines.body[i]);
-    if (!failed()) store(stage.body[i]);
-  }
+  run_stores(stage.body, lines.body);
 }
 
 /// Of sums in blocks: whether the step is the first of one. Steps that have not all lanes are a

@@ -143,7 +143,8 @@ Subject input_number(size_t number) {
 GraphCtx ctx_of_body(const GraphCtx& ctx) {
   GraphCtx own;
   own.gradients = Gradients::tangents;
-  own.partition = ctx.partition == Partition::min_cut ? Partition::min_cut : Partition::standard;
+  const bool is_cut = ctx.partition == Partition::min_cut || ctx.partition == Partition::priced;
+  own.partition = is_cut ? ctx.partition : Partition::standard;
   own.target = ctx.target;
   own.multiplies_bytes = ctx.multiplies_bytes;
   return own;

@@ -56,13 +56,14 @@ std::optional<int64_t> bytes_of(std::string_view text) {
 }  // namespace
 
 Partition partition_named(std::string_view name) {
-  if (name == "default") return Partition::standard;
+  if (name == "as_read") return Partition::standard;
+  if (name == "default") return Partition::priced;
   if (name == "min_cut") return Partition::min_cut;
   if (name == "min_memory" || name == "min_time" || fraction_of(name) || bytes_of(name))
     return Partition::budget;
   throw UserError(fmt::format(
-      "a memory budget is 'default', 'min_cut', 'min_memory', 'min_time', a number from "
-      "0 to 1 or bytes ('512MiB'), not '{}'",
+      "a memory budget is 'default', 'min_cut', 'as_read', 'min_memory', 'min_time', a number "
+      "from 0 to 1 or bytes ('512MiB'), not '{}'",
       name));
 }
 

@@ -9,6 +9,7 @@
 #include "base/target.h"
 #include "ir/builder.h"
 #include "ir/graph.h"
+#include "passes/partition/cut_table.h"
 #include "passes/partition/knapsack.h"
 #include "passes/partition/storage.h"
 
@@ -20,8 +21,15 @@ enum class Gradients : uint8_t { none, tangents, ones };
 Gradients gradients_named(std::string_view name);
 
 /// What a forward program keeps for its backward; none: there is one program.
-enum class Partition : uint8_t { none, standard, min_cut, budget };
-/// "default", "min_cut", and `budget` for what budget_named takes; UserError for others.
+enum class Partition : uint8_t {
+  none,
+  standard,  // what backward reads
+  priced,    // what saves enough bytes for its time is computed again
+  min_cut,   // what costs next to no time is
+  budget,
+};
+/// "as_read" is standard, "default" is priced, "min_cut", and `budget` is for what budget_named
+/// takes; UserError for others.
 Partition partition_named(std::string_view name);
 
 /// Of Partition::budget: the room for what is saved.
@@ -71,6 +79,8 @@ struct GraphCtx : PassCtx {
   SavedStorage storage;                       // of store_saved
   bool describes_cut = false;                 // choose writes `cut`
   std::string cut;                            // what is saved, what is computed again, and why
+  CutTable cut_table;                         // the same as data
+  std::string joint;                          // the graph before choose, as text, for reports
   bool describes_choices = false;             // … and the choices that there are behind it
   /// Bytes that a step holds at once where these values are saved; for budgets in bytes.
   std::function<int64_t(const ir::Graph& joint, const ir::Values& saved)> step_bytes;

@@ -181,6 +181,17 @@ nb::object memory_of(const GraphFunction& function) {
   return bytes;
 }
 
+/// What a page tells of the function's steps; those so far are measured.
+driver::StepReport step_report(const GraphFunction& function) {
+  const CallScope scope(function.threads());
+  return function.step_report();
+}
+
+std::string step_page(const std::vector<driver::StepReport>& reports) {
+  const CallScope scope;
+  return driver::step_page(reports);
+}
+
 /// `callable(arguments, sizes, results)` as a function of the runtime. The tensors share memory
 /// with the program's buffers and must not outlive the call.
 runtime::HostFunction host_function(nb::object callable) {
@@ -204,12 +215,14 @@ runtime::HostFunction host_function(nb::object callable) {
 std::unique_ptr<GraphFunction> compile_function(
     const std::string& text, bool differentiate, const std::string& memory_budget,
     const std::string& solver, const std::string& save_activations, int64_t save_activations_from,
-    bool freeze, bool report, bool tune, int threads, nb::list host_functions) {
+    const std::vector<std::string>& save_activations_except, bool freeze, bool report, bool tune,
+    int threads, nb::list host_functions) {
   FunctionOptions options;
   options.differentiate = differentiate;
   options.partition = driver::partition_named(memory_budget);
   options.budget = driver::budget_named(memory_budget, solver);
-  options.storage = passes::storage_named(save_activations, save_activations_from);
+  options.storage =
+      passes::storage_named(save_activations, save_activations_from, save_activations_except);
   options.freeze = freeze;
   options.report = report;
   options.tune = tune;
@@ -237,6 +250,8 @@ void bind_function(nb::module_& m) {
       .def_prop_ro_static("most", [](nb::handle) { return FrozenSets::kMostSets; })
       .def("find", &FrozenSets::find, nb::arg("tensors"))
       .def_prop_ro("counts", &FrozenSets::counts);
+  nb::class_<driver::StepReport>(m, "StepReport");
+  m.def("step_page", &step_page, nb::arg("reports"));
   nb::class_<GraphFunction>(m, "GraphFunction", nb::is_weak_referenceable())
       .def("forward", &forward)
       .def("__call__", &call)
@@ -264,6 +279,7 @@ void bind_function(nb::module_& m) {
                    [](GraphFunction& f) { return counts_of(f.backward_executable()); })
       .def_prop_ro("memory", &memory_of)
       .def_prop_ro("cut", &GraphFunction::cut)
+      .def("step_report", &step_report)
       .def_prop_ro("forward_report", [](GraphFunction& f) { return f.forward_executable().report; })
       .def_prop_ro("backward_report", [](GraphFunction& f) {
         return f.backward_executable() == nullptr ? std::string() : f.backward_executable()->report;
@@ -271,8 +287,9 @@ void bind_function(nb::module_& m) {
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
         nb::arg("memory_budget") = "default", nb::arg("memory_budget_solver") = "dp",
         nb::arg("save_activations") = "none", nb::arg("save_activations_from") = 65536,
-        nb::arg("freeze") = false, nb::arg("report") = false, nb::arg("tune") = false,
-        nb::arg("threads") = 0, nb::arg("host_functions") = nb::list());
+        nb::arg("save_activations_except") = std::vector<std::string>(), nb::arg("freeze") = false,
+        nb::arg("report") = false, nb::arg("tune") = false, nb::arg("threads") = 0,
+        nb::arg("host_functions") = nb::list());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

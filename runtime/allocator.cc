@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "base/diagnostic.h"
@@ -83,6 +84,7 @@ void* Allocator::allocate(int64_t bytes) {
   unpoison(block, taken);
   counters_.live_bytes += taken;
   counters_.peak_live_bytes = std::max(counters_.peak_live_bytes, counters_.live_bytes);
+  watermark_ = std::max(watermark_, counters_.live_bytes);
   return block;
 }
 
@@ -123,6 +125,11 @@ AllocatorCounters Allocator::counters() const {
 void Allocator::reset_peak() {
   const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
   counters_.peak_live_bytes = counters_.live_bytes;
+}
+
+int64_t Allocator::take_watermark() {
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
+  return std::exchange(watermark_, counters_.live_bytes);
 }
 
 Allocator& allocator() {

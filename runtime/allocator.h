@@ -37,6 +37,8 @@ class Allocator {
   void trim();
   AllocatorCounters counters() const;
   void reset_peak();
+  /// The most that was handed out since this was asked last, for one who watches step by step.
+  int64_t take_watermark();
 
   /// Bytes that a request really takes: powers of two in eight steps, then whole pages.
   static int64_t class_bytes(int64_t bytes);
@@ -50,6 +52,7 @@ class Allocator {
   std::array<std::vector<void*>, kClasses> cached_;
   Regions regions_;
   AllocatorCounters counters_;  // cached_bytes: of the free lists
+  int64_t watermark_ = 0;
 };
 
 /// The allocator of the process; never destroyed, so that arrays with static storage may outlive

@@ -366,17 +366,35 @@ void Execution::run_host(const HostState& state) const {
 }
 
 void Execution::run_steps(std::byte* scratch, std::span<Argument> dropped) {
-  const bool is_profiled = loaded_.profile_.running();
+  if (loaded_.trace_.running()) [[unlikely]]
+    return run_traced(scratch, dropped);
   for (const Step& step : steps_) {
     if (step.instruction <= loaded_.first_write_) poll_interrupt();
-    for (const uint32_t buffer : step.born) take_block(buffer);
-    if (is_profiled) [[unlikely]] {
-      run_profiled(step, scratch);
-    } else {
-      run_step(step, scratch);
-    }
-    for (const uint32_t buffer : step.dead) let_go(buffer, dropped);
+    run_with_blocks(step, scratch, dropped);
   }
+}
+
+inline void Execution::run_with_blocks(const Step& step, std::byte* scratch,
+                                       std::span<Argument> dropped) {
+  for (const uint32_t buffer : step.born) take_block(buffer);
+  if (loaded_.profile_.running()) [[unlikely]] {
+    run_profiled(step, scratch);
+  } else {
+    run_step(step, scratch);
+  }
+  for (const uint32_t buffer : step.dead) let_go(buffer, dropped);
+}
+
+void Execution::run_traced(std::byte* scratch, std::span<Argument> dropped) {
+  MemoryTrace::Call call;
+  call.before = bytes_before_;
+  allocator().take_watermark();
+  for (const Step& step : steps_) {
+    if (step.instruction <= loaded_.first_write_) poll_interrupt();
+    run_with_blocks(step, scratch, dropped);
+    call.peaks.push_back(allocator().take_watermark());
+  }
+  loaded_.trace_.keep(std::move(call));
 }
 
 void Execution::run_profiled(const Step& step, std::byte* scratch) {
@@ -481,6 +499,8 @@ void Execution::keep_frame(bool keeps) {
 
 std::vector<Result> Execution::run(std::span<const Argument> arguments,
                                    std::span<Argument> dropped) {
+  if (loaded_.trace_.running()) [[unlikely]]
+    bytes_before_ = allocator().counters().live_bytes;
   bind(arguments);
   if (!is_resolved_) resolve();
   if (!is_packed_) pack_weights();

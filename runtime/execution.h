@@ -31,6 +31,8 @@ class Execution {
   void keep_frame(bool keeps);
   /// See LoadedProgram::call_memory.
   CallMemory memory(std::span<const int64_t> freed);
+  /// See LoadedProgram::call_timeline.
+  CallTimeline timeline(std::span<const int64_t> freed);
   int64_t arena_bytes() const { return arena_bytes_; }
   std::vector<LibraryCallReport> library_calls() const;
 
@@ -129,6 +131,11 @@ class Execution {
   void resolve_host(HostState& state) const;
   void resolve_control(ControlState& state) const;
   int64_t most_of_bodies(const ControlState& state) const;
+  int64_t taken(uint32_t buffer) const;
+  int64_t frame_block() const;
+  std::vector<int64_t> held_bytes(std::span<const int64_t> freed) const;
+  void add_blocks(CallTimeline& made, std::span<const int64_t> freed) const;
+  void add_arena(CallTimeline& made) const;
   void pack_weights();
   View resolve(const abi::TensorRef& ref, DType dtype) const;
   View resolve(const abi::TensorRef& ref) const;
@@ -146,6 +153,8 @@ class Execution {
   void run_steps(std::byte* scratch, std::span<Argument> dropped);
   void run_step(const Step& step, std::byte* scratch);
   void run_profiled(const Step& step, std::byte* scratch);
+  void run_traced(std::byte* scratch, std::span<Argument> dropped);
+  void run_with_blocks(const Step& step, std::byte* scratch, std::span<Argument> dropped);
   void run_launch(LaunchState& state, std::byte* scratch) const;
   int64_t run_team(const LaunchState& state, std::byte* scratch) const;
   void point_launch(LaunchState& state) const;
@@ -188,6 +197,7 @@ class Execution {
   // Of the running call only.
   std::vector<std::shared_ptr<const Storage>> blocks_;  // by buffer; of those that have one
   std::vector<StagedInput> staged_;
+  int64_t bytes_before_ = 0;  // of the allocator; where memory is traced
 };
 
 }  // namespace tandem::runtime

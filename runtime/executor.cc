@@ -442,6 +442,11 @@ CallMemory LoadedProgram::call_memory(std::span<const int64_t> freed) const {
   return Execution(*this).memory(freed);
 }
 
+CallTimeline LoadedProgram::call_timeline(std::span<const int64_t> freed) const {
+  TD_CHECK(has_known_sizes()) << "memory of a program whose sizes its inputs tell";
+  return Execution(*this).timeline(freed);
+}
+
 int64_t LoadedProgram::arena_bytes() const {
   const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::executions));
   return idle_.empty() ? 0 : idle_.back()->arena_bytes();

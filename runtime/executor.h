@@ -13,6 +13,7 @@
 
 #include "abi/program.h"
 #include "runtime/array.h"
+#include "runtime/memory_trace.h"
 #include "runtime/profile.h"
 
 namespace tandem::runtime {
@@ -53,6 +54,22 @@ struct LibraryCallReport {
 struct CallMemory {
   int64_t most = 0;     // at once: temporaries, scratch of the team, results
   int64_t results = 0;  // outlive the call
+};
+
+/// What a call holds and for how long, step by step.
+struct CallTimeline {
+  struct Block {
+    std::string label;
+    int64_t bytes = 0;   // that the request really takes
+    uint32_t first = 0;  // steps that it is held in, both included
+    uint32_t last = 0;
+    int64_t output = -1;    // of the program, whose memory it is
+    int64_t input = -1;     // whose array is let go behind `last`
+    bool in_arena = false;  // its bytes are part of those of the arena
+  };
+  std::vector<std::string> steps;
+  std::vector<int64_t> held;  // at each step, at most
+  std::vector<Block> blocks;  // in no order of time
 };
 
 /// A program with its kernels and constants, ready to be called once its constants are given. Calls
@@ -123,6 +140,11 @@ class LoadedProgram {
   /// none. Copies of arguments that lie otherwise are not counted, nor what library calls take
   /// inside.
   CallMemory call_memory(std::span<const int64_t> freed = {}) const;
+  /// The same, told in full.
+  CallTimeline call_timeline(std::span<const int64_t> freed = {}) const;
+  /// From here on each call writes down what the process's allocator holds at its steps, at most.
+  void start_memory_trace() { trace_.start(); }
+  MemoryTrace::Call memory_trace() const { return trace_.last(); }
   /// Bytes of the arena in the execution used last.
   int64_t arena_bytes() const;
   std::vector<LibraryCallReport> library_calls() const;
@@ -168,7 +190,8 @@ class LoadedProgram {
   std::unique_ptr<Execution> take_idle(const std::shared_ptr<ConstantSet>& constants);
   void give_execution(std::unique_ptr<Execution> execution);
 
-  mutable Profile profile_;  // counts what const executions do
+  mutable Profile profile_;    // counts what const executions do
+  mutable MemoryTrace trace_;  // the same
   abi::Program program_;
   std::vector<abi::KernelFunction> kernels_;
   std::vector<std::unique_ptr<LoadedProgram>> bodies_;

@@ -21,11 +21,15 @@ struct Label {
 
 }  // namespace
 
+std::string label_of(const abi::Program& program, const abi::Instruction& instruction) {
+  return std::visit(Label{program}, instruction);
+}
+
 void Profile::start(const abi::Program& program) {
   const std::lock_guard<std::mutex> lock(mutex_);
   times_.clear();
   for (uint32_t i = 0; i < program.instructions.size(); ++i)
-    times_.push_back({i, std::visit(Label{program}, program.instructions[i]), 0, 0});
+    times_.push_back({i, label_of(program, program.instructions[i]), 0, 0});
   running_ = true;
 }
 

@@ -11,6 +11,9 @@
 
 namespace tandem::runtime {
 
+/// Kernel symbol or library op, and the ops it holds.
+std::string label_of(const abi::Program& program, const abi::Instruction& instruction);
+
 struct InstructionTime {
   uint32_t instruction = 0;
   std::string label;        // kernel symbol or library op, and the ops it holds

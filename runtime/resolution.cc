@@ -196,28 +196,37 @@ void Execution::pack_weights() {
   is_packed_ = true;
 }
 
-// As run_steps, with numbers for blocks.
-CallMemory Execution::memory(std::span<const int64_t> freed) {
-  resolve();
-  const auto taken = [&](uint32_t buffer) {
-    return Allocator::class_bytes(buffers_[buffer].bytes);
-  };
-  CallMemory memory;
-  const int64_t arena = arena_bytes_ + scratch_bytes_ * threads();
-  int64_t live = arena > 0 ? Allocator::class_bytes(arena) : 0;
+int64_t Execution::taken(uint32_t buffer) const {
+  return Allocator::class_bytes(buffers_[buffer].bytes);
+}
+
+int64_t Execution::frame_block() const {
+  const int64_t bytes = arena_bytes_ + scratch_bytes_ * threads();
+  return bytes > 0 ? Allocator::class_bytes(bytes) : 0;
+}
+
+// As run_steps, with numbers for blocks; first before any step.
+std::vector<int64_t> Execution::held_bytes(std::span<const int64_t> freed) const {
+  int64_t live = frame_block();
   for (const uint32_t buffer : unborn_) live += taken(buffer);
-  memory.most = live;
+  std::vector<int64_t> held{live};
   for (const Step& step : steps_) {
     for (const uint32_t buffer : step.born) live += taken(buffer);
     const bool has_frames = step.kind == StepKind::control;
-    const int64_t frames = has_frames ? most_of_bodies(controls_[step.index]) : 0;
-    memory.most = std::max(memory.most, live + frames);
+    held.push_back(live + (has_frames ? most_of_bodies(controls_[step.index]) : 0));
     for (const uint32_t buffer : step.dead) {
       const BufferState& state = buffers_[buffer];
       const bool is_input = state.kind == abi::BufferKind::input;
       live -= is_input ? (freed.empty() ? 0 : freed[state.index]) : taken(buffer);
     }
   }
+  return held;
+}
+
+CallMemory Execution::memory(std::span<const int64_t> freed) {
+  resolve();
+  CallMemory memory;
+  memory.most = std::ranges::max(held_bytes(freed));
   for (uint32_t i = 0; i < buffers_.size(); ++i)
     if (buffers_[i].kind == abi::BufferKind::output) memory.results += taken(i);
   return memory;

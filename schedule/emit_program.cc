@@ -50,7 +50,7 @@ class Buffers {
     if (it != item_buffer_.end()) return it->second;
     bool leaves = slot.value != nullptr && is_output_.at(slot.value);
     uint32_t number = add_buffer(leaves ? abi::BufferKind::output : abi::BufferKind::temporary, 0,
-                                 slot.dtype, sym::product(slot.sizes), home.item->node->op->name());
+                                 slot.dtype, sym::product(slot.sizes), label_of(*home.item, slot));
     item_buffer_[key] = number;
     return number;
   }
@@ -61,6 +61,12 @@ class Buffers {
   }
 
  private:
+  /// What is no value of the graph, such as a partial sum, has none of its names.
+  std::string label_of(const Item& item, const Slot& slot) const {
+    const std::string name = slot.value == nullptr ? "" : "%" + names_.at(slot.value) + " ";
+    return name + item.node->op->name();
+  }
+
   uint32_t add_buffer(abi::BufferKind kind, uint32_t index, DType dtype, Expr elements,
                       std::string label) {
     abi::Buffer buffer;
@@ -76,6 +82,7 @@ class Buffers {
   const KernelGraph& graph_;
   abi::Program& program_;
   SizeSlots& sizes_;
+  DenseMap<Value, std::string> names_ = ir::value_names(*graph_.graph);
   std::map<const Value*, uint32_t> input_buffer_;
   std::map<std::pair<const Item*, uint32_t>, uint32_t> item_buffer_;
   DenseMap<Value, char> is_output_;

@@ -4,6 +4,7 @@
 #include "schedule/group_storage.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 
@@ -37,15 +38,33 @@ bool is_output(const Value* value) {
                      [](const ir::Use& use) { return use.node == nullptr; });
 }
 
+/// It gives a backward what that reads.
+bool saves_values(const ir::Graph& graph) {
+  return std::ranges::any_of(graph.outputs(), [](const ir::Output& output) {
+    return output.kind == ir::OutputKind::saved;
+  });
+}
+
+bool is_small(const Value& value) {
+  constexpr int64_t kSmall = 65536;
+  const std::optional<int64_t> elements = value.type.numel().constant();
+  return elements && *elements * size_of(value.type.dtype) <= kSmall;
+}
+
 struct InPlace {
   const KernelGraph& graph;
   const GroupReads& reads;
   const std::vector<uint32_t>& position;
+  /// From the first write over an input on there must be memory for all that follows, so that the
+  /// call cannot fail halfway: all that is saved would be taken at the first norm, for statistics
+  /// of a few channels. These are copied at the end instead.
+  bool saves;
 
   void try_slot(Item& item, uint32_t slot, uint32_t after_failing) const {
     const Value* value = item.slots[slot].value;
     const Value* input = value == nullptr ? nullptr : write_back_target(value);
     if (input == nullptr || input->node != nullptr || is_output(value)) return;
+    if (saves && is_small(*value)) return;
     const Group& group = graph.groups[position[reads.group_of[item.id]]];
     bool one_stage = std::all_of(group.members.begin(), group.members.end(),
                                  [](const Member& member) { return member.stage == 0; });
@@ -129,7 +148,7 @@ std::vector<uint32_t> order_groups(KernelGraph& graph) {
 
 void choose_in_place(KernelGraph& graph, const GroupReads& reads,
                      const std::vector<uint32_t>& position) {
-  const InPlace chooser{graph, reads, position};
+  const InPlace chooser{graph, reads, position, saves_values(*graph.graph)};
   uint32_t after_failing = 0;
   for (uint32_t i = 0; i < graph.groups.size(); ++i)
     if (graph.groups[i].needs.can_fail) after_failing = i + 1;

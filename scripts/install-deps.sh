@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what Tandem is built from, on Debian 12. Quick when all is there: apt is not called then.
 #   install-deps.sh            compiler and libraries: enough for `make build` and `make demo`
-#   install-deps.sh --python   and the Python environment of the tests (.venv, or $TANDEM_VENV),
-#                              and the digits that the examples read (build/data/digits.npz)
+#   install-deps.sh --python   and the Python environment of the tests (.venv, or $TANDEM_VENV), the
+#                              browser that they look at pages with, and the digits that the
+#                              examples read (build/data/digits.npz)
 #   install-deps.sh --bench    and what the benchmarks compare with
 #   install-deps.sh --models   and what `make models` takes its models from
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -15,6 +16,8 @@ PACKAGES=(
   libzstd-dev zlib1g-dev libxml2-dev libz3-dev
   python3 python3-venv python3-dev
 )
+# What tests run and the compiler does not: a real browser, for the page about a training step.
+TEST_PACKAGES=(chromium)
 
 missing_packages() {
   local installed
@@ -77,7 +80,10 @@ install_python() {
 requirements=()
 for argument in "$@"; do
   case "$argument" in
-    --python) requirements+=(scripts/requirements-test.txt) ;;
+    --python)
+      PACKAGES+=("${TEST_PACKAGES[@]}")
+      requirements+=(scripts/requirements-test.txt)
+      ;;
     --bench) requirements+=(scripts/requirements-test.txt scripts/requirements-bench.txt) ;;
     --models) requirements+=(scripts/requirements-test.txt scripts/requirements-models.txt) ;;
     *) fail "unknown option $argument (known: --python, --bench, --models)" ;;

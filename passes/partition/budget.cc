@@ -24,25 +24,38 @@ namespace {
 using ir::Node;
 using ir::Value;
 
+/// Of the default. Activations and attention's scores are worth their time, products with weights
+/// and convolutions are not: docs/partition.md has both measured.
+constexpr double kBytesForMicrosecond = 4096;
+
 class Search {
  public:
-  Search(ir::Graph& graph, const Target& target, KnapsackSolver solver,
+  Search(ir::Graph& graph, const Target& target, KnapsackSolver solver, const SavedStorage& storage,
          std::vector<std::string>& notes)
       : graph_(graph),
         target_(target),
         solver_(solver),
         notes_(notes),
         halves_(graph),
-        bans_(bans_of(graph, halves_, target.tuning.chains)) {
+        bans_(bans_of(graph, halves_, target.tuning.chains)),
+        kept_(graph, storage),
+        network_(graph, halves_, [this](const Value* value) { return keeping(*value); }) {
     for (const Node* node = graph.first(); node != nullptr; node = node->next)
       if (halves_.is_forward(node) && !node->op->mutates()) measure(*node);
+  }
+
+  /// Long attention is made again inside of the kernel that reads it: its time is no reason.
+  Choice at_rate(double bytes_for_microsecond) {
+    for (const Node* node = graph_.first(); node != nullptr; node = node->next)
+      if (!bans_.at(node).is_ban() && !is_light(*node)) costs_[node] = 0;
+    return cut(bytes_for_microsecond, {});
   }
 
   Frontier run() {
     std::vector<std::string> unused;
     Frontier frontier;
-    add(default_choice(graph_, target_.tuning.chains));
-    frontier.cut_bytes = add(min_cut(graph_, target_.tuning.chains, unused)).bytes;
+    add(default_choice(graph_, target_.tuning.chains, kept_));
+    frontier.cut_bytes = add(min_cut(graph_, target_.tuning.chains, kept_, unused)).bytes;
     add_corners();
     add_packed();
     frontier.choices = best_of(std::move(choices_));
@@ -64,13 +77,18 @@ class Search {
   }
 
   const Choice& add(ir::Values saved) {
+    const std::vector<const Node*> again = computed_again(graph_, halves_, saved);
+    return add({std::move(saved), again});
+  }
+
+  const Choice& add(Cut cut) {
     Choice choice;
-    choice.bytes = typical_bytes(saved);
-    for (const Node* node : computed_again(graph_, halves_, saved)) {
+    for (const Value* value : cut.saved) choice.bytes += kept_.of(value);
+    for (const Node* node : cut.again) {
       choice.microseconds += microseconds_.at(node);
       choice.cost += costs_.at(node);
     }
-    choice.saved = std::move(saved);
+    choice.saved = std::move(cut.saved);
     choices_.push_back(std::move(choice));
     return choices_.back();
   }
@@ -80,14 +98,10 @@ class Search {
 
   /// `tied`: what is not computed again beside what must not be.
   Choice cut(double bytes_for_microsecond, const DenseMap<Node, char>& tied) {
-    return add(cheapest_cut(graph_, halves_,
-                            {[&](const Value* value) { return keeping(*value); },
-                             [&](const Node* node) {
-                               const bool never =
-                                   tied.at(node) != 0 || bans_.at(node).kind == Ban::Kind::never;
-                               return never ? kNever
-                                            : price(costs_.at(node) * bytes_for_microsecond);
-                             }}));
+    return add(network_.cheapest([&](const Node* node) {
+      const bool never = tied.at(node) != 0 || bans_.at(node).kind == Ban::Kind::never;
+      return never ? kNever : price(costs_.at(node) * bytes_for_microsecond);
+    }));
   }
 
   static int64_t price(double bytes) {
@@ -95,12 +109,11 @@ class Search {
     return static_cast<int64_t>(std::min(bytes * kPartsOfByte, static_cast<double>(kMostPrice)));
   }
 
-  static int64_t keeping(const Value& value) {
+  int64_t keeping(const Value& value) const {
     if (!value.type.is_tensor()) return 1;
-    if (lives_anyway(&value)) return 0;
     if (value.node != nullptr && (asked_to_recompute(*value.node) || shows_all_of_base(value)))
       return kNever;
-    return price(static_cast<double>(typical_bytes(&value)));
+    return price(static_cast<double>(kept_.of(&value)));
   }
 
   void add_corners() {
@@ -141,7 +154,7 @@ class Search {
       const Ban::Kind kind = bans_.at(node).kind;
       if (kind != Ban::Kind::dear && kind != Ban::Kind::preferred) continue;
       KnapsackItem item{0, costs_.at(node)};
-      for (const Value* result : node->results) item.bytes += typical_bytes(result);
+      for (const Value* result : node->results) item.bytes += kept_.of(result);
       if (item.bytes == 0 || !before.at(node)) continue;
       item_nodes_.push_back(node);
       items_.push_back(item);
@@ -152,18 +165,22 @@ class Search {
     find_items();
     int64_t all = 0;
     for (const KnapsackItem& item : items_) all += item.bytes;
-    std::vector<char> last;
-    for (int64_t i = 1; i < kRooms; ++i) {
-      const Knapsack packed = pack(items_, all / kRooms * i, solver_);
-      if (solver_ == KnapsackSolver::exact && packed.bound > packed.worth)
-        notes_.push_back(fmt::format("budget: the knapsack of {} bytes is solved to {:.3f} %",
-                                     all / kRooms * i, 100 * (packed.bound / packed.worth - 1)));
-      if (packed.kept == last) continue;
-      last = packed.kept;
+    std::vector<int64_t> rooms;
+    for (int64_t i = 1; i < kRooms; ++i) rooms.push_back(all / kRooms * i);
+    const std::vector<Knapsack> packed = pack_each(items_, rooms, solver_);
+    for (size_t i = 0; i < packed.size(); ++i) {
+      note(packed[i], rooms[i]);
+      if (i > 0 && packed[i].kept == packed[i - 1].kept) continue;
       DenseMap<Node, char> tied;
-      for (size_t k = 0; k < last.size(); ++k) tied[item_nodes_[k]] = last[k];
+      for (size_t k = 0; k < items_.size(); ++k) tied[item_nodes_[k]] = packed[i].kept[k];
       cut(kOnlyMemory, tied);
     }
+  }
+
+  void note(const Knapsack& packed, int64_t room) {
+    if (solver_ == KnapsackSolver::exact && packed.bound > packed.worth)
+      notes_.push_back(fmt::format("budget: the knapsack of {} bytes is solved to {:.3f} %", room,
+                                   100 * (packed.bound / packed.worth - 1)));
   }
 
   /// Those that no other one beats in bytes and in cost; the first of equal ones.
@@ -183,6 +200,8 @@ class Search {
   std::vector<std::string>& notes_;
   Halves halves_;
   DenseMap<Node, Ban> bans_;
+  KeptBytes kept_;
+  CutNetwork network_;
   DenseMap<Node, double> microseconds_;  // of forward's nodes; others run once, wherever
   DenseMap<Node, double> costs_;
   std::vector<const Node*> item_nodes_;
@@ -204,9 +223,16 @@ int64_t room_of(const Budget& budget, const Frontier& frontier) {
 
 }  // namespace
 
+ir::Values priced_choice(ir::Graph& graph, const Target& target, const SavedStorage& storage) {
+  std::vector<std::string> notes;
+  return Search(graph, target, KnapsackSolver::greedy, storage, notes)
+      .at_rate(kBytesForMicrosecond)
+      .saved;
+}
+
 Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solver,
-                     std::vector<std::string>& notes) {
-  return Search(graph, target, solver, notes).run();
+                     const SavedStorage& storage, std::vector<std::string>& notes) {
+  return Search(graph, target, solver, storage, notes).run();
 }
 
 namespace {
@@ -288,7 +314,8 @@ const Choice& within_bytes(const ir::Graph& graph, const Frontier& frontier, Gra
 }  // namespace
 
 ir::Values within_budget(ir::Graph& graph, GraphCtx& ctx) {
-  const Frontier frontier = frontier_of(graph, ctx.target, ctx.budget.solver, ctx.notes);
+  const Frontier frontier =
+      frontier_of(graph, ctx.target, ctx.budget.solver, ctx.storage, ctx.notes);
   const Choice& chosen = ctx.budget.kind == Budget::Kind::bytes ? within_bytes(graph, frontier, ctx)
                                                                 : within_room(frontier, ctx.budget);
   const std::vector<Choice>& all = frontier.choices;

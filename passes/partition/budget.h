@@ -10,7 +10,7 @@ namespace tandem::passes {
 /// Values to save.
 struct Choice {
   ir::Values saved;
-  int64_t bytes = 0;        // typical_bytes of them
+  int64_t bytes = 0;        // that keeping them takes
   double microseconds = 0;  // of forward's work, done again in backward
   double cost = 0;          // the same, what should be saved by its policy counted a thousand times
 };
@@ -24,7 +24,10 @@ struct Frontier {
 /// pick of what is dear tied down. Deterministic; never empty. `notes` says where an exact knapsack
 /// was not solved to the end.
 Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solver,
-                     std::vector<std::string>& notes);
+                     const SavedStorage& storage, std::vector<std::string>& notes);
+
+/// The cheapest cut where keeping a value costs its bytes and a microsecond costs so many bytes.
+ir::Values priced_choice(ir::Graph& graph, const Target& target, const SavedStorage& storage);
 
 /// What to save, by `ctx.partition`. choose.cc
 ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx);

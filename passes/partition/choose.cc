@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "base/flags.h"
+#include "ir/text.h"
 #include "ops/opdef.h"
 #include "passes/partition/budget.h"
 #include "passes/partition/cut_report.h"
@@ -21,8 +22,8 @@ using ir::Value;
 
 class Chooser {
  public:
-  Chooser(ir::Graph& graph, const Tuning::Chains& limits)
-      : graph_(graph), halves_(graph), wide_(wide_nodes(graph, limits)) {}
+  Chooser(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept)
+      : graph_(graph), kept_bytes_(kept), halves_(graph), wide_(wide_nodes(graph, limits)) {}
 
   ir::Values run() {
     for (Value* value : crossing(graph_, halves_)) needed_[value] = true;
@@ -80,12 +81,13 @@ class Chooser {
       bool is_free = needed_.at(base) || lives_anyway(base) || !base->type.is_tensor();
       bool is_fill =
           base->node != nullptr && is_source(*base->node) && !ops::def_of(*base->node).random;
-      if (!is_free && !is_fill) more += typical_bytes(base);
+      if (!is_free && !is_fill) more += kept_bytes_.of(base);
     }
-    return more == 0 || more < typical_bytes(node.results[0]);
+    return more == 0 || more < kept_bytes_.of(node.results[0]);
   }
 
   ir::Graph& graph_;
+  const KeptBytes& kept_bytes_;
   Halves halves_;
   DenseMap<Node, char> wide_;
   DenseMap<Value, char> needed_;
@@ -94,38 +96,60 @@ class Chooser {
 
 }  // namespace
 
-ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits) {
-  return Chooser(graph, limits).run();
+ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept) {
+  return Chooser(graph, limits, kept).run();
 }
 
 ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx) {
   const Tuning::Chains& limits = ctx.target.tuning.chains;
-  if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, ctx.notes);
   if (ctx.partition == Partition::budget) return within_budget(graph, ctx);
-  return default_choice(graph, limits);
+  if (ctx.partition == Partition::priced) return priced_choice(graph, ctx.target, ctx.storage);
+  const KeptBytes kept(graph, ctx.storage);
+  if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, kept, ctx.notes);
+  return default_choice(graph, limits, kept);
 }
 
 namespace {
 
 std::string choices_text(ir::Graph& graph, GraphCtx& ctx) {
-  return pareto_text(frontier_of(graph, ctx.target, ctx.budget.solver, ctx.notes));
+  return pareto_text(frontier_of(graph, ctx.target, ctx.budget.solver, ctx.storage, ctx.notes));
 }
 
 }  // namespace
 
 void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved) {
-  if (ctx.describes_cut) ctx.cut = cut_text(graph, ctx.target, saved);
+  if (ctx.describes_cut) ctx.cut_table = cut_table(graph, ctx, saved);
+  if (ctx.describes_cut) ctx.cut = cut_text(ctx.cut_table);
   if (ctx.describes_choices) ctx.cut += choices_text(graph, ctx);
   if (flag_dump().when == DumpFlag::When::pareto)
     std::fprintf(stderr, "; choices of @%s\n%s", graph.name().c_str(),
                  choices_text(graph, ctx).c_str());
 }
 
+namespace {
+
+/// Under which the report lists them, and options name them: numbers in the programs that are cut
+/// from here are others.
+std::vector<std::string> names_of(const ir::Graph& graph, const GraphCtx& ctx,
+                                  const ir::Values& saved) {
+  std::vector<std::string> names;
+  if (!ctx.describes_cut && ctx.storage.except.empty()) return names;
+  const DenseMap<Value, std::string> all = ir::value_names(graph);
+  for (bool tensors : {true, false})  // in the order of set_saved
+    for (const Value* value : saved)
+      if (value->type.is_tensor() == tensors) names.push_back("%" + all.at(value));
+  return names;
+}
+
+}  // namespace
+
 void choose(ir::Graph& graph, GraphCtx& ctx) {
   if (ctx.partition == Partition::none) return;
   const ir::Values saved = chosen_values(graph, ctx);
   describe_choice(graph, ctx, saved);
+  const std::vector<std::string> names = names_of(graph, ctx, saved);
   set_saved(graph, saved);
+  if (!names.empty()) name_saved(graph, names);
   ctx.notes.push_back("choose: " + describe_saved(graph));
 }
 

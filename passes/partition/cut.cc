@@ -1,104 +1,118 @@
 // A minimum cut: the source stands for what forward has at hand, the sink for what only backward
 // computes. A value is an edge of what it takes to keep it, reading is an edge that cannot be cut,
 // and each node is tied to the source by an edge of what it takes to run it again: what lies below
-// the cut runs in backward, so that edge is cut exactly where the node is computed again.
+// the cut runs in backward, so that edge is cut exactly where the node is computed again. Vertices
+// that an edge which cannot be cut joins are one: inputs begin at the source, what backward reads
+// ends in the sink, a node is where its only result begins. Nodes that lead to nothing that
+// backward reads are left out.
 #include "passes/partition/cut.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/check.h"
-#include "base/flow_network.h"
 #include "ops/opdef.h"
 
 namespace tandem::passes {
-namespace {
 
 using ir::Node;
 using ir::Value;
 
-class Cut {
- public:
-  Cut(const ir::Graph& graph, const Halves& halves, const Prices& prices)
-      : graph_(graph), halves_(halves), prices_(prices) {}
+CutNetwork::CutNetwork(const ir::Graph& graph, const Halves& halves,
+                       const std::function<int64_t(const Value*)>& keeping)
+    : graph_(graph), halves_(halves) {
+  find_vertices();
+  network_ = std::make_unique<FlowNetwork>(vertices_);
+  for (const Node* node : nodes_) connect(*node);
+  for (const Value* value : values_) connect(*value, keeping(value));
+}
 
-  ir::Values run() const {
-    FlowNetwork network = build();
-    int64_t flow = network.flow(kSource, kSink);
-    TD_CHECK(flow < kNever) << "a value can be neither saved nor computed again";
-    std::vector<char> above = network.source_side(kSource);
-    DenseMap<Value, char> cut;
-    for_each_value([&](Value* value) { cut[value] = above[in(value)] && !above[out(value)]; });
-    return read_of(cut);
+/// By what cannot be computed in forward, or leaves the graph as a gradient.
+bool CutNetwork::is_read_behind(const Value& value) const {
+  for (const ir::Use& use : value.uses) {
+    const bool is_behind = use.node != nullptr
+                               ? halves_.needs_tangent(use.node)
+                               : graph_.outputs()[use.arg].kind == ir::OutputKind::gradient;
+    if (is_behind) return true;
   }
+  return false;
+}
 
- private:
-  static constexpr size_t kSource = 0;
-  static constexpr size_t kSink = 1;
-
-  static size_t in(const Value* value) { return 2 + 2 * size_t{value->id}; }
-  static size_t out(const Value* value) { return 3 + 2 * size_t{value->id}; }
-  size_t vertex(const Node* node) const { return 2 + 2 * graph_.value_ids() + node->id; }
-
-  bool may_run_forward(const Node& node) const {
-    return !halves_.needs_tangent(&node) && !node.op->mutates();
-  }
-
-  /// What may be kept: inputs, and results that no tangent reaches.
-  template <class F>
-  void for_each_value(F f) const {
-    for (Value* input : graph_.inputs())
-      if (input->role != ir::Role::tangent) f(input);
-    for (const Node* node = graph_.first(); node != nullptr; node = node->next)
-      if (may_run_forward(*node))
-        for (Value* result : node->results) f(result);
-  }
-
-  /// What backward reads of the cut: an edge that weighs nothing may be cut for no reader.
-  ir::Values read_of(const DenseMap<Value, char>& cut) const {
-    DenseMap<Value, char> read =
-        read_by_backward(graph_, halves_, [&](const Value* value) { return cut.at(value) != 0; });
-    ir::Values values;
-    for_each_value([&](Value* value) {
-      if (read.at(value) && cut.at(value)) values.push_back(value);
-    });
-    return values;
-  }
-
-  FlowNetwork build() const {
-    FlowNetwork network(2 + 2 * graph_.value_ids() + graph_.node_ids());
-    for (const Node* node = graph_.first(); node != nullptr; node = node->next)
-      if (may_run_forward(*node)) connect_node(network, *node);
-    for_each_value([&](const Value* value) {
-      if (value->node == nullptr) network.connect(kSource, in(value), kNever);
-      network.connect(in(value), out(value), prices_.keeping(value));
-      for (const ir::Use& use : value->uses) connect_reader(network, *value, use);
-    });
-    return network;
-  }
-
-  void connect_node(FlowNetwork& network, const Node& node) const {
-    network.connect(kSource, vertex(&node), prices_.again(&node));
-    for (const Value* result : node.results) network.connect(vertex(&node), in(result), kNever);
-  }
-
-  void connect_reader(FlowNetwork& network, const Value& value, const ir::Use& use) const {
-    if (use.node == nullptr) {
-      bool is_gradient = graph_.outputs()[use.arg].kind == ir::OutputKind::gradient;
-      if (is_gradient) network.connect(out(&value), kSink, kNever);
-    } else if (halves_.needs_tangent(use.node)) {
-      network.connect(out(&value), kSink, kNever);
-    } else if (!use.node->op->mutates()) {
-      network.connect(out(&value), vertex(use.node), kNever);
+void CutNetwork::find_vertices() {
+  const auto add = [&](Value* value, size_t in) {
+    in_[value] = in;
+    out_[value] = is_read_behind(*value) ? kSink : vertices_++;
+    values_.push_back(value);
+  };
+  DenseMap<Node, char> leads;  // to what backward reads
+  for (const Node* node = graph_.last(); node != nullptr; node = node->prev) {
+    if (halves_.needs_tangent(node) || node->op->mutates()) continue;
+    for (const Value* result : node->results) {
+      leads[node] |= is_read_behind(*result);
+      for (const ir::Use& use : result->uses)
+        leads[node] |= use.node == nullptr ? char{0} : leads.at(use.node);
     }
   }
+  for (Value* input : graph_.inputs())
+    if (input->role != ir::Role::tangent) add(input, kSource);
+  for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
+    if (leads.at(node) == 0) continue;
+    nodes_.push_back(node);
+    vertex_[node] = vertices_++;
+    const bool is_one = node->results.size() == 1;
+    for (Value* result : node->results) add(result, is_one ? vertex_.at(node) : vertices_++);
+  }
+}
 
-  const ir::Graph& graph_;
-  const Halves& halves_;
-  const Prices& prices_;
-};
+void CutNetwork::connect(const Node& node) {
+  ties_.push_back({&node, network_->connect(kSource, vertex_.at(&node), kNever)});
+  if (node.results.size() == 1) return;
+  for (const Value* result : node.results)
+    network_->connect(vertex_.at(&node), in_.at(result), kNever);
+}
 
-}  // namespace
+void CutNetwork::connect(const Value& value, int64_t keeping) {
+  network_->connect(in_.at(&value), out_.at(&value), keeping);
+  if (out_.at(&value) == kSink) return;  // no cut parts the sink from what it reads
+  for (const ir::Use& use : value.uses)
+    if (use.node != nullptr && vertex_.at(use.node) != 0)
+      network_->connect(out_.at(&value), vertex_.at(use.node), kNever);
+}
+
+Cut CutNetwork::cheapest(const std::function<int64_t(const Node*)>& again) {
+  for (const Tie& tie : ties_) network_->set_capacity(tie.edge, again(tie.node));
+  const int64_t flow = network_->flow(kSource, kSink);
+  TD_CHECK(flow < kNever) << "a value can be neither saved nor computed again";
+  return read_of(network_->source_side(kSource));
+}
+
+/// What backward reads of the cut: an edge that weighs nothing may be cut for no reader. From the
+/// sink up, so that whoever reads a value is known before it.
+Cut CutNetwork::read_of(const std::vector<char>& above) const {
+  DenseMap<Value, char> read(graph_.value_ids());
+  Cut cut;
+  const auto is_kept = [&](const Value* value) {
+    return above[in_.at(value)] != 0 && above[out_.at(value)] == 0;
+  };
+  const auto is_read = [&](const Value* value) {
+    return out_.at(value) == kSink || read.at(value) != 0;
+  };
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    const bool runs = std::ranges::any_of(nodes_[i]->results, [&](const Value* result) {
+      return is_read(result) && !is_kept(result);
+    });
+    if (!runs) continue;
+    if (halves_.is_forward(nodes_[i])) cut.again.push_back(nodes_[i]);
+    ir::for_each_operand(nodes_[i]->args, [&](const Value* operand) { read[operand] = 1; });
+  }
+  std::ranges::reverse(cut.again);
+  std::ranges::copy_if(values_, std::back_inserter(cut.saved),
+                       [&](const Value* value) { return is_read(value) && is_kept(value); });
+  return cut;
+}
 
 ir::Values cheapest_cut(const ir::Graph& graph, const Halves& halves, const Prices& prices) {
-  return Cut(graph, halves, prices).run();
+  return CutNetwork(graph, halves, prices.keeping).cheapest(prices.again).saved;
 }
 
 DenseMap<Value, char> read_by_backward(const ir::Graph& graph, const Halves& halves,

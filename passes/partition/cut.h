@@ -3,7 +3,10 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <vector>
 
+#include "base/flow_network.h"
 #include "passes/partition/partition.h"
 
 namespace tandem::passes {
@@ -20,8 +23,49 @@ struct Prices {
   std::function<int64_t(const ir::Node*)> again;
 };
 
-/// The values to keep, those of a minimum cut that backward reads, in graph order. Of several
-/// minimum cuts the one nearest to the inputs.
+struct Cut {
+  ir::Values saved;                    // in graph order
+  std::vector<const ir::Node*> again;  // forward nodes that backward runs then, in graph order
+};
+
+/// A graph to be cut more than once: prices of keeping stay, prices of computing again are given
+/// with each question.
+class CutNetwork {
+ public:
+  CutNetwork(const ir::Graph& graph, const Halves& halves,
+             const std::function<int64_t(const ir::Value*)>& keeping);
+
+  /// The values to keep are those of a minimum cut that backward reads. Of several minimum cuts the
+  /// one nearest to the inputs.
+  Cut cheapest(const std::function<int64_t(const ir::Node*)>& again);
+
+ private:
+  struct Tie {
+    const ir::Node* node;
+    size_t edge;  // from the source
+  };
+  static constexpr size_t kSource = 0;
+  static constexpr size_t kSink = 1;
+
+  void find_vertices();
+  void connect(const ir::Node& node);
+  void connect(const ir::Value& value, int64_t keeping);
+  bool is_read_behind(const ir::Value& value) const;
+  Cut read_of(const std::vector<char>& above) const;
+
+  const ir::Graph& graph_;
+  const Halves& halves_;
+  ir::Values values_;  // that may be kept, in graph order
+  std::vector<const ir::Node*> nodes_;
+  DenseMap<ir::Value, size_t> in_;  // vertices; of values that are not asked about the source
+  DenseMap<ir::Value, size_t> out_;
+  DenseMap<ir::Node, size_t> vertex_;
+  size_t vertices_ = 2;
+  std::unique_ptr<FlowNetwork> network_;
+  std::vector<Tie> ties_;
+};
+
+/// What is saved then, of a graph that is cut once.
 ir::Values cheapest_cut(const ir::Graph& graph, const Halves& halves, const Prices& prices);
 
 /// Values that backward reads, itself or to compute again what is not saved.

@@ -19,51 +19,96 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-class CutReport {
+class CutRows {
  public:
-  CutReport(const ir::Graph& joint, const Target& target, const ir::Values& saved)
+  CutRows(const ir::Graph& joint, const GraphCtx& ctx, const ir::Values& saved)
       : joint_(joint),
-        target_(target),
+        target_(ctx.target),
         saved_(saved),
+        storage_(ctx.storage),
+        is_priced_(ctx.partition == Partition::priced),
+        kept_(joint, ctx.storage),
         halves_(joint),
-        bans_(bans_of(joint, halves_, target.tuning.chains)),
-        wide_(wide_nodes(joint, target.tuning.chains)),
+        bans_(bans_of(joint, halves_, ctx.target.tuning.chains)),
+        wide_(wide_nodes(joint, ctx.target.tuning.chains)),
         names_(ir::value_names(joint)) {}
 
-  std::string text() {
-    std::string lines;
-    for (const Value* value : saved_) lines += saved_line(*value);
-    double microseconds = 0;
-    double flops = 0;
-    const std::vector<const Node*> again = computed_again(joint_, halves_, saved_);
-    for (const Node* node : again) {
-      lines += again_line(*node);
-      microseconds += microseconds_again(*node, target_);
-      flops += product_flops(*node);
+  CutTable table() {
+    for (const Value* value : saved_) add_saved(*value);
+    for (const Node* node : computed_again(joint_, halves_, saved_)) again_[node] = 1;
+    for (const Node* node = joint_.first(); node != nullptr; node = node->next) {
+      if (again_.at(node) != 0) add_again(*node);
+      if (halves_.needs_tangent(node)) add_reader(*node);
     }
-    return fmt::format(
-               "cut of @{}: {} values saved, {} bytes; {} nodes computed again, {:.1f} us, {:.0f} "
-               "flops of products\n",
-               joint_.name(), saved_.size(), typical_bytes(saved_), again.size(), microseconds,
-               flops) +
-           lines;
+    return {joint_.name(), std::move(rows_)};
   }
 
  private:
-  static std::string bytes_text(const Value& value) { return sym::to_string(bytes_of(&value)); }
-
-  std::string saved_line(const Value& value) const {
-    const char* why = value.node == nullptr ? (lives_anyway(&value) ? "lives anyway" : "an input")
-                                            : why_saved(bans_.at(value.node));
-    return fmt::format("  saved  {:>12} bytes  %{}{}: {}\n", bytes_text(value), names_.at(&value),
-                       value.node == nullptr ? "" : " = " + described(*value.node), why);
+  void add_saved(const Value& value) {
+    CutRow row = row_of(CutRow::Kind::saved, value);
+    const Node* node = value.node;
+    row.is_free = lives_anyway(&value);
+    row.why = node != nullptr ? why_saved(bans_.at(node))
+              : row.is_free   ? "lives anyway"
+                              : "an input";
+    if (node != nullptr) measure(row, *node);
+    if (is_kept_small(joint_, value, "%" + row.name, storage_)) shrink(row, value);
+    add(std::move(row), {&value});
   }
 
-  std::string again_line(const Node& node) const {
-    const Value& result = *node.results.at(0);
-    return fmt::format("  again  {:>12.2f} us     %{} = {}, {} bytes: {}\n",
-                       microseconds_again(node, target_), names_.at(&result), described(node),
-                       bytes_text(result), why_again(node));
+  void add_again(const Node& node) {
+    CutRow row = row_of(CutRow::Kind::again, *node.results.at(0));
+    row.why = why_again(node);
+    row.reads = reads_of(node);
+    measure(row, node);
+    add(std::move(row), {node.results.begin(), node.results.end()});
+  }
+
+  /// Only what stands at the cut: of backward's other nodes no row is told.
+  void add_reader(const Node& node) {
+    std::vector<uint32_t> reads = reads_of(node);
+    if (reads.empty() || node.results.empty()) return;
+    CutRow row = row_of(CutRow::Kind::reader, *node.results[0]);
+    row.reads = std::move(reads);
+    rows_.push_back(std::move(row));
+  }
+
+  CutRow row_of(CutRow::Kind kind, const Value& value) const {
+    CutRow row;
+    row.kind = kind;
+    row.name = names_.at(&value);
+    if (value.node != nullptr) row.what = described(*value.node);
+    row.bytes_text = sym::to_string(bytes_of(&value));
+    row.bytes = typical_bytes(&value);
+    return row;
+  }
+
+  /// A symbolic size stays what it was in words: those of the whole value.
+  void shrink(CutRow& row, const Value& value) const {
+    row.bytes = kept_.of(&value);
+    if (bytes_of(&value).constant()) row.bytes_text = std::to_string(row.bytes);
+    row.why += fmt::format("; kept as {}", name_of(storage_.kind));
+  }
+
+  void measure(CutRow& row, const Node& node) const {
+    row.microseconds = microseconds_again(node, target_);
+    row.flops = product_flops(node);
+  }
+
+  /// `values`: what a reader of the row reads.
+  void add(CutRow row, const std::vector<const Value*>& values) {
+    rows_.push_back(std::move(row));
+    for (const Value* value : values) number_[value] = static_cast<uint32_t>(rows_.size());
+  }
+
+  std::vector<uint32_t> reads_of(const Node& node) const {
+    std::vector<uint32_t> rows;
+    ir::for_each_operand(node.args, [&](const Value* operand) {
+      const uint32_t number = number_.at(operand);
+      if (number > 0 && std::ranges::find(rows, number - 1) == rows.end())
+        rows.push_back(number - 1);
+    });
+    return rows;
   }
 
   static std::string described(const Node& node) {
@@ -76,22 +121,61 @@ class CutReport {
     if (asked_to_recompute(node)) return "its policy";
     if (wide_.at(&node) != 0) return "long attention";
     if (is_source(node)) return "made from nothing";
-    return bans_.at(&node).is_ban() ? "the budget" : "runs inside of its reader";
+    if (!bans_.at(&node).is_ban()) return "runs inside of its reader";
+    return is_priced_ ? "its bytes outweigh its time" : "the budget";
   }
 
   const ir::Graph& joint_;
   const Target& target_;
   const ir::Values& saved_;
+  const SavedStorage& storage_;
+  bool is_priced_;
+  KeptBytes kept_;
   Halves halves_;
   DenseMap<Node, Ban> bans_;
   DenseMap<Node, char> wide_;
   DenseMap<Value, std::string> names_;
+  DenseMap<Node, char> again_;
+  DenseMap<Value, uint32_t> number_;  // of the row, from 1
+  std::vector<CutRow> rows_;
 };
+
+std::string line_of(const CutRow& row) {
+  if (row.kind == CutRow::Kind::saved)
+    return fmt::format("  saved  {:>12} bytes  %{}{}: {}\n", row.bytes_text, row.name,
+                       row.what.empty() ? "" : " = " + row.what, row.why);
+  return fmt::format("  again  {:>12.2f} us     %{} = {}, {} bytes: {}\n", row.microseconds,
+                     row.name, row.what, row.bytes_text, row.why);
+}
 
 }  // namespace
 
-std::string cut_text(const ir::Graph& joint, const Target& target, const ir::Values& saved) {
-  return CutReport(joint, target, saved).text();
+CutTable cut_table(const ir::Graph& joint, const GraphCtx& ctx, const ir::Values& saved) {
+  return CutRows(joint, ctx, saved).table();
+}
+
+CutSums sums_of(const CutTable& table) {
+  CutSums sums;
+  for (const CutRow& row : table.rows) {
+    const bool is_again = row.kind == CutRow::Kind::again;
+    sums.saved += row.kind == CutRow::Kind::saved;
+    sums.again += is_again;
+    if (row.kind == CutRow::Kind::saved && !row.is_free) sums.bytes += row.bytes;
+    if (is_again) sums.microseconds += row.microseconds;
+    if (is_again) sums.flops += row.flops;
+  }
+  return sums;
+}
+
+std::string cut_text(const CutTable& table) {
+  const CutSums sums = sums_of(table);
+  std::string text = fmt::format(
+      "cut of @{}: {} values saved, {} bytes; {} nodes computed again, {:.1f} us, {:.0f} "
+      "flops of products\n",
+      table.graph, sums.saved, sums.bytes, sums.again, sums.microseconds, sums.flops);
+  for (const CutRow& row : table.rows)
+    if (row.kind != CutRow::Kind::reader) text += line_of(row);
+  return text;
 }
 
 std::string pareto_text(const Frontier& frontier) {

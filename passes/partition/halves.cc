@@ -98,6 +98,17 @@ ir::Values crossing(const ir::Graph& graph, const Halves& halves) {
   return values;
 }
 
+ir::Values all_that_is_read(const ir::Graph& graph) {
+  ir::Values bases;
+  DenseMap<Value, char> known;
+  for (Value* value : crossing(graph, Halves(graph))) {
+    Value* base = base_of(value);
+    if (known.at(base) == 0) bases.push_back(base);
+    known[base] = 1;
+  }
+  return bases;
+}
+
 sym::Expr bytes_of(const Value* value) {
   return value->type.is_tensor() ? value->type.numel() * size_of(value->type.dtype) : sym::Expr(0);
 }
@@ -189,6 +200,16 @@ void set_saved(ir::Graph& graph, const ir::Values& values) {
   for (Value* value : saved) graph.add_output(value, ir::OutputKind::saved);
   for (const ir::Output& output : outputs)
     if (output.kind == ir::OutputKind::gradient) graph.add_output(output);
+}
+
+void name_saved(ir::Graph& graph, const std::vector<std::string>& names) {
+  std::vector<ir::Output> outputs = graph.outputs();
+  graph.clear_outputs();
+  size_t next = 0;
+  for (ir::Output& output : outputs) {
+    if (output.kind == ir::OutputKind::saved) output.name = names.at(next++);
+    graph.add_output(output);
+  }
 }
 
 int64_t typical_bytes(const ir::Values& saved) {

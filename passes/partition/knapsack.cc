@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "base/diagnostic.h"
 
@@ -52,36 +53,62 @@ void pack_greedily(const Items& items, const std::vector<size_t>& order, int64_t
 
 /// best[j]: the most that items so far are worth in j steps of room;
 ///   best'[j] = max(best[j], best[j - steps] + worth).
-void pack_by_table(const Items& items, const std::vector<size_t>& order, int64_t room,
-                   std::vector<char>& kept) {
-  constexpr int64_t kSteps = 10'000;
-  const int64_t steps = std::min(room, kSteps);
-  if (steps == 0) return;
-  const auto rounded_up = [&](int64_t bytes) {  // in numbers that do not overflow
-    return static_cast<int64_t>(
-        std::ceil(static_cast<double>(bytes) / static_cast<double>(room) * steps - 1e-9));
-  };
-  std::vector<double> best(static_cast<size_t>(steps) + 1, 0);
-  std::vector<std::vector<bool>> takes(order.size());
-  for (size_t k = 0; k < order.size(); ++k) {
-    const KnapsackItem& item = items[order[k]];
-    takes[k].resize(best.size());
-    const int64_t size =
-        item.bytes > room ? steps + 1 : std::max<int64_t>(1, rounded_up(item.bytes));
-    for (int64_t j = steps; j >= size; --j) {
-      const size_t at = static_cast<size_t>(j);
-      const double with = best[static_cast<size_t>(j - size)] + item.worth;
-      takes[k][at] = with > best[at];
-      best[at] = std::max(best[at], with);
+/// One table serves all rooms up to the largest: a smaller one begins to be read at fewer steps.
+class Table {
+ public:
+  Table(const Items& items, const std::vector<size_t>& order, int64_t largest)
+      : order_(order), largest_(largest), steps_(std::min(largest, kSteps)) {
+    for (const size_t number : order) sizes_.push_back(steps_of(items[number].bytes));
+    takes_.assign(order.size() * row(), 0);
+    best_.assign(row(), 0);
+    next_ = best_;
+    for (size_t k = 0; k < order.size(); ++k) add(k, items[order[k]].worth);
+  }
+
+  void pack(int64_t room, std::vector<char>& kept) const {
+    size_t left = static_cast<size_t>(std::floor(share(room) + 1e-9));
+    for (size_t k = order_.size(); k-- > 0;) {
+      if (takes_[k * row() + left] == 0) continue;
+      kept[order_[k]] = true;
+      left -= sizes_[k];
     }
   }
-  int64_t left = steps;
-  for (size_t k = order.size(); k-- > 0;) {
-    if (!takes[k][static_cast<size_t>(left)]) continue;
-    kept[order[k]] = true;
-    left -= std::max<int64_t>(1, rounded_up(items[order[k]].bytes));
+
+ private:
+  static constexpr int64_t kSteps = 10'000;
+
+  size_t row() const { return static_cast<size_t>(steps_) + 1; }
+  double share(int64_t bytes) const {  // in numbers that do not overflow
+    return static_cast<double>(bytes) / static_cast<double>(largest_) * static_cast<double>(steps_);
   }
-}
+  /// Rounded up; what does not fit takes a step more than there are.
+  size_t steps_of(int64_t bytes) const {
+    if (bytes > largest_) return row();
+    return std::max<size_t>(1, static_cast<size_t>(std::ceil(share(bytes) - 1e-9)));
+  }
+
+  /// No branch inside: this is where the time goes.
+  void add(size_t k, double worth) {
+    const size_t size = sizes_[k];
+    if (size >= row()) return;
+    char* const takes = &takes_[k * row()];
+    std::copy_n(best_.begin(), size, next_.begin());
+    for (size_t j = size; j < row(); ++j) {
+      const double with = best_[j - size] + worth;
+      takes[j] = with > best_[j];
+      next_[j] = with > best_[j] ? with : best_[j];
+    }
+    best_.swap(next_);
+  }
+
+  const std::vector<size_t>& order_;
+  int64_t largest_;
+  int64_t steps_;
+  std::vector<size_t> sizes_;  // in steps, by place in the order
+  std::vector<char> takes_;    // a row for each item
+  std::vector<double> best_;
+  std::vector<double> next_;
+};
 
 /// Depth first, keeping before leaving; `path` holds the decisions on the order so far.
 class BranchAndBound {
@@ -168,30 +195,58 @@ KnapsackSolver knapsack_solver_named(std::string_view name) {
       fmt::format("a memory budget is solved by 'dp', 'greedy' or 'exact', not by '{}'", name));
 }
 
+namespace {
+
+class Packer {
+ public:
+  Packer(const Items& items, int64_t largest, KnapsackSolver solver)
+      : items_(items), solver_(solver), order_(in_order(items)) {
+    if (solver == KnapsackSolver::dp && largest > 0) table_.emplace(items, order_, largest);
+    for (const KnapsackItem& item : items) free_ += item.bytes > 0 ? 0 : item.worth;
+  }
+
+  Knapsack pack(int64_t room) const {
+    Knapsack packed;
+    for (const KnapsackItem& item : items_) packed.kept.push_back(item.bytes > 0 ? 0 : 1);
+    packed.bound = free_ + bound_of(items_, order_, 0, room);
+    if (solver_ != KnapsackSolver::dp) {
+      pack_greedily(items_, order_, room, packed.kept);
+    } else if (table_) {
+      table_->pack(room, packed.kept);
+    }
+    const bool is_best = solver_ == KnapsackSolver::exact && improve(room, packed.kept);
+    packed.worth = worth_of(items_, packed.kept);
+    if (is_best) packed.bound = packed.worth;
+    return packed;
+  }
+
+ private:
+  /// To the best there is, unless it stops before.
+  bool improve(int64_t room, std::vector<char>& kept) const {
+    BranchAndBound search(items_, order_, room, kept);
+    search.start_from(worth_of(items_, kept) - free_);
+    return search.run();
+  }
+
+  const Items& items_;
+  KnapsackSolver solver_;
+  std::vector<size_t> order_;
+  std::optional<Table> table_;
+  double free_ = 0;  // worth of what takes nothing
+};
+
+}  // namespace
+
 Knapsack pack(const Items& items, int64_t room, KnapsackSolver solver) {
-  const std::vector<size_t> order = in_order(items);
-  Knapsack packed;
-  packed.kept.assign(items.size(), 0);
-  double free = 0;
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (items[i].bytes > 0) continue;
-    packed.kept[i] = true;
-    free += items[i].worth;
-  }
-  packed.bound = free + bound_of(items, order, 0, room);
-  if (solver == KnapsackSolver::dp) {
-    pack_by_table(items, order, room, packed.kept);
-  } else {
-    pack_greedily(items, order, room, packed.kept);
-  }
-  bool is_best = false;
-  if (solver == KnapsackSolver::exact) {
-    BranchAndBound search(items, order, room, packed.kept);
-    search.start_from(worth_of(items, packed.kept) - free);
-    is_best = search.run();
-  }
-  packed.worth = worth_of(items, packed.kept);
-  if (is_best) packed.bound = packed.worth;
+  return Packer(items, room, solver).pack(room);
+}
+
+std::vector<Knapsack> pack_each(const Items& items, const std::vector<int64_t>& rooms,
+                                KnapsackSolver solver) {
+  std::vector<Knapsack> packed;
+  if (rooms.empty()) return packed;
+  const Packer packer(items, rooms.back(), solver);
+  for (const int64_t room : rooms) packed.push_back(packer.pack(room));
   return packed;
 }
 

@@ -31,5 +31,9 @@ struct Knapsack {
 /// Items of no bytes are always kept. The bytes of what is kept never exceed `room`; the same input
 /// gives the same choice, and equal items are kept from the front.
 Knapsack pack(const std::vector<KnapsackItem>& items, int64_t room, KnapsackSolver solver);
+/// The same of several rooms, smallest first. `dp` fills one table for all: sizes are rounded up to
+/// 1/10,000 of the largest.
+std::vector<Knapsack> pack_each(const std::vector<KnapsackItem>& items,
+                                const std::vector<int64_t>& rooms, KnapsackSolver solver);
 
 }  // namespace tandem::passes

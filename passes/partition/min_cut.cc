@@ -17,8 +17,13 @@ using ir::Value;
 
 class MinCut {
  public:
-  MinCut(ir::Graph& graph, const Tuning::Chains& limits, std::vector<std::string>& notes)
-      : graph_(graph), notes_(notes), halves_(graph), bans_(bans_of(graph, halves_, limits)) {}
+  MinCut(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept,
+         std::vector<std::string>& notes)
+      : graph_(graph),
+        kept_(kept),
+        notes_(notes),
+        halves_(graph),
+        bans_(bans_of(graph, halves_, limits)) {}
 
   ir::Values run() {
     measure_distances();
@@ -59,8 +64,8 @@ class MinCut {
     if (value->node != nullptr && (asked_to_recompute(*value->node) || shows_all_of_base(*value)))
       return kNever;
     int nearness = std::clamp(distance_.at(value), 1, 100);
-    double weight = std::min<double>(
-        static_cast<double>(typical_bytes(value)) * std::pow(1.1, nearness), kMostPrice);
+    double weight = std::min<double>(static_cast<double>(kept_.of(value)) * std::pow(1.1, nearness),
+                                     kMostPrice);
     return static_cast<int64_t>(weight) * (is_in_memory(*value) ? 1 : 2);
   }
 
@@ -78,6 +83,7 @@ class MinCut {
   }
 
   ir::Graph& graph_;
+  const KeptBytes& kept_;
   std::vector<std::string>& notes_;
   Halves halves_;
   DenseMap<Node, Ban> bans_;
@@ -86,13 +92,13 @@ class MinCut {
 
 }  // namespace
 
-ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits,
+ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept,
                    std::vector<std::string>& notes) {
-  ir::Values saved = MinCut(graph, limits, notes).run();
+  ir::Values saved = MinCut(graph, limits, kept, notes).run();
   // Weights favour what is near to backward; where that ends with more bytes, the default computes
   // less again, too.
-  ir::Values otherwise = default_choice(graph, limits);
-  if (typical_bytes(saved) <= typical_bytes(otherwise)) return saved;
+  ir::Values otherwise = default_choice(graph, limits, kept);
+  if (kept.of(saved) <= kept.of(otherwise)) return saved;
   notes.push_back("min_cut: the default partition saves less");
   return otherwise;
 }

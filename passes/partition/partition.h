@@ -8,6 +8,7 @@
 #include "base/dense_map.h"
 #include "base/tuning.h"
 #include "ir/graph.h"
+#include "passes/partition/kept_bytes.h"
 
 namespace tandem::passes {
 
@@ -37,6 +38,8 @@ struct Halves {
 
 /// Values of the forward half that the rest reads, each once, in graph order (inputs first).
 ir::Values crossing(const ir::Graph& graph, const Halves& halves);
+/// What is saved where nothing but views is computed again: of those their bases, each once.
+ir::Values all_that_is_read(const ir::Graph& graph);
 
 /// Bytes of a value: for the eye, and as a number to compare by (a symbolic size counts as a
 /// typical one).
@@ -70,15 +73,18 @@ DenseMap<ir::Node, char> wide_nodes(const ir::Graph& graph, const Tuning::Chains
 /// The forward values that backward reads; instead of a view its base; not what is made from
 /// nothing, nor casts and masks of what is kept anyway or smaller. Recompute policies go first, but
 /// for what can fail. choose.cc
-ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits);
+ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept);
 /// A minimum cut over bytes: chains of pointwise nodes are computed again where that saves memory.
 /// Products, reductions, random numbers and what can fail never are. The default's, where that is
 /// smaller. Notes say why a value is saved. min_cut.cc
-ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits, std::vector<std::string>& notes);
+ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept,
+                   std::vector<std::string>& notes);
 
 /// Makes `values` the saved values: outputs of kind `saved` before the gradients, scalars last. Of
 /// an input that is overwritten a copy is saved.
 void set_saved(ir::Graph& graph, const ir::Values& values);
+/// Of the outputs of kind `saved`, in order: what the report of the cut calls them.
+void name_saved(ir::Graph& graph, const std::vector<std::string>& names);
 /// Of a whole step: backward reads copies of what makes the forward values that it reads and that
 /// are not among these. Gives how many nodes are copied. recompute.cc
 size_t recompute_unsaved(ir::Graph& graph, const ir::Values& saved);

@@ -37,9 +37,11 @@ class Splitter {
       ir::for_each_operand(node->args, [&](const Value* operand) { read[operand] = true; });
     for (const ir::Output& output : joint_.outputs())
       if (output.kind == OutputKind::gradient && output.value != nullptr) read[output.value] = true;
-    for (const ir::Output& output : joint_.outputs())
-      if (output.kind == OutputKind::saved && read.at(output.value))
-        carried_.push_back(output.value);
+    for (const ir::Output& output : joint_.outputs()) {
+      if (output.kind != OutputKind::saved || !read.at(output.value)) continue;
+      carried_.push_back(output.value);
+      names_.push_back(output.name);
+    }
   }
 
   static void collect(const ir::Type& type, std::vector<sym::Expr>& symbols) {
@@ -120,7 +122,8 @@ class Splitter {
     for (const ir::Output& output : outputs)
       if (output.kind != OutputKind::gradient && output.kind != OutputKind::saved)
         joint_.add_output(output);
-    for (Value* value : carried_) joint_.add_output(value, OutputKind::saved);
+    for (size_t i = 0; i < carried_.size(); ++i)
+      joint_.add_output(carried_[i], OutputKind::saved, names_[i]);
     // A size is no value of the graph: the output names the symbol.
     for (const std::string& size : sizes_) joint_.add_output(nullptr, OutputKind::saved_size, size);
     for (size_t i = backward_nodes_.size(); i-- > 0;) joint_.erase(backward_nodes_[i]);
@@ -133,6 +136,7 @@ class Splitter {
   Halves halves_;
   std::vector<Node*> backward_nodes_;
   ir::Values carried_;
+  std::vector<std::string> names_;  // of them, for reports
   std::vector<std::string> sizes_;
   DenseMap<Value, Value*> moved_;
 };

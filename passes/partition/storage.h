@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "ir/type.h"
 
 namespace tandem::passes {
 
@@ -17,10 +20,23 @@ struct SavedStorage {
   };
   Kind kind = Kind::whole;
   int64_t least_bytes = 65536;  // smaller values stay whole; unknown sizes count as typical ones
+  /// What stays whole, in the words of the report of a cut: results of an operator ("aten.gelu",
+  /// all its overloads, or "aten.add.Tensor"), a value ("%12"), what a source line makes
+  /// ("model.py:31").
+  std::vector<std::string> except;
 };
-/// "none", "bf16", "int8", "int8_row", "int8_block"; UserError for others and for bytes below 0.
-SavedStorage storage_named(std::string_view name, int64_t least_bytes);
+/// "none", "bf16", "int8", "int8_row", "int8_block"; UserError for others, for bytes below 0, and
+/// for an exception that is none of the three.
+SavedStorage storage_named(std::string_view name, int64_t least_bytes,
+                           std::vector<std::string> except = {});
 /// Says all of it: "int8_row from 65536".
 std::string to_string(const SavedStorage& storage);
+
+std::string_view name_of(SavedStorage::Kind kind);
+/// Of an element, without scales.
+int64_t element_bytes(SavedStorage::Kind kind);
+/// Elements of a row that share a scale, where they divide it.
+inline constexpr int64_t kSavedBlock = 64;
+bool is_in_blocks(const ir::Type& type, SavedStorage::Kind kind);
 
 }  // namespace tandem::passes

@@ -16,6 +16,7 @@
 
 #include "base/diagnostic.h"
 #include "ops/tensor.h"
+#include "passes/partition/kept_bytes.h"
 #include "passes/partition/partition.h"
 #include "passes/passes.h"
 
@@ -27,35 +28,17 @@ using ir::Value;
 using ops::Tensor;
 using Kind = SavedStorage::Kind;
 
-constexpr int64_t kBlock = 64;
 constexpr double kGreatest = 127;
 constexpr double kLeastScale = 1e-30;  // of rows of zeros; its reciprocal is finite in f32
 constexpr std::array<std::string_view, 5> kNames = {"none", "bf16", "int8", "int8_row",
                                                     "int8_block"};
 
-bool is_handed_out(const ir::Graph& graph, const Value* value) {
-  return std::ranges::any_of(value->uses, [&](const ir::Use& use) {
-    if (use.node != nullptr) return false;
-    const ir::OutputKind kind = graph.outputs()[use.arg].kind;
-    return kind != ir::OutputKind::saved && kind != ir::OutputKind::gradient;
-  });
-}
-
-bool is_worth_it(const ir::Graph& graph, const Value* value, const SavedStorage& storage) {
-  if (value->node == nullptr || !value->type.is_tensor() || value->type.rank() == 0) return false;
-  if (!is_float(value->type.dtype) || is_handed_out(graph, value)) return false;
-  const int64_t small = storage.kind == Kind::bf16 ? 2 : 1;
-  const int64_t bytes = typical_bytes(value);
-  return size_of(value->type.dtype) > small && bytes > 0 && bytes >= storage.least_bytes;
-}
-
 /// The value as rows of blocks where it can be cut so.
 Tensor in_blocks(Tensor x, Kind kind) {
+  if (!is_in_blocks(x.value()->type, kind)) return x;
   ir::Sizes sizes = x.sizes();
-  const std::optional<int64_t> last = sizes.back().constant();
-  if (kind != Kind::int8_block || !last || *last % kBlock != 0) return x;
-  sizes.back() = sym::Expr(*last / kBlock);
-  sizes.push_back(sym::Expr(kBlock));
+  sizes.back() = sym::Expr(*sizes.back().constant() / kSavedBlock);
+  sizes.push_back(sym::Expr(kSavedBlock));
   return reshape(x, sizes);
 }
 
@@ -100,12 +83,14 @@ class Storing {
     ir::Values all;
     for (const ir::Output& output : graph_.outputs()) {
       if (output.kind != ir::OutputKind::saved) continue;
-      if (is_worth_it(graph_, output.value, storage_)) {
+      names_[output.value] = output.name;
+      if (is_kept_small(graph_, *output.value, output.name, storage_)) {
         ir::Builder builder(graph_, output.value->node->next);
         builder.stamp() = ir::Builder::stamp_of(*output.value->node);
         ir::Values& small = small_[output.value];
         small = shrink(Tensor{builder, output.value}, storage_.kind);
         all.insert(all.end(), small.begin(), small.end());
+        for (const Value* part : small) names_[part] = output.name;
         ++made_;
       } else {
         all.push_back(output.value);
@@ -116,6 +101,10 @@ class Storing {
     graph_.clear_outputs();
     for (const ir::Output& output : outputs) graph_.add_output(output);
     set_saved(graph_, all);
+    std::vector<std::string> names;
+    for (const ir::Output& output : graph_.outputs())
+      if (output.kind == ir::OutputKind::saved) names.push_back(names_.at(output.value));
+    name_saved(graph_, names);
   }
 
   void serve(Node& reader) {
@@ -141,6 +130,7 @@ class Storing {
 
   ir::Graph& graph_;
   const SavedStorage& storage_;
+  DenseMap<Value, std::string> names_;  // in the report
   DenseMap<Value, ir::Values> small_;
   DenseMap<Value, Value*> grown_;
   size_t made_ = 0;
@@ -148,7 +138,27 @@ class Storing {
 
 }  // namespace
 
-SavedStorage storage_named(std::string_view name, int64_t least_bytes) {
+std::string_view name_of(Kind kind) { return kNames[static_cast<size_t>(kind)]; }
+
+int64_t element_bytes(Kind kind) { return kind == Kind::bf16 ? 2 : 1; }
+
+bool is_in_blocks(const ir::Type& type, Kind kind) {
+  const std::optional<int64_t> last = type.sizes.back().constant();
+  return kind == Kind::int8_block && last && *last % kSavedBlock == 0;
+}
+
+namespace {
+
+/// Operators have a namespace, values a mark, places a line.
+bool may_name(const std::string& word) {
+  return (word.starts_with('%') && word.size() > 1) || word.find('.') != std::string::npos ||
+         word.find(':') != std::string::npos;
+}
+
+}  // namespace
+
+SavedStorage storage_named(std::string_view name, int64_t least_bytes,
+                           std::vector<std::string> except) {
   const auto* found = std::ranges::find(kNames, name);
   if (found == kNames.end())
     throw UserError(fmt::format("saved activations are kept as one of {}, not '{}'",
@@ -156,11 +166,19 @@ SavedStorage storage_named(std::string_view name, int64_t least_bytes) {
   if (least_bytes < 0)
     throw UserError(fmt::format("bytes from which saved activations are kept small: {} is below 0",
                                 least_bytes));
-  return {static_cast<Kind>(found - kNames.begin()), least_bytes};
+  for (const std::string& word : except)
+    if (!may_name(word))
+      throw UserError(
+          fmt::format("what stays whole of saved activations is an operator "
+                      "('aten.gelu'), a value ('%12') or a place ('model.py:31'), "
+                      "not '{}'",
+                      word));
+  return {static_cast<Kind>(found - kNames.begin()), least_bytes, std::move(except)};
 }
 
 std::string to_string(const SavedStorage& storage) {
-  return fmt::format("{} from {}", kNames[static_cast<size_t>(storage.kind)], storage.least_bytes);
+  return fmt::format("{} from {}{}{}", name_of(storage.kind), storage.least_bytes,
+                     storage.except.empty() ? "" : " except ", fmt::join(storage.except, ", "));
 }
 
 void store_saved(ir::Graph& graph, GraphCtx& ctx) {

@@ -207,6 +207,7 @@ def _compile_program(captured, options, times, floats_known, sizes):
         memory_budget_solver=options.memory_budget_solver,
         save_activations=options.save_activations or "none",
         save_activations_from=options.save_activations_from,
+        save_activations_except=list(options.save_activations_except),
         report=options.report,
         tune=options.tune,
         threads=options.threads or 0,

@@ -12,8 +12,10 @@ class Options:
         that names it; "error" raises `tandem.Unsupported` at compile time, naming all of them;
         "strict" does so for whatever would run in torch, also by design: operators between segments
         (`nonzero`, `item`), and calls whose inputs overlap.
-    memory_budget: "default" saves what is cheap to keep for backward; "min_cut" saves as few bytes
-        as possible and computes chains of pointwise operators again. A number from 0 to 1 is a
+    memory_budget: "default" saves what is cheapest if a microsecond of computing again is worth
+        4096 bytes; "min_cut" saves as few bytes as possible and computes chains of pointwise
+        operators again, inside of the kernels that read them; "as_read" saves what backward reads,
+        but for what is cheaper made than kept. A number from 0 to 1 is a
         share of what "min_cut" saves beyond the fewest bytes possible: products, reductions and
         random numbers are computed again too, those that take the least time for their bytes.
         "min_memory" saves the fewest bytes possible, "min_time" what makes backward fastest. Bytes
@@ -25,6 +27,8 @@ class Options:
         each 64 elements of a row (rows where 64 does not divide them). Gradients are those of the
         rounded values. None keeps all as it is.
     save_activations_from: values of fewer bytes stay as they are.
+    save_activations_except: a list of what stays as it is, in the words of the report's "cut":
+        operators ("aten.gelu", with all overloads), values ("%12"), places ("model.py:31").
     freeze: in graphs without gradients, parameters and buffers that nothing writes are constants:
         what depends on them alone is computed once, batch norms are folded into convolutions, and
         library calls read weights packed. A weight that was replaced, written or given other memory
@@ -47,6 +51,7 @@ class Options:
     memory_budget_solver: str = "dp"
     save_activations: str | None = None
     save_activations_from: int = 65536
+    save_activations_except: list | tuple = ()
     freeze: bool | str = False
     report: bool = False
     threads: int | None = None
@@ -84,6 +89,9 @@ def _check(name, value):
     elif name == "save_activations_from":
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise UserError(f"option '{name}' is a number of bytes, not {value!r}")
+    elif name == "save_activations_except":
+        if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
+            raise UserError(f"option '{name}' is a list of names, not {value!r}")
     elif name == "threads":
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if value is not None and not whole:
@@ -93,7 +101,7 @@ def _check(name, value):
 
 
 _BYTES = re.compile(r"\d+(\.\d+)?([KMG]i?)?B")
-_BUDGETS = ("default", "min_cut", "min_memory", "min_time")
+_BUDGETS = ("default", "min_cut", "as_read", "min_memory", "min_time")
 
 
 def _check_budget(value):

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 
-from tandem._tandem import memory_use
+from tandem._tandem import memory_use, step_page
 from tandem.host import HostControl, HostOp
 
 _count = collections.Counter
@@ -33,6 +33,7 @@ class GraphReport:
             self.missing.update(body.missing)
         self._compiled = weakref.ref(compiled)
         self._native = weakref.ref(native)
+        self._steps = []
         self._facts = {
             "training": native.has_backward,
             "dialect": captured.dialect,
@@ -68,6 +69,13 @@ class GraphReport:
         if native is not None and "memory" not in self._facts:  # lays the programs out
             self._facts["memory"] = native.memory
         return self._facts | {"bodies": [body.as_dict() for body in self._bodies]}
+
+    def steps(self):
+        """What a page tells of a training step, as long as there is somebody to call it."""
+        native = self._native()
+        if native is not None and native.has_backward and native.cut:
+            self._steps = [native.step_report()]
+        return self._steps
 
 
 class ChainReport:
@@ -109,6 +117,9 @@ class ChainReport:
             "segments": segments,
         }
 
+    def steps(self):
+        return [step for report in self._segments for step in report.steps()]
+
 
 _MEMORY = ("live_bytes", "cached_bytes", "peak_live_bytes")
 _SUMS = ("control flow", "control flow in Python", "milliseconds", "ops", "forward", "backward")
@@ -131,9 +142,21 @@ class EagerReport:
     def as_dict(self):
         return {"eager": self.reason, "fallbacks": {"whole graph": 1}}
 
+    def steps(self):
+        return []
+
 
 class Report(dict):
     """A dict that prints as a page."""
+
+    steps = ()
+
+    def save(self, path):
+        """An HTML file about the training steps of graphs compiled with the option `report`: what
+        is saved, what is computed again and why, memory over time as planned and as measured in the
+        last step, a picture of the cut. It needs no other file and no network."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(step_page(list(self.steps)))
 
     def __str__(self):
         older = self["older"]
@@ -250,12 +273,14 @@ class _Register:
             latest = list(self._latest)
             older = {"graphs": self._older, "fallbacks": dict(self._fallbacks)}
             calls = self._calls
-        return Report(
+        made = Report(
             graphs=[each.as_dict() for each in latest],
             older=older,
             memory=memory_use(),
             **{"calls in torch": calls},
         )
+        made.steps = [step for each in latest for step in each.steps()]
+        return made
 
 
 GRAPHS = 512  # that the report has in full

@@ -123,7 +123,7 @@ TEST(Aot, WhatHasNoGradientIsRefusedAtOnce) {
       [] { aot_function(sine_of_product, {{"x", DType::i64, {2}, true}, {"y", DType::i64, {2}}}); },
       ThrowsMessage<UserError>(HasSubstr("only floats have gradients")));
   EXPECT_THAT([] { passes::partition_named("best"); },
-              ThrowsMessage<UserError>(HasSubstr("'default', 'min_cut', 'min_memory'")));
+              ThrowsMessage<UserError>(HasSubstr("'default', 'min_cut', 'as_read'")));
 }
 
 /// Nothing that backward reads has the summed size.

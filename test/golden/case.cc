@@ -174,7 +174,7 @@ std::string with_errors(const Lines& lines) {
 driver::GraphCtx context_of(const Command& command, State& state, const nn::Optimizer& optimizer) {
   driver::GraphCtx ctx;
   ctx.gradients = passes::gradients_named(command.option("gradients", "tangents"));
-  const std::string_view partition = command.option("partition", "default");
+  const std::string_view partition = command.option("partition", "as_read");
   ctx.partition = passes::partition_named(partition);
   ctx.budget = passes::budget_named(partition, command.option("solver", "dp"));
   ctx.storage = passes::storage_named(command.option("storage", "none"), /*least_bytes=*/1);

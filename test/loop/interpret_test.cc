@@ -379,6 +379,28 @@ TEST(Interpret, MaskedLoadsDoNotTouchMemory) {
   EXPECT_EQ(y, (std::vector<float>{0, 1, 2, 3, 0}));
 }
 
+/// What is loaded under a mask for a later store is the value from before the point.
+TEST(Interpret, StoresOfAPointFollowAllItsLoads) {
+  std::vector<float> x = {1, 2, 3, 4};
+  std::vector<float> y(4, -1);
+  run(R"(kernel {
+    buffer b0: f32 read_write
+    buffer b1: f32 write
+    stage {
+      axis y0 < 4
+      %0: f32 = load b0[y0]
+      %1: f32 = add %0, f32(10)
+      b0[y0] = %1
+      %2: bool = ge [y0], i64(2)
+      %3: f32 = load b0[y0] if %2
+      b1[y0] = %3
+    }
+  })",
+      {x.data(), y.data()}, {}, 1);
+  EXPECT_EQ(x, (std::vector<float>{11, 12, 13, 14}));
+  EXPECT_EQ(y, (std::vector<float>{0, 0, 3, 4}));
+}
+
 TEST(Interpret, EmptyReductionsGiveTheirIdentity) {
   std::vector<float> y(3);
   run(R"(kernel {

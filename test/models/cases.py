@@ -207,7 +207,7 @@ def dropout(entry):
     """Forward, backward and what is computed again see the same masks: the gradient is that of the
     loss that was computed, by differences along two directions, under both memory budgets."""
     gradients, ratios = [], []
-    for budget in ("default", "min_cut"):
+    for budget in ("as_read", "min_cut"):
         masked = Masked(entry, budget)
         gradients.append(masked.gradients(5))
         is_rough = any("f32" in graph["text"] for graph in tandem.report()["graphs"])
@@ -216,9 +216,9 @@ def dropout(entry):
     difference = [a - b for a, b in zip(*gradients, strict=True)]
     apart = (dot(difference, difference) / dot(gradients[0], gradients[0])) ** 0.5
     ratios.append(apart / (1e-5 if is_rough else 1e-10))
-    names = [f"slope {i} {b}" for b in ("default", "min_cut") for i in (0, 1)]
+    names = [f"slope {i} {b}" for b in ("as_read", "min_cut") for i in (0, 1)]
     verdict = Verdict()
-    for name, ratio in zip([*names, "min_cut beside default"], ratios, strict=True):
+    for name, ratio in zip([*names, "min_cut beside as_read"], ratios, strict=True):
         verdict.add(name, ratio, f"{ratio:.1e} times the tolerance apart")
     return verdict, {}
 

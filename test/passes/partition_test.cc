@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "driver/compiler.h"
 #include "ir/text.h"
@@ -13,17 +12,23 @@
 #include "passes/partition/budget.h"
 #include "passes/partition/partition.h"
 #include "passes/passes.h"
+#include "test/passes/halves.h"
 #include "test/passes/programs.h"
 
 namespace tandem {
 namespace {
 
-using runtime::Argument;
-using runtime::Array;
-using runtime::Result;
-using Program = std::function<std::unique_ptr<ir::Module>()>;
+using test::Arguments;
+using test::context_of;
+using test::expect_equal;
+using test::make_joint;
+using test::Outcome;
+using test::Program;
+using test::run;
+using test::run_apart;
+using test::run_joint;
 
-constexpr std::string_view kPartitions[] = {"default", "min_cut",    "1",       "0.5",
+constexpr std::string_view kPartitions[] = {"as_read", "min_cut",    "1",       "0.5",
                                             "0.1",     "min_memory", "min_time"};
 
 struct Named {
@@ -40,117 +45,6 @@ std::vector<Named> programs(uint32_t random) {
     all.push_back({fmt::format("random {}", number),
                    [number] { return test::random_program(number, number % 2 == 0); }});
   return all;
-}
-
-void run(ir::Graph& graph, std::initializer_list<std::string_view> names, driver::GraphCtx& ctx) {
-  for (std::string_view name : names) driver::run_pass(graph, *driver::find_pass(name), ctx);
-}
-
-void make_joint(ir::Graph& graph, driver::GraphCtx& ctx) {
-  run(graph,
-      {"functionalize", "decompose_composite", "rng", "cse", "dce", "joint", "decompose_core",
-       "cse", "dce"},
-      ctx);
-}
-
-driver::GraphCtx context_of(std::string_view partition) {
-  driver::GraphCtx ctx;
-  ctx.partition = passes::partition_named(partition);
-  ctx.budget = passes::budget_named(partition);
-  return ctx;
-}
-
-/// Every run starts from the same arguments, since some are overwritten.
-std::vector<Argument> copies(const std::vector<Argument>& arguments) {
-  std::vector<Argument> result;
-  for (const Argument& argument : arguments) {
-    result.push_back(argument);
-    if (!std::holds_alternative<Array>(argument)) continue;
-    Array copy = Array::empty(std::get<Array>(argument).dtype(), std::get<Array>(argument).sizes());
-    copy.copy_from(std::get<Array>(argument));
-    result.back() = copy;
-  }
-  return result;
-}
-
-struct Arguments {
-  std::vector<Argument> forward;
-  std::vector<Argument> tangents;
-};
-
-Arguments arguments_for(const ir::Graph& joint) {
-  std::mt19937 random(1);
-  Arguments arguments;
-  for (const ir::Value* input : joint.inputs())
-    (input->role == ir::Role::tangent ? arguments.tangents : arguments.forward)
-        .push_back(test::random_argument(*input, random, 4));
-  return arguments;
-}
-
-struct Outcome {
-  std::vector<Result> results;   // outputs, then gradients
-  std::vector<Argument> inputs;  // after write-backs
-};
-
-driver::Options interpreted() {
-  driver::Options options;
-  options.interpret = true;
-  return options;
-}
-
-Outcome run_joint(const Program& program, Arguments& arguments,
-                  std::initializer_list<std::string_view> passes = {}) {
-  std::unique_ptr<ir::Module> module = program();
-  ir::Graph& graph = *module->graphs()[0];
-  driver::GraphCtx ctx;
-  make_joint(graph, ctx);
-  run(graph, passes, ctx);
-  EXPECT_TRUE(ir::verify(graph).empty());
-  arguments = arguments_for(graph);
-  Outcome outcome;
-  outcome.inputs = copies(arguments.forward);
-  std::vector<Argument> all = outcome.inputs;
-  all.insert(all.end(), arguments.tangents.begin(), arguments.tangents.end());
-  outcome.results = driver::finish(graph, interpreted())->run(all);
-  return outcome;
-}
-
-Outcome run_apart(const Program& program, std::string_view partition, const Arguments& arguments) {
-  std::unique_ptr<ir::Module> module = program();
-  ir::Graph& graph = *module->graphs()[0];
-  driver::GraphCtx ctx = context_of(partition);
-  make_joint(graph, ctx);
-  run(graph, {"choose", "remat", "split"}, ctx);
-  const ir::Graph& backward = *module->graphs()[1];
-  EXPECT_TRUE(ir::verify(graph).empty());
-  EXPECT_TRUE(ir::verify(backward).empty());
-  size_t outputs = 0;
-  size_t sizes = 0;
-  for (const ir::Output& output : graph.outputs()) {
-    outputs += output.kind == ir::OutputKind::output;
-    sizes += output.kind == ir::OutputKind::saved_size;
-  }
-  Outcome outcome;
-  outcome.inputs = copies(arguments.forward);
-  std::vector<Result> results = driver::finish(graph, interpreted())->run(outcome.inputs);
-  std::vector<Argument> saved(results.end() - static_cast<std::ptrdiff_t>(sizes), results.end());
-  saved.insert(saved.end(), results.begin() + static_cast<std::ptrdiff_t>(outputs),
-               results.end() - static_cast<std::ptrdiff_t>(sizes));
-  saved.insert(saved.end(), arguments.tangents.begin(), arguments.tangents.end());
-  results.resize(outputs);
-  std::unique_ptr<driver::Executable> program_backward = driver::finish(backward, interpreted());
-  for (Result& gradient : program_backward->run(saved)) results.push_back(gradient);
-  outcome.results = std::move(results);
-  return outcome;
-}
-
-void expect_equal(const std::vector<Result>& a, const std::vector<Result>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (!std::holds_alternative<Array>(a[i])) continue;
-    EXPECT_LE(test::difference(std::get<Array>(a[i]), std::get<Array>(b[i])), 1e-5)
-        << "value " << i;
-  }
 }
 
 TEST(Partition, ForwardAndBackwardGiveWhatTheJointProgramGives) {
@@ -177,16 +71,6 @@ TEST(Partition, RecomputeChangesNoValue) {
   }
 }
 
-/// What keeping every value that backward reads takes; a view keeps its base.
-int64_t bytes_of_all(const ir::Graph& graph) {
-  ir::Values bases;
-  for (ir::Value* value : passes::crossing(graph, passes::Halves(graph))) {
-    ir::Value* base = passes::base_of(value);
-    if (std::find(bases.begin(), bases.end(), base) == bases.end()) bases.push_back(base);
-  }
-  return passes::typical_bytes(bases);
-}
-
 ir::Values saved_by(const ir::Graph& graph) {
   ir::Values saved;
   for (const ir::Output& output : graph.outputs())
@@ -202,7 +86,7 @@ TEST(Partition, SavesNoMoreThanAll) {
       ir::Graph& graph = *module->graphs()[0];
       driver::GraphCtx ctx = context_of(partition);
       make_joint(graph, ctx);
-      int64_t all = bytes_of_all(graph);
+      int64_t all = passes::typical_bytes(passes::all_that_is_read(graph));
       run(graph, {"choose"}, ctx);
       chosen.push_back(passes::typical_bytes(saved_by(graph)));
       EXPECT_LE(chosen.back(), all) << partition << " of random " << number << "\n"
@@ -235,8 +119,8 @@ TEST(Partition, MoreOfABudgetSavesMoreAndComputesLess) {
       ir::Graph& graph = *module->graphs()[0];
       driver::GraphCtx ctx;
       make_joint(graph, ctx);
-      const passes::Frontier frontier =
-          passes::frontier_of(graph, Target(), passes::knapsack_solver_named(solver), ctx.notes);
+      const passes::Frontier frontier = passes::frontier_of(
+          graph, Target(), passes::knapsack_solver_named(solver), {}, ctx.notes);
       ASSERT_FALSE(frontier.choices.empty());
       for (size_t i = 1; i < frontier.choices.size(); ++i) {
         EXPECT_GT(frontier.choices[i].bytes, frontier.choices[i - 1].bytes);

@@ -96,3 +96,18 @@ def test_partition_of_bytes(tmp_path):
     assert "values saved" in partition(tmp_path, "--budget", f"{takes}B").stdout
     assert "is solved by" in partition(tmp_path, "--solver", "cbc").stderr
     assert "a memory budget is" in partition(tmp_path, "--budget", "half").stderr
+
+
+def test_partition_says_what_is_kept_small(tmp_path):
+    kind = ["--store", "int8_row", "--store-from", "1"]
+    small = partition(tmp_path, *kind).stdout
+    assert "kept as int8_row" in small
+    line = next(line for line in small.splitlines() if "aten.tanh(" in line)
+    assert f" {64 * 256 + 4 * 64} bytes" in line  # elements, and a scale for each row
+    excluded = partition(tmp_path, *kind, "--store-except", "aten.mm,aten.tanh").stdout
+    assert "kept as int8_row" not in "".join(
+        line for line in excluded.splitlines() if "aten.mm(" in line or "aten.tanh(" in line
+    )
+    assert "kept as one of" in partition(tmp_path, "--store", "int4").stderr
+    assert "needs a number" in partition(tmp_path, "--store-from", "few").stderr
+    assert "a place" in partition(tmp_path, "--store-except", "mm").stderr

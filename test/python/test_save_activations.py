@@ -1,5 +1,7 @@
 """`save_activations`: saved values in fewer bits; gradients are those of the rounded values."""
 
+import re
+
 import pytest
 import torch
 
@@ -174,3 +176,59 @@ def test_options_are_checked():
         compile_with(sine, save_activations_from=-1)(x, w)
     with pytest.raises(tandem.UserError, match="int8_row"):
         tandem._tandem.compile_function("", save_activations="int4")
+
+
+def kept(**options):
+    """Bytes that `waves` saves of products of 4 x 128 x 64, and what the report says of them."""
+
+    def waves(x, v, w):
+        first = (x @ v).sin()
+        return (first @ w).cos()
+
+    torch.manual_seed(0)
+    inputs = torch.randn(128, 64), torch.randn(64, 64), torch.randn(64, 64)
+    function = compile_with(waves, report=True, save_activations_from=1, **options)
+    _, found, saved = gradients(function, *inputs)
+    return found, saved, tandem.report()["graphs"][-1]["cut"]
+
+
+def test_what_is_excluded_stays_whole():
+    whole = 4 * 128 * 64
+    small = 128 * 64 + 4 * 128
+    exact, all_whole, cut = kept()
+    places = re.findall(r"saved .* (%\S+) = aten.mm\(.*\) \((.*)\):", cut)
+    assert len(places) == 2
+    names, places = zip(*places)
+    rounded_all, all_small, _ = kept(save_activations="int8_row")
+    smaller = (all_whole - all_small) // (whole - small)  # values that were kept small
+    assert smaller >= 2 and all_whole - all_small == smaller * (whole - small)
+    for except_, count in [
+        (["aten.mm"], 2), (["aten.mm", "aten.sin"], smaller), ([names[0]], 1), (names, 2),
+        ([places[1]], None), (["aten.m", "%mm", "aten.mm.Tensor"], 0), ([], 0),
+    ]:
+        found, saved, cut = kept(save_activations="int8_row", save_activations_except=except_)
+        left = (all_whole - saved) // (whole - small)
+        if count is not None:
+            assert left == smaller - count, except_
+        else:
+            assert left < smaller
+        # The report says which, and the bytes that it counts are those that are kept.
+        assert len(re.findall("kept as int8_row", cut)) == left
+        assert int(re.search(r"saved, (\d+) bytes", cut).group(1)) == saved + sum(
+            int(line.split()[1]) for line in cut.splitlines() if line.endswith(": an input")
+        )
+        if left == 0:
+            assert all(torch.equal(a, b) for a, b in zip(found, exact))
+    assert not all(torch.equal(a, b) for a, b in zip(rounded_all, exact))
+
+
+@pytest.mark.parametrize("except_", ["aten.mm", [3], None, {"aten.mm"}])
+def test_exceptions_are_a_list_of_names(except_):
+    with pytest.raises(Exception, match="save_activations_except.*is a list of names"):
+        kept(save_activations="int8", save_activations_except=except_)
+
+
+@pytest.mark.parametrize("word", ["mm", "%", ""])
+def test_an_exception_is_an_operator_a_value_or_a_place(word):
+    with pytest.raises(Exception, match="an operator.*a value.*or a place.*not '" + word + "'"):
+        kept(save_activations="int8", save_activations_except=[word])
