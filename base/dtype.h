@@ -7,8 +7,8 @@
 
 namespace tandem {
 
-/// f8e4m3fn and f8e5m2 are PyTorch's float8_e4m3fn (no infinity; 448 is the largest) and
-/// float8_e5m2.
+/// f8e4m3fn and f8e5m2 are PyTorch's float8_e4m3fn (no infinity; 448 is the largest, and what is
+/// beyond becomes it) and float8_e5m2.
 enum class DType : uint8_t {
   f32,
   f64,

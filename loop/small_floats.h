@@ -56,12 +56,12 @@ inline uint16_t f32_to_f16(float value) {
 struct Float8Format {
   uint32_t fraction, bias;
   float too_large;   // magnitudes from here on become `overflow`; below, rounding decides
-  uint8_t overflow;  // infinity, or NaN where the format has none
+  uint8_t overflow;  // infinity, or the largest number where the format has none, as in PyTorch
 };
 inline constexpr uint8_t kFloat8NaN = 0x7F;
 
 inline constexpr Float8Format float8_format(DType dtype) {
-  return dtype == DType::f8e4m3fn ? Float8Format{3, 7, 480, kFloat8NaN}
+  return dtype == DType::f8e4m3fn ? Float8Format{3, 7, 464, 0x7E}
                                   : Float8Format{2, 15, 65536, 0x7C};
 }
 

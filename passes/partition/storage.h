@@ -17,6 +17,8 @@ struct SavedStorage {
     int8,        // by one scale
     int8_row,    // by a scale for each row of the last dimension
     int8_block,  // by a scale for each 64 elements of a row
+    f8e4m3fn,    // 8-bit floats, by a scale for each row
+    f8e5m2,
   };
   Kind kind = Kind::whole;
   int64_t least_bytes = 65536;  // smaller values stay whole; unknown sizes count as typical ones
@@ -25,7 +27,7 @@ struct SavedStorage {
   /// ("model.py:31").
   std::vector<std::string> except;
 };
-/// "none", "bf16", "int8", "int8_row", "int8_block"; UserError for others, for bytes below 0, and
+/// "none", "bf16", "int8", "int8_row", "int8_block", "f8e4m3fn", "f8e5m2"; UserError for others, for bytes below 0, and
 /// for an exception that is none of the three.
 SavedStorage storage_named(std::string_view name, int64_t least_bytes,
                            std::vector<std::string> except = {});

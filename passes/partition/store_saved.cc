@@ -3,6 +3,7 @@
 // instead, and backward reads what is made of it again. All of it is pointwise work beside that
 // which makes and reads the value, but for the scale, a maximum:
 //   s = max |x| / 127    q = round(x / s)    x' = s q,    so |x - x'| <= s / 2
+// 8-bit floats round by themselves: s = max |x| / M, q = float8(x / s), M the largest of the type.
 // What is not finite makes its whole row NaN, as it would have made the gradient. What lives
 // anyway, inputs and results of the program, stays as it is: a copy would be more memory.
 #include "passes/partition/storage.h"
@@ -28,10 +29,18 @@ using ir::Value;
 using ops::Tensor;
 using Kind = SavedStorage::Kind;
 
-constexpr double kGreatest = 127;
 constexpr double kLeastScale = 1e-30;  // of rows of zeros; its reciprocal is finite in f32
-constexpr std::array<std::string_view, 5> kNames = {"none", "bf16", "int8", "int8_row",
-                                                    "int8_block"};
+constexpr std::array<std::string_view, 7> kNames = {"none",       "bf16",     "int8",  "int8_row",
+                                                    "int8_block", "f8e4m3fn", "f8e5m2"};
+
+DType dtype_of(Kind kind) {
+  switch (kind) {
+    case Kind::bf16: return DType::bf16;
+    case Kind::f8e4m3fn: return DType::f8e4m3fn;
+    case Kind::f8e5m2: return DType::f8e5m2;
+    default: return DType::i8;
+  }
+}
 
 /// The value as rows of blocks where it can be cut so.
 Tensor in_blocks(Tensor x, Kind kind) {
@@ -50,10 +59,13 @@ ir::Values shrink(Tensor x, Kind kind) {
     dims.resize(static_cast<size_t>(x.rank()));
     std::iota(dims.begin(), dims.end(), 0);
   }
-  Tensor scale = amax(abs(x), dims, true) / kGreatest;
+  const DType dtype = dtype_of(kind);
+  const double greatest = is_float(dtype) ? largest_finite(dtype) : 127;
+  Tensor scale = amax(abs(x), dims, true) / greatest;
   scale = ops::call(x.builder(), "aten.clamp_min", {scale, kLeastScale});
-  Tensor steps = ops::call(x.builder(), "aten.round", {x / scale});
-  return {to(steps, DType::i8).value(), scale.value()};
+  Tensor scaled = x / scale;
+  if (!is_float(dtype)) scaled = ops::call(x.builder(), "aten.round", {scaled});
+  return {to(scaled, dtype).value(), scale.value()};
 }
 
 Tensor grow(ir::Builder& b, const ir::Values& saved, const ir::Type& type) {

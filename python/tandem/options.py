@@ -24,8 +24,8 @@ class Options:
     memory_budget_solver: how a number's values are picked: "dp", "greedy" or "exact".
     save_activations: what forward saves for backward is kept in fewer bits: "bf16", or "int8" by
         one scale for each tensor, "int8_row" for each row of the last dimension, "int8_block" for
-        each 64 elements of a row (rows where 64 does not divide them). Gradients are those of the
-        rounded values. None keeps all as it is.
+        each 64 elements of a row (rows where 64 does not divide them), or 8-bit floats with a scale
+        for each row, "f8e4m3fn" and "f8e5m2". Gradients are those of the rounded values. None keeps all as it is.
     save_activations_from: values of fewer bytes stay as they are.
     save_activations_except: a list of what stays as it is, in the words of the report's "cut":
         operators ("aten.gelu", with all overloads), values ("%12"), places ("model.py:31").
@@ -73,7 +73,7 @@ class Options:
 _CHOICES = {
     "on_unsupported": ("eager", "error", "strict"),
     "memory_budget_solver": ("dp", "greedy", "exact"),
-    "save_activations": (None, "bf16", "int8", "int8_row", "int8_block"),
+    "save_activations": (None, "bf16", "int8", "int8_row", "int8_block", "f8e4m3fn", "f8e5m2"),
     "freeze": (True, False, "checked"),
     "int8": (None, "require"),
 }

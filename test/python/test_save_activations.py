@@ -8,7 +8,8 @@ import torch
 import tandem
 from compiled import compile_with
 
-KINDS = ("bf16", "int8", "int8_row", "int8_block")
+FLOATS = {"f8e4m3fn": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}
+KINDS = ("bf16", "int8", "int8_row", "int8_block", *FLOATS)
 
 
 def rounded(x, kind):
@@ -19,6 +20,9 @@ def rounded(x, kind):
     if kind == "int8_block" and x.shape[-1] % 64 == 0:
         blocks = x.reshape(*x.shape[:-1], -1, 64)
     high = blocks.abs().max() if kind == "int8" else blocks.abs().amax(-1, keepdim=True)
+    if kind in FLOATS:
+        scale = (high / torch.finfo(FLOATS[kind]).max).clamp_min(1e-30)
+        return (x / scale).to(FLOATS[kind]).float() * scale
     scale = (high / 127).clamp_min(1e-30)
     return ((blocks / scale).round() * scale).reshape(x.shape)
 
@@ -70,6 +74,7 @@ def test_backward_reads_the_rounded_values(kind, width):
         assert off < 0.1 * (c - b).norm() / b.norm()
     product = 4 * 256 * width
     kept = {"bf16": product // 2, "int8": product // 4 + 4, "int8_row": product // 4 + 4 * 256}
+    kept |= dict.fromkeys(FLOATS, kept["int8_row"])
     kept["int8_block"] = product // 4 + 4 * 256 * (width // 64 if width % 64 == 0 else 1)
     assert saved == saved_whole - product + kept[kind]
 
@@ -112,7 +117,7 @@ def test_what_is_not_finite_shows():
 
 
 @pytest.mark.parametrize(
-    "kind, more", [("bf16", 0), ("int8_row", 1), ("int8_block", 1), ("int8", 3)]
+    "kind, more", [("bf16", 0), ("int8_row", 1), ("int8_block", 1), ("int8", 3), ("f8e5m2", 1)]
 )
 def test_only_a_scale_costs_kernels(kind, more):
     def kernels(**options):
@@ -159,9 +164,10 @@ def losses(steps=60, **options):
     return found, saved
 
 
-def test_a_training_goes_the_same_way():
+@pytest.mark.parametrize("kind", ["int8_row", *FLOATS])
+def test_a_training_goes_the_same_way(kind):
     whole, bytes_whole = losses()
-    found, saved = losses(save_activations="int8_row", save_activations_from=4096)
+    found, saved = losses(save_activations=kind, save_activations_from=4096)
     assert whole[-1] < 0.5 * whole[0]  # there is something to learn, and it was learnt
     assert found != whole  # what was kept was rounded
     assert saved < 0.3 * bytes_whole
