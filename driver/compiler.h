@@ -48,6 +48,9 @@ struct Options {
   bool freeze = false;
   /// Results are memory of their own, never views of inputs or of one another.
   bool own_outputs = false;
+  /// Outputs that share memory are no results, but views in the graph's signature: see
+  /// passes::share_outputs.
+  bool share_outputs = false;
   int compile_threads = 2;
   int level = -1;                // code generator's level; -1: TANDEM_OPT
   bool interpret = false;        // kernels run in the loop interpreter instead of as machine code
