@@ -128,6 +128,8 @@ class Executable {
 
 /// The pipeline on one page: pipeline.cc. Runs over `graph` in place.
 void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx);
+/// Of a graph of the role signature: its views become a program that gives views of its arguments.
+void run_signature_passes(ir::Graph& signature);
 /// One pass by name, for `tandem opt` and tests; null when unknown.
 const GraphPass* find_pass(std::string_view name);
 std::vector<std::string_view> pass_names();

@@ -12,6 +12,7 @@
 #include "base/diagnostic.h"
 #include "base/flags.h"
 #include "driver/compiler.h"
+#include "driver/replay.h"
 #include "ir/text.h"
 #include "ops/bodies.h"
 
@@ -35,6 +36,9 @@ constexpr const char* kUsage =
     "[FILE]\n"
     "                                             compiles and runs a graph on generated inputs;\n"
     "                                             lists the N slowest instructions\n"
+    "       tandem signature [FILE]               which inputs are written and how, and what each "
+    "thing\n"
+    "                                             returned is: an input, a view, memory of its own\n"
     "       tandem tune [FILE]                    times mappings on this machine and keeps the "
     "choice\n"
     "       tandem partition [--budget B] [--solver S] [--target CPU] [FILE]\n"
@@ -290,6 +294,19 @@ int objects(std::vector<std::string> args) {
   return 0;
 }
 
+/// What the caller of each graph gets, and what is written.
+int signature_command(const std::vector<std::string>& args) {
+  const std::unique_ptr<ir::Module> module =
+      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+  for (ir::Graph* graph : programs_of(*module)) {
+    GraphCtx ctx;
+    run_pass(*graph, pass_named("share_outputs"), ctx);
+    const ir::Graph* signature = module->find(ir::GraphRole::Kind::signature, *graph);
+    std::printf("@%s\n%s", graph->name().c_str(), describe_signature(*signature).c_str());
+  }
+  return 0;
+}
+
 /// Times mappings for this machine and keeps what was chosen; prints where it is not the model's.
 int tune(const std::vector<std::string>& args) {
   Options options;
@@ -354,6 +371,7 @@ int run_command(const std::vector<std::string>& args) {
   if (args[0] == "objects") return objects(rest);
   if (args[0] == "run") return run_graph(rest);
   if (args[0] == "tune") return tune(rest);
+  if (args[0] == "signature") return signature_command(rest);
   if (args[0] == "partition") return partition_command(rest);
   if (args[0] == "help") return help(rest);
   throw UserError(fmt::format("no command '{}'\n{}", args[0], kUsage));

@@ -193,6 +193,14 @@ void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
 
 }  // namespace
 
+void run_signature_passes(ir::Graph& signature) {
+  GraphCtx ctx;
+  run_pass(signature, kFunctionalize, ctx);  // as_strided counts in row-major order from here on
+  run_pass(signature, kDecomposeCore, ctx);
+  run_pass(signature, kConstantFold, ctx);
+  run_pass(signature, kDce, ctx);
+}
+
 void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   const bool differentiates = options.gradients != Gradients::none;
   if (options.freeze && differentiates)
