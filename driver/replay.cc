@@ -69,6 +69,13 @@ std::string describe_start(const ir::Value& value) {
   return fmt::format("result {}", value.subject.number);
 }
 
+/// What the view is taken of; of a list, the element that this result shows.
+const ir::Value* viewed(const ir::Value& view) {
+  const ir::Arg& self = view.node->args[0];
+  if (const ir::Values* list = std::get_if<ir::Values>(&self)) return list->at(view.index);
+  return std::get<ir::Value*>(self);
+}
+
 /// "part 1 of aten.unbind.int of input %x".
 std::string describe(const ir::Value& value) {
   if (value.node == nullptr)
@@ -80,7 +87,7 @@ std::string describe(const ir::Value& value) {
     const bool is_part = at->node->results.size() > 1;
     text += is_part ? fmt::format("part {} of {} of ", at->index, at->node->op->name())
                     : fmt::format("{} of ", at->node->op->name());
-    at = std::get<ir::Value*>(at->node->args[0]);
+    at = viewed(*at);
   }
   return text + describe_start(*at);
 }

@@ -74,10 +74,17 @@ class Aliases {
   }
 
   void note_view(const Node& node) {
+    if (std::holds_alternative<ir::Values>(node.args[0])) return note_views_of_list(node);
     const Value* self = std::get<Value*>(node.args[0]);
     // What counts in a storage shares it, whatever the order of self's dimensions there.
     if (strides_.storage_order(node, self).empty() && !strides_.shares_memory(node, self)) return;
     for (const Value* result : node.results) aliases_[result] = {self, &node};
+  }
+
+  /// Each result shows an element of the list (broadcast_tensors).
+  void note_views_of_list(const Node& node) {
+    for (const Value* result : node.results)
+      aliases_[result] = {std::get<ir::Values>(node.args[0]).at(result->index), &node};
   }
 
   void note_writes(const Node& node) {
@@ -246,7 +253,8 @@ class SignatureWriter {
     Node* made = ir::clone_node_with_args(signature_, view, std::move(args), nullptr);
     made->region = 0;
     made->policy = ir::RecomputePolicy::none;
-    for (size_t i = 0; i < view.results.size(); ++i) known_[view.results[i]] = made->results[i];
+    for (size_t i = 0; i < view.results.size(); ++i)
+      if (aliases_.of(view.results[i]).parent == parent) known_[view.results[i]] = made->results[i];
   }
 
   /// Of another operand than what is viewed only the sizes count (view_as).
