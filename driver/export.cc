@@ -105,8 +105,8 @@ void lift_writes(Graph& graph) {
 }
 
 const Value* input_named(const Graph& graph, const std::string& name) {
-  const auto found = std::ranges::find_if(
-      graph.inputs(), [&](const Value* input) { return input->name == name; });
+  const auto found =
+      std::ranges::find_if(graph.inputs(), [&](const Value* input) { return input->name == name; });
   return *found;
 }
 
@@ -139,7 +139,8 @@ void note_results(const Graph& graph, ExportSignature& signature) {
 
 std::string line(std::string_view what, const std::vector<ExportSignature::Named>& pairs) {
   std::string text;
-  for (const auto& [input, name] : pairs) text += fmt::format("{} %{}: \"{}\"\n", what, input, name);
+  for (const auto& [input, name] : pairs)
+    text += fmt::format("{} %{}: \"{}\"\n", what, input, name);
   return text;
 }
 

@@ -55,8 +55,8 @@ struct SavedPlace {
 struct FunctionShape {
   size_t inputs = 0;  // of forward, without constants and the seed
   size_t results = 0;
-  Replay replay;          // what the caller of the graph gets, of inputs and results
-  std::string signature;  // the same, for people
+  Replay replay;           // what the caller of the graph gets, of inputs and results
+  std::string signature;   // the same, for people
   size_t saved_sizes = 0;  // last of the saved values
   bool takes_seed = false;
   bool has_backward = false;

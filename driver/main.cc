@@ -12,6 +12,7 @@
 #include "base/diagnostic.h"
 #include "base/flags.h"
 #include "driver/compiler.h"
+#include "driver/face.h"
 #include "driver/replay.h"
 #include "ir/text.h"
 #include "ops/bodies.h"
@@ -38,7 +39,12 @@ constexpr const char* kUsage =
     "                                             lists the N slowest instructions\n"
     "       tandem signature [FILE]               which inputs are written and how, and what each "
     "thing\n"
-    "                                             returned is: an input, a view, memory of its own\n"
+    "                                             returned is: an input, a view, memory of its "
+    "own\n"
+    "       tandem export [--loss N] [FILE]       lifted out of its caller: what is written "
+    "becomes "
+    "a\n"
+    "                                             result; with gradients of result N, a loss\n"
     "       tandem tune [FILE]                    times mappings on this machine and keeps the "
     "choice\n"
     "       tandem partition [--budget B] [--solver S] [--target CPU] [FILE]\n"
@@ -307,6 +313,18 @@ int signature_command(const std::vector<std::string>& args) {
   return 0;
 }
 
+/// The signature stands above the text, as comments.
+int export_command(std::vector<std::string> args) {
+  std::optional<size_t> loss;
+  const std::string number = taken_word(args, "--loss", "the number of a result");
+  if (!number.empty()) loss = number == "0" ? 0 : static_cast<size_t>(count_of("--loss", number));
+  const auto [text, signature] = export_text(read_input(args.empty() ? "" : args[0]), loss);
+  std::istringstream lines(signature);
+  for (std::string line; std::getline(lines, line);) std::printf("; %s\n", line.c_str());
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
 /// Times mappings for this machine and keeps what was chosen; prints where it is not the model's.
 int tune(const std::vector<std::string>& args) {
   Options options;
@@ -371,6 +389,7 @@ int run_command(const std::vector<std::string>& args) {
   if (args[0] == "objects") return objects(rest);
   if (args[0] == "run") return run_graph(rest);
   if (args[0] == "tune") return tune(rest);
+  if (args[0] == "export") return export_command(rest);
   if (args[0] == "signature") return signature_command(rest);
   if (args[0] == "partition") return partition_command(rest);
   if (args[0] == "help") return help(rest);

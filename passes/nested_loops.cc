@@ -152,7 +152,8 @@ class Nest {
     ir::Builder builder(made);
     Value* end = made.add_input("k", kNumber);
     made.add_output(
-        ops::call(builder, "aten.lt.Tensor", {Tensor(builder, step), Tensor(builder, end)}).value());
+        ops::call(builder, "aten.lt.Tensor", {Tensor(builder, step), Tensor(builder, end)})
+            .value());
     return made;
   }
 
@@ -190,9 +191,9 @@ class Nest {
     ir::Builder builder(made);
     Value* last = moved_by(builder, left, -1).value();
     Value* zero = number(builder, 0).value();
-    Values carried = loop(builder, joined({{zero}, start}), joined({operands, {last}}), condition,
-                          again)
-                         ->results;
+    Values carried =
+        loop(builder, joined({{zero}, start}), joined({operands, {last}}), condition, again)
+            ->results;
     carried.erase(carried.begin());
     Values kept = run(saving_, made, joined({carried, operands}));
     kept.erase(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(carried_.size()));

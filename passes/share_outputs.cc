@@ -26,7 +26,8 @@ struct Alias {
 };
 
 bool ends_history(const Alias& alias) {
-  return alias.view != nullptr && (alias.view->no_grad || !ops::def_of(*alias.view).no_grad.empty());
+  return alias.view != nullptr &&
+         (alias.view->no_grad || !ops::def_of(*alias.view).no_grad.empty());
 }
 
 /// What values of a graph share memory with, and how inputs are written. Nodes are noted in order.
@@ -202,8 +203,8 @@ class SignatureWriter {
     const size_t number = graph_.outputs().size();
     ir::Type type = value->type;
     if (type.is_tensor()) type.strides = strides_in(type.sizes, order);
-    Value* made = signature_.add_input(
-        signature_.free_input_name(fmt::format("result{}", number)), type, ir::Role::result);
+    Value* made = signature_.add_input(signature_.free_input_name(fmt::format("result{}", number)),
+                                       type, ir::Role::result);
     made->subject = {ir::Subject::Kind::output, static_cast<uint32_t>(number)};
     graph_.add_output({const_cast<Value*>(value), ir::OutputKind::output, "", order});
     return known_[value] = made;
@@ -261,7 +262,8 @@ class SignatureWriter {
   Value* like(const Value* operand) {
     if (operand->node == nullptr) return known_[operand];
     ir::Builder builder(signature_);
-    const ops::Tensor number = ops::call(builder, "aten.full", {ir::Ints{}, 0, operand->type.dtype});
+    const ops::Tensor number =
+        ops::call(builder, "aten.full", {ir::Ints{}, 0, operand->type.dtype});
     return ops::call(builder, "aten.expand", {number, operand->type.sizes}).value();
   }
 

@@ -166,8 +166,7 @@ void EagerStrides::note_layout(const ir::Node& node, bool shared) {
   for (const ir::Value* result : node.results) {
     bool keeps = odd != nullptr && !node.op->is_view() &&
                  (ops::def_of(node).pointwise || result->type.sizes == odd->type.sizes);
-    const bool has_self = !node.args.empty() &&
-                          std::holds_alternative<ir::Value*>(node.args[0]);
+    const bool has_self = !node.args.empty() && std::holds_alternative<ir::Value*>(node.args[0]);
     const bool shows = shared || (ops::def_of(node).shows_self && has_self);
     if (shows) {  // strides of views that are other views are not known
       const ir::Value* self = std::get<ir::Value*>(node.args[0]);

@@ -335,8 +335,7 @@ class Emitter {
     out.ref = in_order(shown ? ref_of(*shown) : whole_output(output.value), output.order);
     const Value* start = shown ? shown->root : output.value;
     if (start->node == nullptr) {
-      out.kind =
-          start->constant ? abi::Output::Kind::constant_view : abi::Output::Kind::input_view;
+      out.kind = start->constant ? abi::Output::Kind::constant_view : abi::Output::Kind::input_view;
       out.input = input_number_.at(start);
     }
     program().outputs.push_back(std::move(out));

@@ -81,8 +81,8 @@ class Compiled:
 
     def callable(self):
         """What is called with Dynamo's arguments."""
-        plain = self._replay.is_plain and self._function is None and self._takes_all and not self._written
-        plain = plain and not self.encoded.has_asserts
+        plain = self._replay.is_plain and self._function is None and self._takes_all
+        plain = plain and not self._written and not self.encoded.has_asserts
         if plain and not self.native.takes_seed:
             return self.native.__call__
         return self._call

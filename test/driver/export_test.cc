@@ -105,13 +105,12 @@ TEST(Export, WhatCannotBeLiftedIsRefused) {
   };
   EXPECT_THAT(refusal(graph_of(w, "  %0 = aten.mul_.Scalar(%w, 2) {no_grad}\n", "%x"), {}),
               HasSubstr("the parameter %w is written"));
-  EXPECT_THAT(refusal(graph_of("%x: f32[2] {input grad}", "  %0 = aten.mul_.Scalar(%x, 2)\n", "%x"),
-                      {}),
-              HasSubstr("%x requires a gradient, and is written with history"));
+  EXPECT_THAT(
+      refusal(graph_of("%x: f32[2] {input grad}", "  %0 = aten.mul_.Scalar(%x, 2)\n", "%x"), {}),
+      HasSubstr("%x requires a gradient, and is written with history"));
   EXPECT_THAT(refusal(graph_of(w, sum, "%1"), {.loss = 3}),
               HasSubstr("the loss is result 3, and there are 1"));
-  EXPECT_THAT(refusal(graph_of(w, sum, "%0"), {.loss = 0}),
-              HasSubstr("is f32[2], not one number"));
+  EXPECT_THAT(refusal(graph_of(w, sum, "%0"), {.loss = 0}), HasSubstr("is f32[2], not one number"));
   EXPECT_THAT(refusal(graph_of(w, "  %1 = aten.sum(%x)\n", "%1"), {.loss = 0}),
               HasSubstr("depends on nothing that requires a gradient"));
   EXPECT_THAT(refusal(graph_of(w, sum, "%1, %0"), {.loss = 0}),
