@@ -102,6 +102,16 @@ def test_long_programs(chunk):
     tally.verdict(most_refused=0.1)
 
 
+@pytest.mark.parametrize("seed", [7_000_254, 7_001_112])
+def test_found(seed):
+    """Inputs that overlap, of a graph that turns gradients on: results that are views of inputs
+    were taken without them."""
+    tally = Tally()
+    for program, expected in programs(seed, 1, kind=LongProgram):
+        tally.check(program, expected, through_core(program))
+    tally.verdict(most_refused=0)
+
+
 def test_sizes_that_only_data_tell():
     more = ("chosen", "chosen_put", "nonzero", "item", "rows")
     tally = Tally()
