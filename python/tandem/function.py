@@ -123,20 +123,19 @@ class Compiled:
         fresh = self._run(values, everything)
         if fresh is None:
             return self._otherwise(args, everything)
-        return self._given(self._replay.give, everything, fresh)
-
-    def _given(self, give, *values):
         if not self._turns_grad_on:
-            return give(*values)
+            return self._replay.give(everything, fresh)
         with torch.enable_grad():
-            return give(*values)
+            return self._replay.give(everything, fresh)
 
     def _otherwise(self, args, everything):
         """Of a call that must not run as compiled."""
+        enabled = torch.is_grad_enabled()  # what runs may leave another mode
         made = self.overlapping.run(args) if self.overlapping else None
         if made is None:
             return self._in_torch(args)
-        ours = self._given(self._replay.give_of_inputs, everything)
+        with torch.set_grad_enabled(enabled or self._turns_grad_on):
+            ours = self._replay.give_of_inputs(everything)
         return [other if own is None else own for own, other in zip(ours, made, strict=True)]
 
     def _run(self, values, everything):

@@ -102,12 +102,11 @@ def test_long_programs(chunk):
     tally.verdict(most_refused=0.1)
 
 
-@pytest.mark.parametrize("seed", [7_000_254, 7_001_112])
-def test_found(seed):
-    """Inputs that overlap, of a graph that turns gradients on: results that are views of inputs
-    were taken without them."""
+def test_found():
+    """Inputs that overlap, of a graph that leaves another grad mode: results that are views of
+    inputs were taken in that one. The mode is what the program before left."""
     tally = Tally()
-    for program, expected in programs(seed, 1, kind=LongProgram):
+    for program, expected in programs(7_001_111, 2, kind=LongProgram):
         tally.check(program, expected, through_core(program))
     tally.verdict(most_refused=0)
 
