@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "driver/api.h"
+#include "driver/replay.h"
 #include "ops/opdef.h"
 #include "runtime/fork.h"
 
@@ -65,8 +66,15 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   compile.partition = options.partition;
   compile.budget = options.budget;
   compile.storage = options.storage;
+  compile.share_outputs = options.share_outputs;
   driver::GraphCtx ctx;
   driver::run_passes(graph, compile, ctx);
+  if (options.share_outputs) {
+    ir::Graph& views = *module.find(ir::GraphRole::Kind::signature, graph);
+    signature_ = driver::describe_signature(views);
+    driver::run_signature_passes(views);
+    views_ = driver::finish(views, compile);
+  }
   ir::Graph& backward = *module.find(ir::GraphRole::Kind::backward, graph);
   find_shape(graph, backward);
   forward_ = driver::finish(graph, compile);
@@ -99,9 +107,17 @@ AotFunction::Forward AotFunction::forward(std::span<const runtime::Array> inputs
   std::vector<runtime::Result>::iterator saved =
       results.begin() + static_cast<std::ptrdiff_t>(outputs_);
   made.outputs.assign(results.begin(), saved);
+  if (views_ != nullptr) made.outputs = shared(inputs, std::move(made.outputs));
   made.saved.values_ = std::make_unique<std::vector<runtime::Result>>(saved, results.end());
   made.saved.owner_ = forward_.get();
   return made;
+}
+
+std::vector<runtime::Result> AotFunction::shared(std::span<const runtime::Array> inputs,
+                                                 std::vector<runtime::Result> results) {
+  std::vector<runtime::Argument> arguments(inputs.begin(), inputs.end());
+  arguments.insert(arguments.end(), results.begin(), results.end());
+  return views_->run(arguments);
 }
 
 std::vector<std::optional<runtime::Array>> AotFunction::backward(

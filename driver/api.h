@@ -101,6 +101,10 @@ struct AotOptions {
   driver::Partition partition = driver::Partition::priced;  // what forward saves
   driver::Budget budget;                                    // of Partition::budget
   passes::SavedStorage storage;  // passes::storage_named("int8_row", 65536, {"aten.gelu"})
+  /// What is returned shares memory as the function says: inputs are the caller's arrays, views of
+  /// inputs are views of these, views of one value are views of one array. `AotFunction::signature`
+  /// tells. Tangents are then those of results, which views are taken of, in that order.
+  bool share_outputs = false;
   driver::Options compile;
 };
 
@@ -139,14 +143,22 @@ class AotFunction {
                                                       std::span<const runtime::Array> tangents,
                                                       bool retain = false);
 
+  /// Which inputs are written and how, and what each thing returned is: a line each. Of functions
+  /// that share outputs.
+  const std::string& signature() const { return signature_; }
+
   const driver::Executable& forward_executable() const { return *forward_; }
   const driver::Executable& backward_executable() const { return *backward_; }
 
  private:
+  std::vector<runtime::Result> shared(std::span<const runtime::Array> inputs,
+                                      std::vector<runtime::Result> results);
   void find_shape(const ir::Graph& forward, const ir::Graph& backward);
 
   std::unique_ptr<driver::Executable> forward_;
   std::unique_ptr<driver::Executable> backward_;
+  std::unique_ptr<driver::Executable> views_;  // of inputs and results; null: results are returned
+  std::string signature_;
   std::unique_ptr<std::atomic<int64_t>> seed_;  // one number a call
   size_t data_inputs_ = 0;
   bool takes_seed_ = false;

@@ -48,6 +48,9 @@ struct Options {
   bool freeze = false;
   /// Results are memory of their own, never views of inputs or of one another.
   bool own_outputs = false;
+  /// Outputs that share memory are no results, but views in the graph's signature: see
+  /// passes::share_outputs.
+  bool share_outputs = false;
   int compile_threads = 2;
   int level = -1;                // code generator's level; -1: TANDEM_OPT
   bool interpret = false;        // kernels run in the loop interpreter instead of as machine code
@@ -125,6 +128,8 @@ class Executable {
 
 /// The pipeline on one page: pipeline.cc. Runs over `graph` in place.
 void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx);
+/// Of a graph of the role signature: its views become a program that gives views of its arguments.
+void run_signature_passes(ir::Graph& signature);
 /// One pass by name, for `tandem opt` and tests; null when unknown.
 const GraphPass* find_pass(std::string_view name);
 std::vector<std::string_view> pass_names();

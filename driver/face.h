@@ -40,6 +40,10 @@ std::vector<OpInfo> vocabulary();
 /// Compiles the first graph of a module in text form.
 std::unique_ptr<Executable> compile_text(std::string_view text, const Options& options);
 
+/// The first graph of a module, lifted out of its caller (export.h): the text, and its signature.
+std::pair<std::string, std::string> export_text(std::string_view text,
+                                                std::optional<size_t> loss = {});
+
 // Options by the names that bindings give them; UserError for others.
 using passes::budget_named;
 using passes::gradients_named;

@@ -65,6 +65,7 @@ Options compile_options(const FunctionOptions& options) {
   compile.report = options.report;
   compile.tune = options.tune;
   compile.own_outputs = true;
+  compile.share_outputs = true;
   return compile;
 }
 
@@ -155,6 +156,9 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   run_passes(graph, compile, ctx);
   pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   find_shape(graph);
+  const ir::Graph& signature = *module->find(ir::GraphRole::Kind::signature, graph);
+  shape_.replay = replay_of(signature);
+  shape_.signature = describe_signature(signature);
   shape_.gradient_inputs = std::move(ctx.gradient_inputs);
   FunctionImage image;
   const auto add = [&](Built& built) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "driver/compiler.h"
+#include "driver/replay.h"
 #include "driver/step_memory.h"
 #include "driver/step_report.h"
 
@@ -55,6 +56,8 @@ struct SavedPlace {
 struct FunctionShape {
   size_t inputs = 0;  // of forward, without constants and the seed
   size_t results = 0;
+  Replay replay;           // what the caller of the graph gets, of inputs and results
+  std::string signature;   // the same, for people
   size_t saved_sizes = 0;  // last of the saved values
   bool takes_seed = false;
   bool has_backward = false;
@@ -100,6 +103,9 @@ class GraphFunction {
   void retire(runtime::ConstantSet& constants) { forward_->loaded().retire(constants); }
   bool takes_seed() const { return shape_.takes_seed; }
   size_t results() const { return shape_.results; }
+  const Replay& replay() const { return shape_.replay; }
+  /// Which inputs are written and how, what is returned: a line each.
+  const std::string& signature() const { return shape_.signature; }
   const std::vector<Mutation>& mutations() const { return shape_.mutations; }
   /// By result.
   const std::vector<char>& has_tangent() const { return shape_.has_tangent; }

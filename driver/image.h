@@ -74,11 +74,23 @@ void fields(A& archive, SavedPlace& place) {
 }
 
 template <class A>
+void fields(A& archive, ReplayStep& step) {
+  auto& [op, arguments, results, no_grad] = step;
+  archive(op, arguments, results, no_grad);
+}
+
+template <class A>
+void fields(A& archive, Replay& replay) {
+  auto& [steps, returned] = replay;
+  archive(steps, returned);
+}
+
+template <class A>
 void fields(A& archive, FunctionShape& shape) {
-  auto& [inputs, results, saved_sizes, takes_seed, has_backward, mutations, has_tangent,
-         has_gradient, saved_places, names, reads, tangents, gradient_inputs] = shape;
-  archive(inputs, results, saved_sizes, takes_seed, has_backward, mutations, has_tangent,
-          has_gradient, saved_places, names, reads, tangents, gradient_inputs);
+  auto& [inputs, results, replay, signature, saved_sizes, takes_seed, has_backward, mutations,
+         has_tangent, has_gradient, saved_places, names, reads, tangents, gradient_inputs] = shape;
+  archive(inputs, results, replay, signature, saved_sizes, takes_seed, has_backward, mutations,
+          has_tangent, has_gradient, saved_places, names, reads, tangents, gradient_inputs);
 }
 
 /// Forward, and backward where there is a program for it.

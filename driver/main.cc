@@ -12,6 +12,8 @@
 #include "base/diagnostic.h"
 #include "base/flags.h"
 #include "driver/compiler.h"
+#include "driver/face.h"
+#include "driver/replay.h"
 #include "driver/step_report.h"
 #include "ir/text.h"
 #include "ops/bodies.h"
@@ -36,6 +38,14 @@ constexpr const char* kUsage =
     "[FILE]\n"
     "                                             compiles and runs a graph on generated inputs;\n"
     "                                             lists the N slowest instructions\n"
+    "       tandem signature [FILE]               which inputs are written and how, and what each "
+    "thing\n"
+    "                                             returned is: an input, a view, memory of its "
+    "own\n"
+    "       tandem export [--loss N] [FILE]       lifted out of its caller: what is written "
+    "becomes "
+    "a\n"
+    "                                             result; with gradients of result N, a loss\n"
     "       tandem tune [FILE]                    times mappings on this machine and keeps the "
     "choice\n"
     "       tandem partition [--budget B] [--solver S] [--html PAGE] [--target CPU]\n"
@@ -46,8 +56,10 @@ constexpr const char* kUsage =
     "                                             min_cut, min_memory, min_time, 0.5, 512MiB;\n"
     "                                             PAGE: the same and memory over time, for a "
     "browser;\n"
-    "                                             KIND: how it is kept, bf16, int8, int8_row or "
+    "                                             KIND: how it is kept, bf16, int8, int8_row, "
     "int8_block,\n"
+    "                                             f8e4m3fn or f8e5m2,"
+    "\n"
     "                                             but for few bytes and for operators, values "
     "or places\n"
     "       tandem help [flags|passes]\n"
@@ -298,6 +310,31 @@ int objects(std::vector<std::string> args) {
   return 0;
 }
 
+/// What the caller of each graph gets, and what is written.
+int signature_command(const std::vector<std::string>& args) {
+  const std::unique_ptr<ir::Module> module =
+      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+  for (ir::Graph* graph : programs_of(*module)) {
+    GraphCtx ctx;
+    run_pass(*graph, pass_named("share_outputs"), ctx);
+    const ir::Graph* signature = module->find(ir::GraphRole::Kind::signature, *graph);
+    std::printf("@%s\n%s", graph->name().c_str(), describe_signature(*signature).c_str());
+  }
+  return 0;
+}
+
+/// The signature stands above the text, as comments.
+int export_command(std::vector<std::string> args) {
+  std::optional<size_t> loss;
+  const std::string number = taken_word(args, "--loss", "the number of a result");
+  if (!number.empty()) loss = number == "0" ? 0 : static_cast<size_t>(count_of("--loss", number));
+  const auto [text, signature] = export_text(read_input(args.empty() ? "" : args[0]), loss);
+  std::istringstream lines(signature);
+  for (std::string line; std::getline(lines, line);) std::printf("; %s\n", line.c_str());
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
 /// Times mappings for this machine and keeps what was chosen; prints where it is not the model's.
 int tune(const std::vector<std::string>& args) {
   Options options;
@@ -390,6 +427,8 @@ int run_command(const std::vector<std::string>& args) {
   if (args[0] == "objects") return objects(rest);
   if (args[0] == "run") return run_graph(rest);
   if (args[0] == "tune") return tune(rest);
+  if (args[0] == "export") return export_command(rest);
+  if (args[0] == "signature") return signature_command(rest);
   if (args[0] == "partition") return partition_command(rest);
   if (args[0] == "help") return help(rest);
   throw UserError(fmt::format("no command '{}'\n{}", args[0], kUsage));

@@ -23,6 +23,8 @@ using passes::kPure;
 using passes::kSeparate;
 
 // Views and in-place ops first: everything later may take a value for its elements.
+// Behind functionalize nothing shares memory any more.
+constexpr GraphPass kShareOutputs{"share_outputs", passes::share_outputs, 0, 0, 0};
 constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kFunctional, 0};
 // Beyond this point nothing mutates but write-backs at the end.
 
@@ -90,7 +92,8 @@ constexpr GraphPass kStoreSaved{"store_saved", passes::store_saved, kChosen | kS
 constexpr GraphPass kRecompute{"recompute", passes::recompute, kFunctional | kPure | kCore, 0, 0};
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
-constexpr std::array kAllPasses = {kFunctionalize,
+constexpr std::array kAllPasses = {kShareOutputs,
+                                   kFunctionalize,
                                    kFreeze,
                                    kDecomposeComposite,
                                    kRng,
@@ -190,6 +193,14 @@ void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
 
 }  // namespace
 
+void run_signature_passes(ir::Graph& signature) {
+  GraphCtx ctx;
+  run_pass(signature, kFunctionalize, ctx);  // as_strided counts in row-major order from here on
+  run_pass(signature, kDecomposeCore, ctx);
+  run_pass(signature, kConstantFold, ctx);
+  run_pass(signature, kDce, ctx);
+}
+
 void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   const bool differentiates = options.gradients != Gradients::none;
   if (options.freeze && differentiates)
@@ -207,6 +218,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.updates = options.updates;
   for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
+  if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
   run_pass(graph, kFunctionalize, ctx);
   ops::check_bodies(graph);
   if (options.freeze) run_pass(graph, kFreeze, ctx);

@@ -18,6 +18,7 @@ std::string_view name_of(Role role) {
     case Role::saved: return "saved";
     case Role::seed: return "seed";
     case Role::token: return "token";
+    case Role::result: return "result";
   }
   return "none";
 }
@@ -39,6 +40,7 @@ std::string_view name_of(GraphRole::Kind kind) {
     case GraphRole::Kind::none: return "";
     case GraphRole::Kind::setup: return "setup";
     case GraphRole::Kind::backward: return "backward";
+    case GraphRole::Kind::signature: return "signature";
   }
   return "";
 }

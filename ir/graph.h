@@ -16,7 +16,17 @@ class Graph;
 class Module;
 struct Node;
 
-enum class Role : uint8_t { none, input, parameter, buffer, tangent, saved, seed, token };
+enum class Role : uint8_t {
+  none,
+  input,
+  parameter,
+  buffer,
+  tangent,
+  saved,
+  seed,
+  token,
+  result  // of a signature: an output of the program that it is of
+};
 std::string_view name_of(Role role);
 
 /// What a tangent or a gradient is of: a result or an input, by its number, of the graph that
@@ -27,12 +37,21 @@ struct Subject {
   uint32_t number = 0;
 };
 
+/// In which ways a program writes one of its inputs; of a signature.
+struct Writes {
+  bool recorded = false;  // autograd sees it
+  bool hidden = false;    // through a detached alias
+  bool no_grad = false;   // under no_grad, or as running statistics are
+  bool any() const { return recorded || hidden || no_grad; }
+};
+
 /// What a graph is to another one of its module.
 struct GraphRole {
   enum class Kind : uint8_t {
     none,
-    setup,    // computes constants of it
-    backward  // reads what it saves, gives its gradients
+    setup,     // computes constants of it
+    backward,  // reads what it saves, gives its gradients
+    signature  // gives what its caller gets, of what it takes and gives: views, replayed
   };
   Kind kind = Kind::none;
   std::string of;  // name of the other one
@@ -66,6 +85,7 @@ struct Value {
   bool requires_grad = false;  // inputs only: the joint graph computes its gradient
   bool constant = false;       // inputs only: given once for a program, not at each call
   bool zeros = false;  // inputs only: all its elements are 0; a program asks what it is given
+  Writes writes;       // inputs of a signature only
   std::vector<Use> uses;
 };
 

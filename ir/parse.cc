@@ -63,7 +63,8 @@ class Parser : private SignatureReader {
 
   /// `backward of @f`: a text may hold @f or not, and holds one backward of it.
   void parse_graph_role() {
-    for (GraphRole::Kind kind : {GraphRole::Kind::setup, GraphRole::Kind::backward}) {
+    for (GraphRole::Kind kind :
+         {GraphRole::Kind::setup, GraphRole::Kind::backward, GraphRole::Kind::signature}) {
       if (!accept(name_of(kind))) continue;
       expect("of");
       expect("@");

@@ -50,13 +50,20 @@ class Printer {
   std::string input(const Value& value) const {
     std::string text = fmt::format("%{}: {}", value.name, to_string(value.type));
     bool plain = value.role == Role::input || value.role == Role::none;
-    if (plain && !value.requires_grad && !value.constant && !value.zeros) return text;
+    const bool is_marked = value.requires_grad || value.constant || value.zeros;
+    if (plain && !is_marked && !value.writes.any()) return text;
     text += fmt::format(" {{{}{}", name_of(value.role), subject(value.subject));
     if (!value.target.empty()) text += fmt::format(" \"{}\"", value.target);
     if (value.requires_grad) text += " grad";
     if (value.constant) text += " constant";
     if (value.zeros) text += " zeros";
-    return text + "}";
+    return text + writes(value.writes) + "}";
+  }
+
+  static std::string writes(const Writes& writes) {
+    if (!writes.any()) return "";
+    return fmt::format(" written{}{}{}", writes.recorded ? " recorded" : "",
+                       writes.hidden ? " hidden" : "", writes.no_grad ? " no_grad" : "");
   }
 
   /// A node may bring a size that no input has (expand).

@@ -18,7 +18,7 @@ namespace tandem::ir {
 
 bool TypeReader::is_role(std::string_view word) {
   return word == "param" || word == "buffer" || word == "tangent" || word == "saved" ||
-         word == "seed" || word == "token" || word == "input";
+         word == "seed" || word == "token" || word == "input" || word == "result";
 }
 
 int64_t TypeReader::integer() {
@@ -285,6 +285,7 @@ void SignatureReader::parse_input() {
   bool constant = false;
   bool zeros = false;
   Subject subject;
+  Writes writes;
   if (accept("{")) {
     role = parse_role();
     if (accept("of")) subject = parse_subject();
@@ -292,6 +293,7 @@ void SignatureReader::parse_input() {
     requires_grad = accept("grad");
     constant = accept("constant");
     zeros = accept("zeros");
+    if (accept("written")) writes = parse_writes();
     expect("}");
   }
   Value* input = graph_->add_input(name, std::move(type), role, target);
@@ -299,14 +301,24 @@ void SignatureReader::parse_input() {
   input->constant = constant;
   input->zeros = zeros;
   input->subject = subject;
+  input->writes = writes;
   define(name, input);
 }
 
 Role SignatureReader::parse_role() {
   std::string_view word = expect(Kind::name, "a role");
-  for (int i = 0; i <= static_cast<int>(Role::token); ++i)
+  for (int i = 0; i <= static_cast<int>(Role::result); ++i)
     if (name_of(static_cast<Role>(i)) == word) return static_cast<Role>(i);
   fail(fmt::format("unknown role '{}'", word));
+}
+
+Writes SignatureReader::parse_writes() {
+  Writes writes;
+  writes.recorded = accept("recorded");
+  writes.hidden = accept("hidden");
+  writes.no_grad = accept("no_grad");
+  if (!writes.any()) fail("written is recorded, hidden or no_grad");
+  return writes;
 }
 
 Subject SignatureReader::parse_subject() {

@@ -75,6 +75,7 @@ class SignatureReader : protected ArgReader {
   void skip_where();
   void parse_input();
   Subject parse_subject();
+  Writes parse_writes();
   /// A gradient is written with the name of its input, of this graph or of the forward one.
   Subject gradient_subject(const std::string& name) const;
 

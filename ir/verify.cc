@@ -42,13 +42,15 @@ class Verifier {
 
   /// Numbers are of the forward graph, where this is a backward one; it may be in another text.
   void check_subject(const Value& input) {
-    const bool is_backward = graph_.role().kind == GraphRole::Kind::backward;
-    const Graph* of = is_backward ? graph_.module().find(graph_.role().of) : &graph_;
+    const GraphRole::Kind role = graph_.role().kind;
+    const bool is_of_other =
+        role == GraphRole::Kind::backward || role == GraphRole::Kind::signature;
+    const Graph* of = is_of_other ? graph_.module().find(graph_.role().of) : &graph_;
     if (of == nullptr || input.subject.kind == Subject::Kind::none) return;
     const bool is_output = input.subject.kind == Subject::Kind::output;
     const size_t count = is_output ? of->outputs().size() : of->inputs().size();
     if (input.subject.number < count) return;
-    add(fmt::format("input %{} is a tangent of {} {}, and @{} has {}", input.name,
+    add(fmt::format("input %{} is a {} of {} {}, and @{} has {}", input.name, name_of(input.role),
                     is_output ? "output" : "input", input.subject.number, of->name(), count),
         "");
   }

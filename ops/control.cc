@@ -292,8 +292,8 @@ Gradients while_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
 
 Gradients second_vjp(Builder&, const Call&, std::span<const Tensor>) {
   throw Unsupported(
-      "[tandem::while_loop] has no gradients beyond the first (create_graph=True): how often it "
-      "runs is known to data alone");
+      "[tandem::while_loop] has no gradients beyond the first (create_graph=True) here: the pass "
+      "body_gradients writes loops for it that have");
 }
 
 std::string never(const Call&, const Target&) { return ""; }

@@ -120,6 +120,7 @@ const OpDef kCustomGradient{
       return outputs;
     },
     .vjp = custom_vjp,
+    .hands_on = "outputs",
     .samples = {}};
 
 const OpDef* const kOps[] = {&kCustomGradient};

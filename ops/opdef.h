@@ -172,6 +172,8 @@ struct OpDef {
   ScatterPartRule scatter_part = nullptr;  // views with several results
   /// In eager the results show self's memory, though the schema does not say so.
   bool shows_self = false;
+  /// The list parameter whose tensors the results are, in eager.
+  std::string_view hands_on{};
   /// Of a view: calls that give a copy after all (a cast). Null: its index map says.
   bool (*copies)(const ir::Call&) = nullptr;
   /// Of an op that writes operands besides giving new results (batch norm's running statistics), or

@@ -11,8 +11,9 @@
 #include <algorithm>
 #include <map>
 
-#include "base/check.h"
 #include "ops/bodies.h"
+#include "passes/copied.h"
+#include "passes/nested_loops.h"
 #include "passes/passes.h"
 #include "passes/reverse_mode.h"
 
@@ -26,30 +27,6 @@ using ir::Role;
 using ir::Subject;
 using ir::Value;
 using ops::Tensor;
-
-using Moved = std::map<const Value*, Value*>;
-
-/// What a body takes from the node: tensors; numbers are sizes and the seed.
-ir::Values tensors_of(const Graph& body) {
-  ir::Values tensors;
-  for (Value* input : body.inputs())
-    if (input->type.is_tensor()) tensors.push_back(input);
-  return tensors;
-}
-
-Value* at(const Moved& moved, const Value* value) {
-  const Moved::const_iterator found = moved.find(value);
-  TD_CHECK(found != moved.end()) << "a body reads %" << value->name << ", which it does not have";
-  return found->second;
-}
-
-void copy_nodes(const Graph& from, Graph& to, Moved& moved) {
-  for (const Node* node = from.first(); node != nullptr; node = node->next) {
-    const Node* made =
-        ir::clone_node(to, *node, [&](const Value* value) { return at(moved, value); }, nullptr);
-    for (size_t i = 0; i < node->results.size(); ++i) moved[node->results[i]] = made->results[i];
-  }
-}
 
 /// Of the body alone, whoever else runs it. What is a tangent to it is an input like others here.
 Graph& copy_of(const Graph& body) {
@@ -387,10 +364,21 @@ void differentiate_loop(Graph& graph, Node* node, std::vector<char> wanted, Grap
   set_text(graph, node, "gradient", name);
 }
 
+/// `wanted`: of what the loop carried and its operands, then of the tangents.
+void differentiate_backward(Graph& graph, Node* node, const std::vector<char>& wanted,
+                            GraphCtx& ctx) {
+  const auto tangents =
+      wanted.end() - static_cast<std::ptrdiff_t>(node->call().values("tangents").size());
+  std::vector<char> of_loop{0};  // of the number
+  of_loop.insert(of_loop.end(), tangents, wanted.end());
+  of_loop.insert(of_loop.end(), wanted.begin(), tangents);
+  differentiate_loop(graph, nested_loops(graph, node), std::move(of_loop), ctx);
+}
+
 /// By operand of the node's bodies.
 std::vector<char> wanted_of(const Node& node, const ReverseMode& reverse) {
   std::vector<char> wanted;
-  for (std::string_view list : {"carried", "rows", "operands"})
+  for (std::string_view list : {"carried", "rows", "operands", "tangents"})
     if (node.op->schema.find(list) >= 0)
       for (const Value* value : node.call().values(list)) wanted.push_back(reverse.needs(value));
   return wanted;
@@ -402,6 +390,7 @@ void differentiate(Graph& graph, Node* node, std::vector<char> wanted, GraphCtx&
     case ops::RouteKind::branch: return differentiate_branches(graph, node, wanted, own);
     case ops::RouteKind::repeat:
     case ops::RouteKind::rows: return differentiate_loop(graph, node, std::move(wanted), own);
+    case ops::RouteKind::repeat_backward: return differentiate_backward(graph, node, wanted, own);
     default: return;  // its rule says why there is no gradient
   }
 }

@@ -115,6 +115,13 @@ std::vector<Diagnostic> check_facts(const ir::Graph& graph, Facts facts);
 /// history (with_history).
 void functionalize(ir::Graph& graph, GraphCtx& ctx);
 
+/// Before functionalize, which then knows no views: what the caller of the graph gets becomes a
+/// graph `<name>_signature` of that role, over inputs of the graph (marked where it writes them)
+/// and its results. Outputs that are inputs or views of inputs are no results any more. Those that
+/// share memory among themselves are views of one result, their base; an output alone is a result
+/// where its elements lie without gaps. Does nothing to a graph that has a signature.
+void share_outputs(ir::Graph& graph, GraphCtx& ctx);
+
 /// Replaces ops that have no gradient rule by their decomposition, so that reverse mode sees
 /// through them.
 void decompose_composite(ir::Graph& graph, GraphCtx& ctx);

@@ -50,24 +50,40 @@ bool counts_in_storage(const ir::Schema& schema) {
   return schema.find("stride") >= 0 && schema.find("storage_offset") >= 0;
 }
 
-std::vector<int64_t> order_of(const Sizes& type_sizes, const Sizes& type_strides) {
+/// By insertion: symbolic strides are ordered in part only, and what is not known stays.
+std::vector<int64_t> by_stride(const Sizes& sizes, const Sizes& strides) {
   std::vector<int64_t> order;
-  for (size_t i = 0; i < type_strides.size(); ++i) order.push_back(static_cast<int64_t>(i));
-  // By insertion: symbolic strides are ordered in part only, and what is not known stays.
-  auto stride = [&](int64_t dim) { return type_strides[static_cast<size_t>(dim)]; };
-  for (size_t i = 1; i < order.size(); ++i)
-    for (size_t k = i; k > 0 && sym::known_lt(stride(order[k - 1]), stride(order[k])); --k)
+  const auto comes_behind = [&](int64_t first, int64_t second) {
+    const size_t a = static_cast<size_t>(first);
+    const size_t b = static_cast<size_t>(second);
+    if (sym::known_lt(strides[a], strides[b])) return true;
+    return strides[a] == strides[b] && sizes[a] == Expr(1) && sizes[b] != Expr(1);
+  };
+  for (size_t i = 0; i < strides.size(); ++i) {
+    order.push_back(static_cast<int64_t>(i));
+    for (size_t k = i; k > 0 && comes_behind(order[k - 1], order[k]); --k)
       std::swap(order[k - 1], order[k]);
-  Sizes sizes, strides;
-  for (int64_t dim : order) {
-    sizes.push_back(type_sizes[static_cast<size_t>(dim)]);
-    strides.push_back(stride(dim));
   }
-  bool is_row_major = std::is_sorted(order.begin(), order.end());
-  return is_row_major || !is_contiguous(sizes, strides) ? std::vector<int64_t>() : order;
+  return order;
+}
+
+std::vector<int64_t> order_of(const Sizes& sizes, const Sizes& strides) {
+  return dense_order(sizes, strides).value_or(std::vector<int64_t>());
 }
 
 }  // namespace
+
+std::optional<std::vector<int64_t>> dense_order(const Sizes& sizes, const Sizes& strides) {
+  if (strides.empty() || is_contiguous(sizes, strides)) return std::vector<int64_t>();
+  const std::vector<int64_t> order = by_stride(sizes, strides);
+  Sizes ordered_sizes, ordered_strides;
+  for (int64_t dim : order) {
+    ordered_sizes.push_back(sizes[static_cast<size_t>(dim)]);
+    ordered_strides.push_back(strides[static_cast<size_t>(dim)]);
+  }
+  if (!is_contiguous(ordered_sizes, ordered_strides)) return std::nullopt;
+  return order;
+}
 
 std::vector<int64_t> memory_order(const ir::Type& type) {
   return order_of(type.sizes, type.strides);
@@ -150,7 +166,8 @@ void EagerStrides::note_layout(const ir::Node& node, bool shared) {
   for (const ir::Value* result : node.results) {
     bool keeps = odd != nullptr && !node.op->is_view() &&
                  (ops::def_of(node).pointwise || result->type.sizes == odd->type.sizes);
-    const bool shows = shared || ops::def_of(node).shows_self;
+    const bool has_self = !node.args.empty() && std::holds_alternative<ir::Value*>(node.args[0]);
+    const bool shows = shared || (ops::def_of(node).shows_self && has_self);
     if (shows) {  // strides of views that are other views are not known
       const ir::Value* self = std::get<ir::Value*>(node.args[0]);
       bool is_part = result->type.numel() != self->type.numel();

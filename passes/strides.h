@@ -3,6 +3,9 @@
 // (as_strided) see the elements in row-major order?
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "base/dense_map.h"
 #include "ir/graph.h"
 
@@ -11,6 +14,9 @@ namespace tandem::passes {
 /// Dimensions from the outermost in memory to the innermost; empty where that is row-major, or
 /// where the type has gaps or overlaps.
 std::vector<int64_t> memory_order(const ir::Type& type);
+/// The same where elements lie without gaps and overlaps, empty for row-major; nothing where not.
+/// A dimension of size 1 comes behind the others of its stride.
+std::optional<std::vector<int64_t>> dense_order(const ir::Sizes& sizes, const ir::Sizes& strides);
 
 class EagerStrides {
  public:
@@ -25,13 +31,15 @@ class EagerStrides {
   /// there, from its start and without gaps. Empty where that is row-major, or not known.
   std::vector<int64_t> storage_order(const ir::Node& view, const ir::Value* self) const;
 
+  /// What views made of it, else what a front end wrote; row-major where nothing is known.
+  ir::Sizes of(const ir::Value* value) const;
+
   /// Notes whether eager lays the results out in row-major order from the start of a storage;
   /// `shared` when they share self's memory. To be called for every node in order. Unsupported when
   /// the op counts in the storage of an operand that is not laid out so.
   void note_layout(const ir::Node& node, bool shared);
 
  private:
-  ir::Sizes of(const ir::Value* value) const;
   std::optional<ir::Sizes> view_strides(const ir::Node& view, const ir::Value* result,
                                         const ir::Sizes& self);
   bool is_row_major(const ir::Value* value) const;

@@ -233,6 +233,15 @@ std::unique_ptr<GraphFunction> compile_function(
   return std::make_unique<GraphFunction>(text, options);
 }
 
+/// As lists: (steps, names of what is returned); a step is (operator, arguments, results, whether
+/// under no_grad).
+nb::tuple replay(const GraphFunction& function) {
+  nb::list steps;
+  for (const driver::ReplayStep& step : function.replay().steps)
+    steps.append(nb::make_tuple(step.op, step.arguments, step.results, step.no_grad));
+  return nb::make_tuple(steps, function.replay().returned);
+}
+
 }  // namespace
 
 void bind_function(nb::module_& m) {
@@ -268,6 +277,8 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("has_tangent", [](const GraphFunction& f) { return flags(f.has_tangent()); })
       .def_prop_ro("has_gradient", [](const GraphFunction& f) { return flags(f.has_gradient()); })
       .def_prop_ro("mutations", &mutations)
+      .def_prop_ro("replay", &replay)
+      .def_prop_ro("signature", &GraphFunction::signature)
       .def_prop_ro("borrowed_places", &borrowed_places)
       .def_prop_ro("constants", &GraphFunction::constants)
       .def_prop_ro("quantized_products", &quantized_products)

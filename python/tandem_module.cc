@@ -1,5 +1,7 @@
 // The Python module: tensors cross without copies, errors as exceptions. No compiler logic here.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -141,6 +143,13 @@ NB_MODULE(_tandem, m) {
   m.def("compile_text", &tandem::compile_text, nb::arg("text"), nb::arg("gradients") = "",
         nb::arg("interpret") = false, nb::arg("always_parallel") = false, nb::arg("report") = false,
         nb::arg("level") = -1, nb::arg("freeze") = false);
+  m.def(
+      "export_text",
+      [](const std::string& text, std::optional<size_t> loss) {
+        const tandem::python::CallScope scope;
+        return tandem::driver::export_text(text, loss);
+      },
+      nb::arg("text"), nb::arg("loss").none() = nb::none());
   m.def("set_threads", &tandem::driver::set_threads, nb::arg("count"));
   m.def("threads", &tandem::driver::threads);
   m.def("memory_use", [] {

@@ -327,23 +327,31 @@ class Emitter {
     for (const ir::Output& output : graph_.graph->outputs()) {
       bool is_scalar = output.value == nullptr ? output.kind == ir::OutputKind::saved_size
                                                : !output.value->type.is_tensor();
-      if (is_scalar) add_scalar_output(output);
-      if (is_scalar || output.value == nullptr) continue;
-      abi::Output out;
-      out.name = output.name.empty() ? std::string(name_of(output.kind)) : output.name;
-      out.dtype = output.value->type.dtype;
-      out.ref = {buffers_.of(buffers_.leaves_as(output.value)),
-                 sizes_.codes(output.value->type.sizes), sizes_.codes(output_strides(output.value)),
-                 sizes_.code(0)};
-      out.ref = in_order(out.ref, output.order);
-      if (output.value->node == nullptr) {
-        out.kind = output.value->constant ? abi::Output::Kind::constant_view
-                                          : abi::Output::Kind::input_view;
-        out.input = input_number_.at(output.value);
-      }
-      program().outputs.push_back(std::move(out));
-      out_.output_strides.push_back(output_strides(output.value));
+      if (is_scalar)
+        add_scalar_output(output);
+      else if (output.value != nullptr)
+        add_tensor_output(output);
     }
+  }
+
+  void add_tensor_output(const ir::Output& output) {
+    abi::Output out;
+    out.name = output.name.empty() ? std::string(name_of(output.kind)) : output.name;
+    out.dtype = output.value->type.dtype;
+    const std::optional<StridedRef> shown = shown_input(graph_, output.value);
+    out.ref = in_order(shown ? ref_of(*shown) : whole_output(output.value), output.order);
+    const Value* start = shown ? shown->root : output.value;
+    if (start->node == nullptr) {
+      out.kind = start->constant ? abi::Output::Kind::constant_view : abi::Output::Kind::input_view;
+      out.input = input_number_.at(start);
+    }
+    program().outputs.push_back(std::move(out));
+    out_.output_strides.push_back(shown ? shown->strides : output_strides(output.value));
+  }
+
+  abi::TensorRef whole_output(const Value* value) {
+    return {buffers_.of(buffers_.leaves_as(value)), sizes_.codes(value->type.sizes),
+            sizes_.codes(output_strides(value)), sizes_.code(0)};
   }
 
   /// One value may be written to several inputs, and lie in place in one of them.

@@ -117,6 +117,8 @@ class Realizer {
 
   void run() {
     mark_outputs();
+    const bool is_signature = graph_.graph->role().kind == ir::GraphRole::Kind::signature;
+    if (is_signature && !gives_memory_) return;
     for (Node* node = graph_.graph->last(); node != nullptr; node = node->prev) visit(*node);
     std::reverse(graph_.items.begin(), graph_.items.end());
     for (uint32_t i = 0; i < graph_.items.size(); ++i) graph_.items[i]->id = i;
@@ -127,7 +129,8 @@ class Realizer {
     for (const ir::Output& output : graph_.graph->outputs())
       if (output.value != nullptr && output.value->node != nullptr) is_output_[output.value] = 1;
     for (const ir::Output& output : graph_.graph->outputs()) {
-      if (output.value == nullptr) continue;
+      if (output.value == nullptr || shown_input(graph_, output.value)) continue;
+      gives_memory_ = true;
       force(output.value, "it is a result of the graph");
       if (const Value* whole = written_whole(output.value)) {
         graph_.leaves_as[output.value] = whole;
@@ -338,6 +341,7 @@ class Realizer {
   KernelGraph& graph_;
   const Tuning& tuning_;
   Routes routes_;
+  bool gives_memory_ = false;  // a result is no view of an input
   DenseMap<Value, char> is_output_;
   DenseMap<Value, char> wanted_;
   DenseMap<Value, const char*> forced_;

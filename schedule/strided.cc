@@ -139,4 +139,11 @@ ir::Sizes channels_last_strides(const ir::Sizes& sizes) {
   return strides;
 }
 
+std::optional<StridedRef> shown_input(KernelGraph& graph, const ir::Value* result) {
+  if (graph.graph->role().kind != ir::GraphRole::Kind::signature) return std::nullopt;
+  const ir::Value* root = view_root(graph, result);
+  if (root->node != nullptr || root == result) return std::nullopt;
+  return strided_view(graph, view_of(graph, result, root));
+}
+
 }  // namespace tandem::schedule

@@ -37,6 +37,9 @@ ir::Sizes channels_last_strides(const ir::Sizes& sizes);
 
 /// The value that a chain of views starts from.
 const ir::Value* view_root(KernelGraph& graph, const ir::Value* value);
+/// Of a result of a signature: the input's elements that it shows, where strides can say which. A
+/// signature gives views of its arguments; any other graph gives memory of its own.
+std::optional<StridedRef> shown_input(KernelGraph& graph, const ir::Value* result);
 /// Once all is realised: the nearest value with a place that strides can show `value` of; itself
 /// where it has one.
 const ir::Value* stored_root(KernelGraph& graph, const ir::Value* value);

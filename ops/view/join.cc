@@ -317,11 +317,13 @@ const OpDef kMeshgrid{
     .schema = "aten::meshgrid(Tensor[] tensors) -> Tensor[]",
     .types = grid_types,
     .decompose = as_grid,
+    .shows_self = true,
     .samples = {"[$[3], $[4]]", "[$[2], $[], $[3]]", "[$[3]]", "[$[0], $[2]]", "[$[2, 2]]"}};
 const OpDef kMeshgridIndexing{
     .schema = "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]",
     .types = grid_types,
     .decompose = as_grid,
+    .shows_self = true,
     .samples = {"[$[3], $[4]], indexing=\"xy\"", "[$[2], $[3], $[4]], indexing=\"xy\"",
                 "[$[3], $[4]], indexing=\"ij\"", "[$[3]], indexing=\"xy\"",
                 "[$[3]], indexing=\"no\""}};
@@ -414,6 +416,7 @@ const OpDef kBroadcastTensors{
         results.push_back(expand(Tensor{b, value}, c.result()->type.sizes));
       return results;
     },
+    .shows_self = true,
     .samples = {"[$[3, 1], $[4]]", "[$[], $[2, 2], f32[1, 2]]", "[$[3], $[4]]"}};
 
 // --- turns

@@ -42,6 +42,8 @@ double elements_of_scale(const Value& value, double elements, Kind kind) {
     case Kind::whole:
     case Kind::bf16: return 0;
     case Kind::int8: return elements;
+    case Kind::f8e4m3fn:
+    case Kind::f8e5m2:
     case Kind::int8_row: return row;
     case Kind::int8_block: return is_in_blocks(value.type, kind) ? double{kSavedBlock} : row;
   }

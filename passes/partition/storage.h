@@ -27,8 +27,8 @@ struct SavedStorage {
   /// ("model.py:31").
   std::vector<std::string> except;
 };
-/// "none", "bf16", "int8", "int8_row", "int8_block", "f8e4m3fn", "f8e5m2"; UserError for others, for bytes below 0, and
-/// for an exception that is none of the three.
+/// "none", "bf16", "int8", "int8_row", "int8_block", "f8e4m3fn", "f8e5m2"; UserError for others,
+/// for bytes below 0, and for an exception that is none of the three.
 SavedStorage storage_named(std::string_view name, int64_t least_bytes,
                            std::vector<std::string> except = {});
 /// Says all of it: "int8_row from 65536".

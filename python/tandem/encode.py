@@ -1,8 +1,8 @@
 """An ATen graph of torch as text of ours, and what crosses its border.
 
-The text is what `TANDEM_DUMP` prints and `tandem opt` reads. Results that share memory with an
-input or with another result are left out of it: they are taken as views of the tensors that are
-there, after the call, so that torch knows them as views (`Result`).
+The text is what `TANDEM_DUMP` prints and `tandem opt` reads. It returns all tensors that the graph
+returns; the compiler says which of them are inputs, or views of the tensors that are there after
+the call (replay.py).
 """
 
 import operator
@@ -20,22 +20,19 @@ from tandem.fakes import (
     dtype_name,
     dtype_text,
     handed_on,
+    input_below,
     is_float,
     is_row_major,
     is_tensor,
-    memory_order,
     place_of,
     place_text,
     plain_text,
-    storage_of,
-    written_by,
 )
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
 from tandem.host import HostOp
 from tandem.loops import ControlLines
-from tandem.memory import Memory
 from tandem.ranges import divided_symbols, ranges_text
 from tandem.scalars import READS_OF_NUMBERS, Scalars
 from tandem.sizes import (
@@ -83,7 +80,6 @@ class Encoder(ControlLines):
         self._inputs = []
         self._arguments = []
         self._problems = []
-        self._memory = Memory()
         self._lifted = list(captured.lifted)
         self._examples = len(captured.fakes) - len(captured.lifted)
         self._known = known  # names of operators
@@ -120,7 +116,8 @@ class Encoder(ControlLines):
         held = self._examples + len(self._lifted)
         numbers = [held - 1 - number if number < 0 else number for number in self._arguments]
         names = [text[1 : text.index(":")] for text in self._inputs]
-        readers = symbol_readers(self._fakes), self._host, self._scalars.readers, self._offsets
+        symbols = {symbol_name(each): read for each, read in symbol_readers(self._fakes).items()}
+        readers = symbols, self._host, self._scalars.readers, self._offsets
         flags = [number >= 0 and self._requires_grad[number] for number in self._arguments]
         border = self._examples, numbers, names, self._ops, self._lifted, *readers, flags
         return Encoded(
@@ -131,7 +128,7 @@ class Encoder(ControlLines):
         symbols = self._sizes.symbols.values()
         ranges = ranges_text(symbols, self._divided, self._fakes) if symbols else ""
         where = f" where {ranges}" if ranges else ""
-        results = ", ".join(self._fresh)
+        results = ", ".join(self._returned)
         body = "\n".join("  " + line for line in self._lines)
         graph = f"graph @{self.name}({', '.join(self._inputs)}){where} {{\n{body}\n"
         return "\n".join([graph + f"  return {results}\n}}\n", *self._more_graphs])
@@ -164,7 +161,6 @@ class Encoder(ControlLines):
                 zeros = " zeros" if number in self._zeros else ""
                 grad = f' {{param "{name}"{zeros}}}'
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
-            self._memory.add_input(value)
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             name = symbol_name(value.node.expr)
             self._names[node] = name
@@ -213,7 +209,6 @@ class Encoder(ControlLines):
             if node.args[0] in self._broken:
                 raise _ReadsBroken
             self._names[node] = self._names[node.args[0]][node.args[1]]
-            self._memory.note(node, self._no_grad)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
         elif isinstance(target, Control):
@@ -236,8 +231,6 @@ class Encoder(ControlLines):
             raise Unsupported(f"[{name}] gives a number")
         if changes_shape(target):
             name = self._view_form(node, name)
-        for written in written_by(node):
-            self._memory.check_write(written, name)
         if name in ASSERTS_ON_DATA:
             self._assert(node)
         elif target is CUSTOM_GRADIENT:
@@ -250,7 +243,6 @@ class Encoder(ControlLines):
             self._host_op(node, name, value)
         else:
             raise Unsupported(f"[{name}] is not an operator that Tandem has")
-        self._memory.note(node, self._no_grad)
 
     def _view_form(self, node, name):
         """Trace and text are in terms of values: the tensor's name goes over to the view."""
@@ -299,7 +291,7 @@ class Encoder(ControlLines):
         for i, (arg, parameter) in enumerate(zip(arguments, node.target._schema.arguments)):
             if parameter.name != "storage_offset" or arg is None:
                 continue
-            number = self._places.get(self._memory.input_below(arguments[0]))
+            number = self._places.get(input_below(arguments[0]))
             if number is None:
                 continue
             begin = self._fakes[number].storage_offset()
@@ -336,8 +328,6 @@ class Encoder(ControlLines):
 
     def _custom_gradient(self, node):
         outputs, inputs, saved, kept, number = node.args
-        if outputs == inputs:
-            self._memory.note_hook(*inputs, node)
         body, fakes = self._bodies.backward[number]
         name = f"{self.name}_body{number}"
         captured = Captured(body, fakes, [False] * len(fakes), [], "pre", self._bodies)
@@ -475,65 +465,21 @@ class Encoder(ControlLines):
         if self._broken:
             raise _ReadsBroken
         outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
-        readers = {}
-        for out in outputs:
-            if is_tensor(out):
-                readers.setdefault(storage_of(out.meta["val"]), set()).add(out)
-        self._fresh = []
-        self._numbers = {}
+        self._returned = []
         if self.is_body:
             kept = [out for out in outputs if self.gives_none or out is not None]
-            self._results, self._fresh = [], [self._argument(out) for out in kept]
+            self._results, self._returned = [], [self._argument(out) for out in kept]
             return
-        self._results = [self._result(out, readers) for out in outputs]
-        self._fresh += ["%" + name for name in self._asserts]
+        self._results = [self._result(out) for out in outputs]
+        self._returned += ["%" + name for name in self._asserts]
 
-    def _result(self, out, readers):
+    def _result(self, out):
         if not isinstance(out, fx.Node):
             return Result("constant", value=out)
-        value = out.meta["val"]
-        if not isinstance(value, torch.Tensor):
-            return self._size_result(value)
-        self._memory.check_result(value)
-        if self._memory.is_of_input(value):
-            return self._input_result(out, value)
-        order = memory_order(value)
-        alone = len(readers[storage_of(value)]) == 1 and order is not None
-        if alone and value.storage_offset() == 0:
-            return Result("fresh", self._number(out, order))
-        base = self._memory.made[storage_of(value)]
-        order = memory_order(base.meta["val"])
-        if order is None or base.meta["val"].dtype != value.dtype:
-            raise Unsupported("a result shares memory with another one in a way that is not known")
-        history = self._memory.history(out, any(self._requires_grad))
-        if history == "base" and handed_on(out) is handed_on(base):
-            return Result("fresh", self._number(base, order))
-        result = self._view(value, "fresh view", self._number(base, order), base.meta["val"])
-        result.history = history
-        return result
-
-    def _number(self, node, order):
-        """Of the program's result that holds the node's value."""
-        if node not in self._numbers:
-            self._numbers[node] = len(self._fresh)
-            text = "%" + self._names[node]
-            if order:
-                text += f" order [{', '.join(str(dim) for dim in order)}]"
-            self._fresh.append(text)
-        return self._numbers[node]
-
-    def _input_result(self, out, value):
-        number = self._root_input(out)
-        if number is not None:
-            return Result("input", number)
-        number = self._places.get(self._memory.input_below(out))
-        if number is None or number >= len(self._fakes):
-            raise Unsupported("a result shares memory with an input in a way that is not known")
-        if self._fakes[number].dtype != value.dtype:
-            raise Unsupported("a result shares an input's memory as another dtype")
-        result = self._view(value, "input view", number, self._fakes[number])
-        result.history = self._memory.history(out, any(self._requires_grad))
-        return result
+        if not is_tensor(out):
+            return Result("size", value=self._sizes.text(out.meta["val"]))
+        self._returned.append("%" + self._names[out])
+        return Result("tensor", number=len(self._returned) - 1)
 
     def _root_input(self, node):
         """Number of the input that an in-place op handed on."""
@@ -541,26 +487,6 @@ class Encoder(ControlLines):
         if node.op != "placeholder":
             return None
         return int(self._names[node][1:])
-
-    def _view(self, value, kind, number, base):
-        """Its offset counts from where `base` begins: nobody guards at what place of its storage an
-        input lies."""
-        return Result(
-            kind,
-            number,
-            tuple(self._run_time(size) for size in value.shape),
-            tuple(self._run_time(stride) for stride in value.stride()),
-            self._run_time(value.storage_offset() - base.storage_offset()),
-        )
-
-    def _size_result(self, value):
-        return Result("size", value=self._run_time(value))
-
-    def _run_time(self, value):
-        """An int, or a sympy expression whose symbols are sizes of inputs."""
-        if isinstance(value, torch.SymInt) and not value.node.is_constant():
-            return value.node.expr
-        return int(value)
 
 
 def is_number_in_tensor(node, value):

@@ -5,16 +5,11 @@ import dataclasses
 
 @dataclasses.dataclass
 class Result:
-    """One result of the user's graph. `kind`: "fresh" (result `number` of the program), "input"
-    (the very tensor), "input view", "fresh view" (of result `number`; `offset` counts elements from
-    its first one), "size" (an int: `value` of the arguments), "constant"."""
+    """One result of the user's graph. `kind`: "tensor" (`number` of those that the text returns),
+    "size" (`value`: text of an expression of sizes), "constant" (`value`)."""
 
     kind: str
     number: int = 0
-    sizes: tuple = ()
-    strides: tuple = ()
-    offset: object = 0
-    history: str = "base"  # its history: that of what it is a view of; "none": of detach; "no_grad"
     value: object = None
 
 
@@ -27,7 +22,7 @@ class Encoded:
     names: list  # of the arguments, as the program calls them
     ops: dict  # overload -> count
     lifted: list  # tensors that the graph holds itself
-    symbols: dict  # sympy symbol -> function of the inputs that gives its value
+    symbols: dict  # name -> function of the inputs that gives its value
     host: list  # HostOp, HostControl: nodes that Python runs
     readers: list  # functions of the inputs: floats that come after inputs and `lifted`
     offsets: dict  # number of an input -> the only offset in its storage that the text holds for

@@ -1,5 +1,7 @@
 """What the nodes and fake tensors of a trace say: memory, layout, element type, the user's line."""
 
+import operator
+
 import torch
 from torch import fx
 
@@ -116,20 +118,15 @@ def is_row_major(value):
     return True
 
 
-def memory_order(value):
-    """Dimensions from the outermost in memory to the innermost: [] for row-major, None where there
-    are gaps or overlaps. One of size 1 comes behind those of its stride, which then is kept."""
-    if is_row_major(value):
-        return []
-    hints = [hint_of(stride) for stride in value.stride()]
-    sizes = [hint_of(size) for size in value.shape]
-    order = sorted(range(value.dim()), key=lambda dim: (-hints[dim], sizes[dim] == 1, dim))
-    expected = 1
-    for dim in reversed(order):
-        if sizes[dim] != 1 and hints[dim] != expected:
-            return None
-        expected *= sizes[dim]
-    return order
+def input_below(node):
+    """The placeholder that it was made from by views and writes, or None. Other inputs share its
+    memory in this call, and need not in the next one."""
+    while node is not None and node.op != "placeholder":
+        maker = node.args[0] if node.target is operator.getitem else node
+        storage = storage_of(node.meta["val"])
+        sources = [each for each in maker.all_input_nodes if is_tensor(each)]
+        node = next((each for each in sources if storage_of(each.meta["val"]) == storage), None)
+    return node
 
 
 def hints_of(environment):

@@ -1,6 +1,5 @@
 """A compiled graph as what Dynamo calls: a plain callable, or an autograd.Function around forward
-and backward. Results that share memory are taken as views of the tensors that own it, after the
-call."""
+and backward."""
 
 import operator
 import warnings
@@ -10,6 +9,7 @@ import torch
 from tandem import _tandem
 from tandem._tandem import Unsupported
 from tandem.backward import autograd_function
+from tandem.replay import Replay
 from tandem.reports import ODD_CALL, count_call_in_torch
 from tandem.seeds import draw_seed
 
@@ -55,7 +55,7 @@ class Compiled:
         self._lifted = tuple(encoded.lifted)
         self._readers = encoded.readers
         self._offsets = list(encoded.offsets.items())
-        self._sizes = encoded.symbols
+        self._replay = Replay(native, encoded)
         self._function = autograd_function(native) if native.has_backward else None
         self._unneeded = self._without_gradient() if self._function else []
         is_checked = options.freeze == "checked"
@@ -81,12 +81,8 @@ class Compiled:
 
     def callable(self):
         """What is called with Dynamo's arguments."""
-        only_fresh = all(
-            result.kind == "fresh" and result.number == i
-            for i, result in enumerate(self.encoded.results)
-        )
-        plain = only_fresh and self._function is None and self._takes_all and not self._written
-        plain = plain and not self.encoded.has_asserts
+        plain = self._replay.is_plain and self._function is None and self._takes_all
+        plain = plain and not self._written and not self.encoded.has_asserts
         if plain and not self.native.takes_seed:
             return self.native.__call__
         return self._call
@@ -127,17 +123,20 @@ class Compiled:
         fresh = self._run(values, everything)
         if fresh is None:
             return self._otherwise(args, everything)
-        return [self._result(result, fresh, everything) for result in self.encoded.results]
+        if not self._turns_grad_on:
+            return self._replay.give(everything, fresh)
+        with torch.enable_grad():
+            return self._replay.give(everything, fresh)
 
     def _otherwise(self, args, everything):
         """Of a call that must not run as compiled."""
+        enabled = torch.is_grad_enabled()  # what runs may leave another mode
         made = self.overlapping.run(args) if self.overlapping else None
         if made is None:
             return self._in_torch(args)
-        return [
-            self._result(result, None, everything) if result.kind.startswith("input") else other
-            for result, other in zip(self.encoded.results, made, strict=True)
-        ]
+        with torch.set_grad_enabled(enabled or self._turns_grad_on):
+            ours = self._replay.give_of_inputs(everything)
+        return [other if own is None else own for own, other in zip(ours, made, strict=True)]
 
     def _run(self, values, everything):
         """Results of the program. None, and nothing has run, where it must not."""
@@ -172,29 +171,3 @@ class Compiled:
         self.eager_calls += 1
         count_call_in_torch()
         return self._fallback(*args)
-
-    def _result(self, result, fresh, inputs):
-        kind = result.kind
-        if kind == "fresh":
-            return fresh[result.number]
-        if kind == "input":
-            return inputs[result.number]
-        if kind == "constant":
-            return result.value
-        if kind == "size":
-            return self._number(result.value, inputs)
-        base = inputs[result.number] if kind == "input view" else fresh[result.number]
-        if result.history == "none":
-            base = base.detach()
-        sizes = [self._number(size, inputs) for size in result.sizes]
-        strides = [self._number(stride, inputs) for stride in result.strides]
-        offset = base.storage_offset() + self._number(result.offset, inputs)
-        enabled = torch.is_grad_enabled() or self._turns_grad_on
-        with torch.set_grad_enabled(enabled and result.history != "no_grad"):
-            return base.as_strided(sizes, strides, offset)
-
-    def _number(self, value, inputs):
-        if isinstance(value, int):
-            return value
-        values = {symbol: read(inputs) for symbol, read in self._sizes.items()}
-        return int(value.xreplace(values))

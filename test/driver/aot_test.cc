@@ -184,6 +184,38 @@ TEST(Aot, InputThatForwardOverwritesIsSavedAsItWas) {
     EXPECT_EQ(gradients[0]->data<float>()[i], 1 + 0.25F * static_cast<float>(i));
 }
 
+/// An input that is written, a view of it, and two views of one value.
+Tensors shared_memory(nn::Trace& trace, const Tensors& in) {
+  ir::Builder& b = trace.builder();
+  ops::call(b, "aten.mul_.Scalar", {in[0], 2});
+  Tensor made = ops::exp(in[1]);
+  return {in[0], ops::call(b, "aten.select.int", {ops::call(b, "aten.t", {in[0]}), 0, 1}), made,
+          ops::call(b, "aten.view", {made, ir::Ints{2, 2}})};
+}
+
+TEST(Aot, WhatIsReturnedSharesMemoryAsTheFunctionSays) {
+  AotOptions options;
+  options.share_outputs = true;
+  AotFunction function = aot_function(
+      shared_memory, {{"x", DType::f32, {2, 3}}, {"y", DType::f32, {4}, true}}, options);
+  EXPECT_EQ(function.signature(),
+            "input %x: written recorded\nreturns 0: the input %x\n"
+            "returns 1: aten.select.int of aten.t of input %x\nreturns 2: fresh, result 0\n"
+            "returns 3: aten.view of result 0\n");
+  Array x = filled({2, 3}, 1, 1);
+  AotFunction::Forward call = function.forward(std::vector{x, filled({4}, 0, 0)});
+  const auto array = [&](size_t i) { return std::get<Array>(call.outputs.at(i)); };
+  EXPECT_EQ(array(0).raw(), x.raw());
+  x.data<float>()[1] = 40;
+  EXPECT_EQ(array(1).contiguous().data<float>()[0], 40);  // the column of 4 and 10
+  EXPECT_EQ(array(1).contiguous().data<float>()[1], 10);
+  EXPECT_EQ(array(3).raw(), array(2).raw());
+  EXPECT_THAT(array(3).sizes(), testing::ElementsAre(2, 2));
+  const std::vector<std::optional<Array>> gradients =
+      function.backward(call.saved, std::vector{filled({4}, 1, 1)});
+  EXPECT_EQ(gradients[1]->data<float>()[3], 4);
+}
+
 TEST(Aot, TwoThreadsMayCall) {
   AotFunction function = sine();
   auto work = [&](float start) {

@@ -346,15 +346,5 @@ TEST(Control, GradientOfALoopThatDataEnd) {
   }
 }
 
-TEST(Control, GradientOfALoopThatDataEndHasNone) {
-  AotOptions options;
-  options.compile.derivative = 2;
-  EXPECT_THAT(
-      [&] {
-        aot_function(square_up, {{"x", DType::f32, {1}, true}, {"y", DType::f32, {1}}}, options);
-      },
-      ThrowsMessage<Unsupported>(HasSubstr("no gradients beyond the first")));
-}
-
 }  // namespace
 }  // namespace tandem

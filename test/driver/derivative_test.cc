@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "driver/graph_function.h"
@@ -98,6 +99,55 @@ TEST(Derivative, TheHostsGradientsEndWithTheSecond) {
         }
       },
       Unsupported);
+}
+
+// x <- x^2 y while x < 100. After n steps it is x^m y^(m - 1) with m = 2^n, whose derivatives are
+// known; with tangent t the gradients are those, times t.
+constexpr std::string_view kPower =
+    "graph @f(%x: f32[1] {input grad}, %y: f32[1] {input grad}) {\n"
+    "  %0: f32[1] = tandem.while_loop([%x], [%y], \"small\", \"square\")\n  return %0\n}\n"
+    "graph @small(%x: f32[1], %y: f32[1]) {\n  %0 = aten.sum(%x)\n"
+    "  %1 = aten.lt.Scalar(%0, 100)\n  return %1\n}\n"
+    "graph @square(%x: f32[1], %y: f32[1]) {\n  %0 = aten.mul.Tensor(%x, %x)\n"
+    "  %1 = aten.mul.Tensor(%0, %y)\n  return %1\n}\n";
+
+TEST(Derivative, OfALoopThatDataEnd) {
+  const std::unique_ptr<GraphFunction> power = differentiated(kPower);
+  GraphFunction& first = power->differentiable_backward();
+  GraphFunction& second = first.differentiable_backward();
+  GraphFunction& third = second.differentiable_backward();
+  for (const float x : {150.0F, 20.0F, 3.0F}) {  // no step, one, three
+    const float y = 0.9F;
+    float m = 1;
+    for (float at = x; at < 100; at = at * at * y) m *= 2;
+    const auto power_of = [](float base, float exponent) { return std::pow(base, exponent); };
+    const float t = 0.5F;
+    Values values{{"x", x}, {"y", y}, {"tangent0", t}};
+    const std::vector<float> gradients = results_of(first, values);
+    EXPECT_NEAR(gradients[0] / (t * m * power_of(x, m - 1) * power_of(y, m - 1)), 1, 1e-5);
+    values[first.tangents().at(0)] = 1;  // of the gradient of x alone
+    values[first.tangents().at(1)] = 0;
+    const float again = t * m * (m - 1) * power_of(x, m - 2) * power_of(y, m - 1);
+    const float mixed = t * m * (m - 1) * power_of(x, m - 1) * power_of(y, m - 2);
+    const std::vector<float> seconds = results_of(second, values);
+    EXPECT_NEAR(seconds[0], again, 1e-5F * std::abs(again));
+    EXPECT_NEAR(seconds[1], mixed, 1e-5F * std::abs(mixed));
+    EXPECT_NEAR(seconds[2], gradients[0] / t, 1e-5F * std::abs(gradients[0]));
+    for (const std::string& tangent : second.tangents()) values[tangent] = 0;
+    values[second.tangents().at(0)] = 1;
+    const float more = t * m * (m - 1) * (m - 2) * power_of(x, m - 3) * power_of(y, m - 1);
+    EXPECT_NEAR(results_of(third, values)[0], more, 1e-5F * std::abs(more));
+  }
+}
+
+TEST(Derivative, OfALoopWhoseStepsDrawIsRefused) {
+  std::string text(kPower);
+  const std::string_view draw = "  %1 = aten.mul.Tensor(%0, %y)\n";
+  text.replace(text.find(draw), draw.size(),
+               "  %2 = aten.dropout(%0, 0.5, true)\n  %1 = aten.mul.Tensor(%2, %y)\n");
+  const std::unique_ptr<GraphFunction> function = differentiated(text);
+  EXPECT_THAT([&] { function->differentiable_backward(); },
+              testing::ThrowsMessage<Unsupported>(testing::HasSubstr("draws random numbers")));
 }
 
 }  // namespace

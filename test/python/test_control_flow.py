@@ -356,3 +356,28 @@ def test_operator_that_tandem_lacks_in_a_body():
     with pytest.warns(UserWarning, match="linalg_det"):
         beside_eager(ours, x, reference=reference, on_unsupported="eager")
     assert "linalg_det" in str(tandem.report()["graphs"][0]["fallbacks"])
+
+
+def test_a_while_loop_has_a_second_gradient():
+    """Both gradients of eager's loop, in f64; three steps, and none."""
+
+    def eager(x, y):
+        while x.sum() < 100:
+            x = x * x * y
+        return x
+
+    def loop(x, y):
+        return while_loop(
+            lambda x, y: x.sum() < 100, lambda x, y: (x * x * y, y.clone()), (x, y)
+        )[0]
+
+    compiled = compile_with(loop, fullgraph=True, on_unsupported="strict")
+    for start in (3.0, 200.0):
+        found = []
+        for function in (eager, compiled):
+            x = torch.tensor([start], dtype=torch.float64, requires_grad=True)
+            y = torch.tensor([0.9], dtype=torch.float64, requires_grad=True)
+            total = (function(x, y) * 2 + x * x * y).sum()
+            first = torch.autograd.grad(total, (x, y), create_graph=True)
+            found.append([*first, *torch.autograd.grad(first[0].sum(), (x, y))])
+        torch.testing.assert_close(found[1], found[0])

@@ -102,6 +102,15 @@ def test_long_programs(chunk):
     tally.verdict(most_refused=0.1)
 
 
+def test_found():
+    """Inputs that overlap, of a graph that leaves another grad mode: results that are views of
+    inputs were taken in that one. The mode is what the program before left."""
+    tally = Tally()
+    for program, expected in programs(7_001_111, 2, kind=LongProgram):
+        tally.check(program, expected, through_core(program))
+    tally.verdict(most_refused=0)
+
+
 def test_sizes_that_only_data_tell():
     more = ("chosen", "chosen_put", "nonzero", "item", "rows")
     tally = Tally()
