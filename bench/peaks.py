@@ -3,9 +3,9 @@
 Each contender is a process: forward, mean square of the result and backward, all that it compiles;
 then the high-water mark of resident memory in one more step, beyond what the process holds between
 steps without gradients, caches emptied. Tandem's plan, without arguments, stands beside what its
-allocator handed out in that step. Memory does not depend on how busy the machine is. `--write` puts the table into
-docs/partition.md; results so far are in build/peaks.json, and `--contenders` measures some again.
-Needs transformers.
+allocator handed out in that step. Memory does not depend on how busy the machine is. `--write` puts
+the table into docs/partition.md; results so far are in build/peaks.json, and `--contenders`
+measures some again. Needs transformers.
 """
 
 import argparse

@@ -150,7 +150,7 @@ TEST(Aot, BackwardDrawsTheNumbersOfItsForward) {
           if (checkpoint) trace.builder().stamp().policy = ir::RecomputePolicy::must_recompute;
           return {ops::call(trace.builder(), "aten.dropout", {in[0], 0.5, true})};
         },
-        {{"x", DType::f32, {256}, true}});
+        {{"x", DType::f32, {256}, true}}, with(driver::Partition::standard));
     Array x = filled({256}, 1, 0);
     AotFunction::Forward first = function.forward(std::vector{x});
     AotFunction::Forward second = function.forward(std::vector{x});
