@@ -104,6 +104,7 @@ std::optional<NarrowWeight> of_bytes(const Node& node) {
   weight.kind = ops::NarrowFactor::bytes;
   weight.bits = 8;
   weight.q = call.value("mat2");
+  if (!is_int(weight.q->type.dtype)) return std::nullopt;
   weight.scale = call.value("scales");
   weight.least = -kByteValues / 2;
   const ir::Sizes& sizes = weight.q->type.sizes;

@@ -27,7 +27,7 @@ using ops::Tensor;
 
 /// How the right factor of a product is made of bytes.
 struct Weight {
-  Value* bytes = nullptr;   // i8, [columns, terms], or turned
+  Value* bytes = nullptr;   // i8 or an 8-bit float, [columns, terms], or turned
   bool turned = false;      // [terms, columns]
   Value* scales = nullptr;  // of each column, of one that has more dimensions of 1; null: none
 };
@@ -75,12 +75,14 @@ bool step(Weight& weight, Value*& at) {
     if (weight.scales != nullptr) at = matrix;
     return weight.scales != nullptr;
   }
-  const bool casts = is_cast(node) && is_float(at->type.dtype);
+  const bool casts = is_cast(node) && is_float(at->type.dtype) && !is_float8(at->type.dtype);
   if (!casts && !turns(node)) return false;
   weight.turned ^= !casts;
   at = std::get<Value*>(node.args[0]);
   return true;
 }
+
+bool is_byte(DType dtype) { return dtype == DType::i8 || is_float8(dtype); }
 
 std::optional<Weight> weight_of(Value* factor, bool turned) {
   Weight weight;
@@ -88,7 +90,7 @@ std::optional<Weight> weight_of(Value* factor, bool turned) {
   Value* at = factor;
   while (at->type.rank() == 2 && at->node != nullptr && !at->node->args.empty())
     if (!step(weight, at)) return std::nullopt;
-  if (at == factor || at->type.rank() != 2 || at->type.dtype != DType::i8) return std::nullopt;
+  if (at == factor || at->type.rank() != 2 || !is_byte(at->type.dtype)) return std::nullopt;
   weight.bytes = at;
   return weight;
 }

@@ -68,3 +68,28 @@ def test_equals_eager_in_f64(model, dtype, rows):
     # be, where tile registers multiply them.
     if dtype == torch.float32 or rows != (40,):
         assert graph["frozen"]["bytes"] < COLUMNS * TERMS * 2
+
+
+class Floats(ScaledInside):
+    """Numbers of 8 bits, all but NaN and infinities."""
+
+    def __init__(self, dtype, kind):
+        super().__init__(dtype)
+        numbers = self.weight.view(kind)
+        self.weight = numbers.float().nan_to_num(1, 2, 2).clamp(-448, 448).to(kind)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_floats_of_8_bits_stay_so(kind, dtype, rows):
+    module = Floats(dtype, kind)
+    x = torch.randn(rows, TERMS, generator=torch.Generator().manual_seed(1)).to(dtype)
+    result, graph = frozen(module, x)
+    weight = module.weight.double() * module.scales[:, None].double()
+    exact = linear(x.double(), weight, module.bias.double())
+    eager = (module(x).double() - exact).abs().max()
+    unit = torch.finfo(dtype).eps * exact.abs().max()
+    assert (result.double() - exact).abs().max() <= 2 * eager + unit
+    if dtype == torch.float32 or rows != 40:
+        assert graph["frozen"]["bytes"] < COLUMNS * TERMS * 2
