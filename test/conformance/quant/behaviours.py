@@ -83,7 +83,6 @@ BEHAVIOURS = {
 
 # By number and part: a behaviour may hold in part.
 MISSING = {
-    ("3", ""): "there is no dtype of 8-bit floats",
     ("58", "one step"): "products of one activation are a step each",
 }
 
