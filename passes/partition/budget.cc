@@ -44,10 +44,14 @@ class Search {
       if (halves_.is_forward(node) && !node->op->mutates()) measure(*node);
   }
 
-  /// Long attention is made again inside of the kernel that reads it: its time is no reason.
+  /// Long attention, and random numbers in it, are made again inside of the kernel that reads it:
+  /// its time is no reason.
   Choice at_rate(double bytes_for_microsecond) {
-    for (const Node* node = graph_.first(); node != nullptr; node = node->next)
-      if (!bans_.at(node).is_ban() && !is_light(*node)) costs_[node] = 0;
+    const DenseMap<Node, char> wide = wide_nodes(graph_, target_.tuning.chains);
+    for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
+      const bool has_kernel_anyway = !bans_.at(node).is_ban() && !is_light(*node);
+      if (has_kernel_anyway || wide.at(node) != 0) costs_[node] = 0;
+    }
     return cut(bytes_for_microsecond, {});
   }
 
