@@ -75,7 +75,7 @@ std::vector<int64_t> order_of(const Sizes& sizes, const Sizes& strides) {
 
 std::optional<std::vector<int64_t>> dense_order(const Sizes& sizes, const Sizes& strides) {
   if (strides.empty() || is_contiguous(sizes, strides)) return std::vector<int64_t>();
-  const std::vector<int64_t> order = by_stride(sizes, strides);
+  std::vector<int64_t> order = by_stride(sizes, strides);
   Sizes ordered_sizes, ordered_strides;
   for (int64_t dim : order) {
     ordered_sizes.push_back(sizes[static_cast<size_t>(dim)]);

@@ -6,6 +6,8 @@
 // divides that of the tensor.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ops/elements.h"
 #include "ops/families.h"
 #include "ops/types.h"
