@@ -22,6 +22,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.flop_counter import flop_registry
 
 import tandem
+from table_page import write_between
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "test" / "models"))
@@ -236,12 +237,6 @@ def table(names):
             yield row
 
 
-def write(lines):
-    text = PAGE.read_text()
-    begin, end = (text.index(mark) for mark in MARKS)
-    PAGE.write_text(text[: begin + len(MARKS[0])] + "\n" + "\n".join(lines) + "\n" + text[end:])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="the table goes into docs")
@@ -249,7 +244,7 @@ def main():
     chosen = parser.parse_args()
     lines = list(table([name for name in MODELS if chosen.only.lower() in name.lower()]))
     if chosen.write:
-        write(lines)
+        write_between(PAGE, MARKS, lines)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import warnings
 import measure
 import model_cases
 import torch
+from table_page import write_between
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "partition.md"
@@ -149,12 +150,6 @@ def table(results):
             yield row(name, results[name])
 
 
-def write(lines):
-    text = PAGE.read_text()
-    begin, end = (text.index(mark) for mark in MARKS)
-    PAGE.write_text(text[: begin + len(MARKS[0])] + "\n" + "\n".join(lines) + "\n" + text[end:])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
@@ -176,7 +171,7 @@ def main():
     lines = list(table(results))
     print("\n".join(lines))
     if chosen.write:
-        write(lines)
+        write_between(PAGE, MARKS, lines)
 
 
 if __name__ == "__main__":

@@ -203,22 +203,27 @@ def unit(direction):
     return [d / size for d in direction]
 
 
+MASK_BUDGETS = ("default", "as_read", "min_cut")
+
+
 def dropout(entry):
     """Forward, backward and what is computed again see the same masks: the gradient is that of the
-    loss that was computed, by differences along two directions, under both memory budgets."""
+    loss that was computed, by differences along two directions, whatever is saved and what is computed again."""
     gradients, ratios = [], []
-    for budget in ("as_read", "min_cut"):
+    for budget in MASK_BUDGETS:
         masked = Masked(entry, budget)
         gradients.append(masked.gradients(5))
         is_rough = any("f32" in graph["text"] for graph in tandem.report()["graphs"])
         move, tolerance = ROUGH if is_rough else SMOOTH
         ratios += [ratio / tolerance for ratio in slopes(masked, gradients[-1], move, tolerance)]
-    difference = [a - b for a, b in zip(*gradients, strict=True)]
-    apart = (dot(difference, difference) / dot(gradients[0], gradients[0])) ** 0.5
-    ratios.append(apart / (1e-5 if is_rough else 1e-10))
-    names = [f"slope {i} {b}" for b in ("as_read", "min_cut") for i in (0, 1)]
+    for other in gradients[1:]:
+        difference = [a - b for a, b in zip(gradients[0], other, strict=True)]
+        apart = (dot(difference, difference) / dot(gradients[0], gradients[0])) ** 0.5
+        ratios.append(apart / (1e-5 if is_rough else 1e-10))
+    names = [f"slope {i} {b}" for b in MASK_BUDGETS for i in (0, 1)]
+    names += [f"{b} beside default" for b in MASK_BUDGETS[1:]]
     verdict = Verdict()
-    for name, ratio in zip([*names, "min_cut beside as_read"], ratios, strict=True):
+    for name, ratio in zip(names, ratios, strict=True):
         verdict.add(name, ratio, f"{ratio:.1e} times the tolerance apart")
     return verdict, {}
 

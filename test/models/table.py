@@ -35,7 +35,7 @@ transformers with random weights, and own definitions (test/models/own.py), thro
 * **steps**: the losses of five steps of AdamW, and how far every parameter has moved.
 * **dropout**: with dropout on, in f64, the gradient is that of the loss under the masks of the
   forward, by differences of the loss along the gradient and along a random direction, under
-  `memory_budget` "as_read" and "min_cut", which agree to rounding.
+  `memory_budget` "default", "as_read" and "min_cut", which agree to rounding.
 * **graphs**: what Dynamo handed over, static inference and training; several where it breaks.
 
 **Equal** is judged against the truth: eager in f64 with the same weights (f32 by name in a

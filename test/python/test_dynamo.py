@@ -163,7 +163,7 @@ def test_custom_function_keeps_its_backward():
         same(a, b, 1e-4)
 
 
-@pytest.mark.parametrize("budget", ["as_read", "min_cut"])
+@pytest.mark.parametrize("budget", ["default", "as_read", "min_cut"])
 def test_checkpoint_draws_the_same_masks(budget):
     def body(a, b):
         return F.dropout((a * b).exp(), 0.5, True) * a

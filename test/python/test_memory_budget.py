@@ -183,7 +183,7 @@ def test_policies_hold_at_every_budget(contexts):
     rows = 2 * 16
     products = 2 * (3 + 1 + 4 + 1) * 32 * rows * 4  # of two blocks
     plain, expected, _ = run(compiled_at(blocks, "default"), blocks, x)
-    for budget in ("as_read", "min_cut", 1, 0.5, "min_memory"):
+    for budget in ("default", "as_read", "min_cut", 1, 0.5, "min_memory"):
         function = compile_with(checkpointed, memory_budget=budget)
         result, gradients, saved = run(function, blocks, x)
         torch.testing.assert_close(result, plain, rtol=1e-5, atol=1e-5)

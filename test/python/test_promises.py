@@ -223,7 +223,7 @@ def test_min_cut_saves_fewer_bytes():
         return (torch.tanh(x @ w).exp() * 2).sin().cos().sum()
 
     saved = {}
-    for budget in ("as_read", "min_cut"):
+    for budget in ("default", "as_read", "min_cut"):
         x, w = torch.randn(64, 64), torch.randn(64, 64, requires_grad=True)
         compiled = compile_with(function, memory_budget=budget)
         compiled(x, w).backward()
