@@ -208,7 +208,7 @@ MASK_BUDGETS = ("default", "as_read", "min_cut")
 
 def dropout(entry):
     """Forward, backward and what is computed again see the same masks: the gradient is that of the
-    loss that was computed, by differences along two directions, whatever is saved and what is computed again."""
+    loss that was computed, by differences along two directions, whatever forward saves."""
     gradients, ratios = [], []
     for budget in MASK_BUDGETS:
         masked = Masked(entry, budget)
