@@ -161,6 +161,7 @@ struct Control {
     /// behind what is carried, and the operands. `args`: carried and operands of the loop, then
     /// what is carried backwards, as the results are.
     repeat_backward,
+    call,  // callee: body, which runs once
   } kind = Kind::branch;
   std::vector<Callee> callees;
   std::vector<TensorRef> args;

@@ -28,6 +28,10 @@ constexpr GraphPass kShareOutputs{"share_outputs", passes::share_outputs, 0, 0, 
 constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kFunctional, 0};
 // Beyond this point nothing mutates but write-backs at the end.
 
+// Bodies have no constants and no factors but their operands, so where weights are constant there are
+// no calls. Behind functionalize, for which a result that is an operand would be one memory.
+constexpr GraphPass kInlineCalls{"inline_calls", passes::inline_calls, kFunctional, 0, 0};
+
 // Composites go before reverse mode, which needs a rule for every op. Dropout becomes a random
 // primitive here.
 constexpr GraphPass kDecomposeComposite{"decompose_composite", passes::decompose_composite,
@@ -94,6 +98,7 @@ constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChose
 
 constexpr std::array kAllPasses = {kShareOutputs,
                                    kFunctionalize,
+                                   kInlineCalls,
                                    kFreeze,
                                    kDecomposeComposite,
                                    kRng,
@@ -159,10 +164,19 @@ void prepare_body(ir::Graph& body, GraphCtx& ctx) {
   run_pass(body, kInnerGradients, ctx);
 }
 
-/// A loop's or branch's body, which becomes a program of its own; those that it runs are done.
+void functionalize_with_bodies(ir::Graph& graph, bool inlines, GraphCtx& ctx) {
+  std::vector<ir::Graph*> graphs = ops::bodies_of(graph);
+  graphs.push_back(&graph);
+  for (ir::Graph* each : graphs) {
+    run_pass(*each, kFunctionalize, ctx);
+    ops::check_bodies(*each);
+    if (inlines) run_pass(*each, kInlineCalls, ctx);
+  }
+}
+
+/// The body of a loop, branch or call, which becomes a program of its own; those that it runs are
+/// done.
 void prepare_called(ir::Graph& body, GraphCtx& ctx) {
-  run_pass(body, kFunctionalize, ctx);
-  ops::check_bodies(body);
   run_pass(body, kDecomposeComposite, ctx);
   run_pass(body, kRng, ctx);
   run_pass(body, kCse, ctx);
@@ -171,8 +185,10 @@ void prepare_called(ir::Graph& body, GraphCtx& ctx) {
 }
 
 /// All that the graph runs is ready for the schedule; gradients are bodies by now as well.
-void finish_called(const ir::Graph& graph, GraphCtx& ctx) {
+void finish_called(const ir::Graph& graph, bool differentiates, GraphCtx& ctx) {
   for (ir::Graph* body : ops::bodies_of(graph)) {
+    if (!differentiates) run_pass(*body, kWeightOnlyProducts, ctx);
+    if (!differentiates) run_pass(*body, kIntegerProducts, ctx);
     run_pass(*body, kDecomposeCore, ctx);
     run_pass(*body, kConstantFold, ctx);
     run_pass(*body, kCse, ctx);
@@ -216,11 +232,10 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.target = target_of(options);
   ctx.multiplies_bytes = target_of(options).multiplies_bytes();
   ctx.updates = options.updates;
-  for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
   if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
-  run_pass(graph, kFunctionalize, ctx);
-  ops::check_bodies(graph);
+  functionalize_with_bodies(graph, options.freeze || passes::has_constants(graph), ctx);
+  for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
   if (options.freeze) run_pass(graph, kFreeze, ctx);
   run_pass(graph, kDecomposeComposite, ctx);
   run_pass(graph, kRng, ctx);
@@ -242,7 +257,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants && !differentiates) run_pass(graph, kWeightPanels, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
-  finish_called(graph, ctx);  // before a budget in bytes schedules what it chooses among
+  finish_called(graph, differentiates, ctx);  // before a budget in bytes schedules what it chooses among
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.

@@ -8,6 +8,7 @@
 #include <deque>
 
 #include "base/diagnostic.h"
+#include "ir/text.h"
 #include "ir/verify.h"
 
 namespace tandem::nn {
@@ -50,6 +51,30 @@ class Bodies {
   }
 
   const std::string& name(size_t i) const { return names_.at(i); }
+
+  /// The last body goes where the module has an equal one. Whose parameters it names is a matter of
+  /// the call, so there they are numbered inputs.
+  void merge() {
+    ir::Module& module = outer_.builder().graph().module();
+    ir::Graph& graph = *module.find(names_.back());
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      ir::Value& input = *graph.inputs()[i];
+      input.name = fmt::format("x{}", i);
+      input.role = ir::Role::input;
+      input.target.clear();
+      input.requires_grad = false;
+    }
+    const auto text = [](const ir::Graph& of) {
+      const std::string all = ir::to_string(of);
+      return all.substr(all.find('('));
+    };
+    const std::string own = text(graph);
+    for (const std::unique_ptr<ir::Graph>& other : module.graphs())
+      if (other.get() != &graph && text(*other) == own) {
+        names_.back() = other->name();
+        return module.erase(graph.name());
+      }
+  }
 
   /// Operands, then the parameters that the bodies name.
   ir::Arg operands(const Tensors& given) {
@@ -104,6 +129,17 @@ Tensors cond(Trace& trace, Tensor predicate, const Tensors& operands, const Body
                      {predicate.value(), bodies.operands(operands), bodies.name(0), bodies.name(1),
                       sym::Expr(kNoStream), ir::None{}, std::string(), std::string()},
                      types_of(results));
+}
+
+Tensors invoke_subgraph(Trace& trace, const Tensors& operands, const BodyFunction& body) {
+  Bodies bodies(trace, "region");
+  const std::vector<ir::Type> results =
+      types_of(bodies.trace("body", types_of(operands), body));  // which may go with their graph
+  bodies.merge();
+  return bodies.call("tandem.invoke_subgraph",
+                     {bodies.operands(operands), bodies.name(0), sym::Expr(kNoStream), ir::None{},
+                      std::string()},
+                     results);
 }
 
 Tensors while_loop(Trace& trace, const Tensors& carried, const Tensors& operands,

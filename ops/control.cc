@@ -1,10 +1,12 @@
-// Loops and branches. A node runs graphs of the module, its bodies, each compiled as a program of
+// Loops, branches and calls. A node runs graphs of the module, its bodies, each compiled as a program of
 // its own; it hands them tensors alone, and a body reads nothing else. Sizes are the same in a body
 // as around the call.
 //
 //   cond        r = p ? then(x) : otherwise(x)
 //   while_loop  c = carried; while condition(c, x): c = body(c, x)
 //   scan        (c, y[i]) = body(c, rows[i], x) for each row i
+//   invoke_subgraph  y = body(x): a region of a program that is compiled once, and run from many
+//               places
 //   while_loop_backward  runs the loop again, keeps what each step gives behind what it carries,
 //               and then d c, s = gradient(d c, s, kept, x) from the last step to the first
 //
@@ -110,6 +112,13 @@ void check_cond(const Call& c, const ir::Module& module) {
   }
 }
 
+void check_call(const Call& c, const ir::Module& module) {
+  Types given;
+  add_types(given, c.values("operands"));
+  check_inputs(c, body_of(c, module, "body"), given);
+  check_outputs(c, body_of(c, module, "body"), result_types(c));
+}
+
 void check_while(const Call& c, const ir::Module& module) {
   Types carried;
   add_types(carried, c.values("carried"));
@@ -213,23 +222,43 @@ Gradient gradient_for(const Call& c, std::initializer_list<std::string_view> lis
   c.fail("a gradient graph names an operand that is none");
 }
 
-Gradients cond_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
-  const Graph& gradient = gradient_of(b, c, "then_gradient");
-  const Operands operands{b, c, grads, c.values("operands")};
+/// What a gradient graph takes that runs once.
+ir::Arg given_once(const Graph& gradient, const Operands& operands) {
   Tensors given;
   for (const Value* input : gradient.inputs())
     if (input->type.is_tensor()) given.push_back(operands.of(*input));
-  Types types = gradient_types(c, gradient, c.values("operands"));
-  const ir::Node* node = b.call_typed(
-      c.op(),
-      {c.arg("predicate"), arg_of(given), c.arg("then_gradient"), c.arg("otherwise_gradient"),
-       c.arg("stream"), c.arg("seed"), std::string(), std::string()},
-      std::move(types));
+  return arg_of(given);
+}
+
+/// Results of `node`, which runs `gradient`, by operand.
+Gradients gradients_of(Builder& b, const Call& c, const Graph& gradient, const ir::Node& node,
+                       std::initializer_list<std::string_view> lists) {
   Gradients gradients;
-  for (size_t i = 0; i < node->results.size(); ++i)
+  for (size_t i = 0; i < node.results.size(); ++i)
     gradients.push_back(
-        gradient_for(c, {"operands"}, gradient.outputs()[i].subject.number, {b, node->results[i]}));
+        gradient_for(c, lists, gradient.outputs()[i].subject.number, {b, node.results[i]}));
   return gradients;
+}
+
+Gradients cond_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
+  const Graph& gradient = gradient_of(b, c, "then_gradient");
+  const ir::Node* node =
+      b.call_typed(c.op(),
+                   {c.arg("predicate"), given_once(gradient, {b, c, grads, c.values("operands")}),
+                    c.arg("then_gradient"), c.arg("otherwise_gradient"), c.arg("stream"),
+                    c.arg("seed"), std::string(), std::string()},
+                   gradient_types(c, gradient, c.values("operands")));
+  return gradients_of(b, c, gradient, *node, {"operands"});
+}
+
+Gradients call_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
+  const Graph& gradient = gradient_of(b, c, "gradient");
+  const ir::Node* node =
+      b.call_typed(c.op(),
+                   {given_once(gradient, {b, c, grads, c.values("operands")}), c.arg("gradient"),
+                    c.arg("stream"), c.arg("seed"), std::string()},
+                   gradient_types(c, gradient, c.values("operands")));
+  return gradients_of(b, c, gradient, *node, {"operands"});
 }
 
 /// Where an input of the gradient's body stands in the scan over it.
@@ -261,11 +290,7 @@ Gradients scan_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
                    {arg_of(parts[0]), arg_of(parts[1]), arg_of(parts[2]), c.arg("gradient"),
                     !c.boolean("reverse"), c.arg("stream"), c.arg("seed"), std::string()},
                    std::move(types));
-  Gradients gradients;
-  for (size_t i = 0; i < node->results.size(); ++i)
-    gradients.push_back(gradient_for(c, {"carried", "rows", "operands"},
-                                     gradient.outputs()[i].subject.number, {b, node->results[i]}));
-  return gradients;
+  return gradients_of(b, c, gradient, *node, {"carried", "rows", "operands"});
 }
 
 Gradients while_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
@@ -283,11 +308,7 @@ Gradients while_vjp(Builder& b, const Call& c, std::span<const Tensor> grads) {
                    {c.arg("carried"), c.arg("operands"), arg_of(tangents), c.arg("condition"),
                     c.arg("saving"), c.arg("gradient"), c.arg("stream"), c.arg("seed")},
                    std::move(types));
-  Gradients gradients;
-  for (size_t i = 0; i < node->results.size(); ++i)
-    gradients.push_back(gradient_for(c, {"carried", "operands"},
-                                     gradient.outputs()[i].subject.number, {b, node->results[i]}));
-  return gradients;
+  return gradients_of(b, c, gradient, *node, {"carried", "operands"});
 }
 
 Gradients second_vjp(Builder&, const Call&, std::span<const Tensor>) {
@@ -337,8 +358,18 @@ const OpDef kScan{
     .opaque = true,
     .runs = {"body"},
     .check_bodies = check_scan};
+const OpDef kInvokeSubgraph{
+    .schema =
+        "tandem::invoke_subgraph(Tensor[] operands, str body, int stream=0, Scalar? seed=None, str "
+        "gradient=\"\") -> Tensor[]",
+    .vjp = call_vjp,
+    .fast = {{RouteKind::call, never}},
+    .can_fail = true,
+    .opaque = true,
+    .runs = {"body"},
+    .check_bodies = check_call};
 
-const OpDef* const kOps[] = {&kCond, &kWhileLoop, &kWhileLoopBackward, &kScan};
+const OpDef* const kOps[] = {&kCond, &kWhileLoop, &kWhileLoopBackward, &kScan, &kInvokeSubgraph};
 
 }  // namespace
 

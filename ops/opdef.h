@@ -139,6 +139,7 @@ enum class RouteKind : uint8_t {
   repeat,           // of tandem::while_loop
   rows,             // of tandem::scan
   repeat_backward,  // of tandem::while_loop_backward
+  call,             // of a program, once
   rank,  // out[..., i] = place of self[..., i] in the sorted row; arguments self, descending, limit
   grouped_rows,  // arguments and result of tandem::grouped_rows
   grouped_sums,  // of tandem::grouped_sums

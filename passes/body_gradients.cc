@@ -3,7 +3,8 @@
 // graph, gets its joint graph, which the partition cuts in two; what its forward half saves at each
 // step becomes a further row of the forward loop, what it saves of its inputs the backward loop
 // reads itself. A loop that data end has no rows: nobody knows how many. Its backward node runs the
-// forward half again. ops/control.cc has the equation, and writes the backward node; here the
+// forward half again. A call is a loop of one step: what its forward half saves become results, and
+// calls of one body have one gradient. ops/control.cc has the equation, and writes the backward node; here the
 // graphs are made that it names. A branch has no rows to save in, as its two sides save different
 // things: its gradient runs the side's forward once more.
 #include <fmt/format.h>
@@ -31,7 +32,7 @@ using ops::Tensor;
 /// Of the body alone, whoever else runs it. What is a tangent to it is an input like others here.
 Graph& copy_of(const Graph& body) {
   ir::Module& module = body.module();
-  Graph& copy = module.add_graph(module.free_name(body.name() + "_of_loop"));
+  Graph& copy = module.add_graph(module.free_name(body.name() + "_forward"));
   Moved moved;
   for (const Value* input : body.inputs())
     moved[input] = copy.add_input(input->name, input->type,
@@ -180,16 +181,20 @@ void differentiate_branches(Graph& graph, Node* node, const std::vector<char>& w
   }
 }
 
-// --- loops
+// --- loops and calls
 
-bool has_rows(const Node& node) { return node.op->schema.find("rows") >= 0; }
+ops::RouteKind kind_of(const Node& node) { return ops::def_of(node).fast.at(0).kind; }
+
+size_t count_of(const Node& node, std::string_view list) {
+  return node.op->schema.find(list) < 0 ? 0 : node.call().values(list).size();
+}
 
 class LoopGradient {
  public:
   LoopGradient(const Node& node, Graph& forward, const Graph& backward)
-      : has_rows_(has_rows(node)),
-        carried_(node.call().values("carried").size()),
-        rows_(carried_ + (has_rows_ ? node.call().values("rows").size() : 0)),
+      : kind_(kind_of(node)),
+        carried_(count_of(node, "carried")),
+        rows_(carried_ + count_of(node, "rows")),
         operands_(tensors_of(forward)),
         results_(node.results.size()),
         forward_(forward),
@@ -213,13 +218,14 @@ class LoopGradient {
  private:
   bool is_float_result(size_t i) const { return is_float(forward_.outputs()[i].value->type.dtype); }
 
-  /// Gradients of what is carried, then a sum for each operand.
+  /// Gradients of what is carried, then a sum for each operand; a call has nothing to add up.
   ir::Values add_carried(const std::vector<char>& wanted) {
     for (size_t i = 0; i < carried_; ++i)
       if (is_float_result(i))
         gradient_.add(fmt::format("tangent{}", i), operands_[i]->type, Role::tangent,
                       output_number(i), tangent_of(backward_, i));
     ir::Values sums(operands_.size(), nullptr);
+    if (kind_ == ops::RouteKind::call) return sums;
     for (size_t i = rows_; i < operands_.size(); ++i)
       if (wanted[i] != 0)
         sums[i] = gradient_.add("sum_" + operands_[i]->name, operands_[i]->type, Role::tangent,
@@ -268,13 +274,13 @@ class LoopGradient {
     }
   }
 
-  /// Of a scan those that its gradient reads; a loop that data end has all of them at hand.
+  /// Those that the gradient reads; a loop that data end has all of them at hand.
   void add_operands(const std::vector<const Value*>& saved) {
     for (size_t i = rows_; i < operands_.size(); ++i) {
       const size_t number =
           static_cast<size_t>(std::ranges::find(saved, operands_[i]) - saved.begin());
       const bool is_saved = number < saved.size();
-      if (is_saved || !has_rows_)
+      if (is_saved || kind_ == ops::RouteKind::repeat)
         gradient_.add(operands_[i]->name, operands_[i]->type, Role::saved, input_number(i),
                       is_saved ? taken(number) : nullptr);
     }
@@ -298,7 +304,7 @@ class LoopGradient {
       if (wanted[i] != 0) give(i);
   }
 
-  bool has_rows_;   // else data end it
+  ops::RouteKind kind_;
   size_t carried_;  // operands, and results, before the rows
   size_t rows_;     // operands before those that are the same at each step
   ir::Values operands_;
@@ -317,35 +323,41 @@ void set_outputs(Graph& forward, const ir::Values& columns, size_t results) {
   for (Value* column : columns) forward.add_output(column);
 }
 
-void replace_scan(Graph& graph, Node* node, const Graph& forward, const std::string& gradient,
-                  const ir::Values& columns) {
+/// What a loop over rows, or a call, runs once it has a gradient.
+struct Halves {
+  std::string forward;
+  std::string gradient;
+  std::vector<ir::Type> columns;  // of one step
+};
+
+/// By body and what is wanted of it.
+using CallGradients = std::map<std::pair<std::string, std::vector<char>>, Halves>;
+
+void give_columns(Graph& graph, Node* node, const Halves& halves) {
   std::vector<ir::Type> types;
   for (const Value* result : node->results) types.push_back(result->type);
-  const sym::Expr steps = node->call().values("rows")[0]->type.sizes[0];
-  for (const Value* column : columns) {
-    ir::Sizes sizes = column->type.sizes;
-    sizes.insert(sizes.begin(), steps);
-    types.push_back(ir::Type::tensor(column->type.dtype, std::move(sizes)));
+  for (const ir::Type& column : halves.columns) {
+    ir::Sizes sizes = column.sizes;
+    if (kind_of(*node) == ops::RouteKind::rows)
+      sizes.insert(sizes.begin(), node->call().values("rows")[0]->type.sizes[0]);
+    types.push_back(ir::Type::tensor(column.dtype, std::move(sizes)));
   }
   Node* made = graph.insert_typed(*node->op, node->args, std::move(types), node);
   made->origin = node->origin;
   made->backward = node->backward;
   made->region = node->region;
   made->policy = node->policy;
-  set_text(graph, made, "body", forward.name());
-  set_text(graph, made, "gradient", gradient);
+  set_text(graph, made, "body", halves.forward);
+  set_text(graph, made, "gradient", halves.gradient);
   for (size_t i = 0; i < node->results.size(); ++i)
     graph.replace_all_uses(node->results[i], made->results[i]);
   graph.erase(node);
 }
 
-void differentiate_loop(Graph& graph, Node* node, std::vector<char> wanted, GraphCtx& ctx) {
+Halves halves_of(const Graph& graph, const Node& node, const std::vector<char>& wanted,
+                 GraphCtx& ctx) {
   ir::Module& module = graph.module();
-  const Graph& body = *module.find(node->call().string("body"));
-  const ir::Values operands = tensors_of(body);
-  // Any step may hand a history on to what is carried.
-  for (size_t i = 0; i < node->call().values("carried").size(); ++i)
-    wanted[i] = is_float(operands[i]->type.dtype);
+  const Graph& body = *module.find(node.call().string("body"));
   Graph& forward = joint_of(body, wanted, ctx);
   decompose_core(forward, ctx);
   constant_fold(forward, ctx);
@@ -355,13 +367,32 @@ void differentiate_loop(Graph& graph, Node* node, std::vector<char> wanted, Grap
   remat(forward, ctx);
   split(forward, ctx);
   const Graph& backward = *module.find(ir::GraphRole::Kind::backward, forward);
-  LoopGradient gradient(*node, forward, backward);
-  const std::string name = gradient.run(wanted);
-  set_outputs(forward, gradient.columns(), node->results.size());
+  LoopGradient gradient(node, forward, backward);
+  Halves halves{forward.name(), gradient.run(wanted), {}};
+  set_outputs(forward, gradient.columns(), node.results.size());
+  for (const Value* column : gradient.columns()) halves.columns.push_back(column->type);
   module.erase(backward.name());
-  if (has_rows(*node)) return replace_scan(graph, node, forward, name, gradient.columns());
-  set_text(graph, node, "saving", forward.name());
-  set_text(graph, node, "gradient", name);
+  return halves;
+}
+
+void differentiate_loop(Graph& graph, Node* node, std::vector<char> wanted, GraphCtx& ctx) {
+  const Graph& body = *graph.module().find(node->call().string("body"));
+  const ir::Values operands = tensors_of(body);
+  // Any step may hand a history on to what is carried.
+  for (size_t i = 0; i < node->call().values("carried").size(); ++i)
+    wanted[i] = is_float(operands[i]->type.dtype);
+  const Halves halves = halves_of(graph, *node, wanted, ctx);
+  if (kind_of(*node) == ops::RouteKind::rows) return give_columns(graph, node, halves);
+  set_text(graph, node, "saving", halves.forward);
+  set_text(graph, node, "gradient", halves.gradient);
+}
+
+void differentiate_call(Graph& graph, Node* node, const std::vector<char>& wanted,
+                        CallGradients& calls, GraphCtx& ctx) {
+  const auto [at, is_new] =
+      calls.try_emplace(std::pair(node->call().string("body"), wanted));
+  if (is_new) at->second = halves_of(graph, *node, wanted, ctx);
+  give_columns(graph, node, at->second);
 }
 
 /// `wanted`: of what the loop carried and its operands, then of the tangents.
@@ -384,13 +415,15 @@ std::vector<char> wanted_of(const Node& node, const ReverseMode& reverse) {
   return wanted;
 }
 
-void differentiate(Graph& graph, Node* node, std::vector<char> wanted, GraphCtx& ctx) {
+void differentiate(Graph& graph, Node* node, std::vector<char> wanted, CallGradients& calls,
+                   GraphCtx& ctx) {
   GraphCtx own = ctx_of_body(ctx);
-  switch (ops::def_of(*node).fast.at(0).kind) {
+  switch (kind_of(*node)) {
     case ops::RouteKind::branch: return differentiate_branches(graph, node, wanted, own);
     case ops::RouteKind::repeat:
     case ops::RouteKind::rows: return differentiate_loop(graph, node, std::move(wanted), own);
     case ops::RouteKind::repeat_backward: return differentiate_backward(graph, node, wanted, own);
+    case ops::RouteKind::call: return differentiate_call(graph, node, wanted, calls, own);
     default: return;  // its rule says why there is no gradient
   }
 }
@@ -409,8 +442,10 @@ void body_gradients(ir::Graph& graph, GraphCtx& ctx) {
   for (Node* node : nodes)
     if (!ops::def_of(*node).runs.empty() && !node->no_grad)
       found.emplace_back(node, wanted_of(*node, reverse));
+  CallGradients calls;
   for (auto& [node, wanted] : found)
-    if (std::ranges::count(wanted, 1) > 0) differentiate(graph, node, std::move(wanted), ctx);
+    if (std::ranges::count(wanted, 1) > 0)
+      differentiate(graph, node, std::move(wanted), calls, ctx);
 }
 
 }  // namespace tandem::passes

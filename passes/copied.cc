@@ -14,10 +14,10 @@ Value* at(const Moved& moved, const Value* value) {
   return found->second;
 }
 
-void copy_nodes(const ir::Graph& from, ir::Graph& to, Moved& moved) {
+void copy_nodes(const ir::Graph& from, ir::Graph& to, Moved& moved, Node* before) {
   for (const Node* node = from.first(); node != nullptr; node = node->next) {
     const Node* made =
-        ir::clone_node(to, *node, [&](const Value* value) { return at(moved, value); }, nullptr);
+        ir::clone_node(to, *node, [&](const Value* value) { return at(moved, value); }, before);
     for (size_t i = 0; i < node->results.size(); ++i) moved[node->results[i]] = made->results[i];
   }
 }

@@ -122,6 +122,9 @@ void functionalize(ir::Graph& graph, GraphCtx& ctx);
 /// where its elements lie without gaps. Does nothing to a graph that has a signature.
 void share_outputs(ir::Graph& graph, GraphCtx& ctx);
 
+/// Calls of bodies (tandem::invoke_subgraph) become the bodies' nodes.
+void inline_calls(ir::Graph& graph, GraphCtx& ctx);
+
 /// Replaces ops that have no gradient rule by their decomposition, so that reverse mode sees
 /// through them.
 void decompose_composite(ir::Graph& graph, GraphCtx& ctx);
@@ -135,7 +138,7 @@ void inner_gradients(ir::Graph& graph, GraphCtx& ctx);
 
 /// Bodies of loops and branches that gradients go through: each such node gets bodies of its own,
 /// which give what their backward reads as further results, and graphs of the role backward that
-/// compute their gradients. A scan saves rows, and no step runs twice; a branch runs its forward
+/// compute their gradients; calls of one body keep to one. A scan saves rows, and no step runs twice; a branch runs its forward
 /// once more, and so does the gradient of a loop that data end.
 void body_gradients(ir::Graph& graph, GraphCtx& ctx);
 

@@ -1,6 +1,7 @@
 // Problem: how often a body runs is known only while it runs. Approach: what is carried are arrays
-// of the step before, in blocks of their own, and go from hand to hand; results are copied to their
-// places in the caller's frame, a row at a time where they are rows. Operands are made contiguous
+// of the step before, in blocks of their own, and go from hand to hand; results are written to their
+// places in the caller's frame, a row at a time where they are rows, and copied to them where the
+// body has no memory of its own for them (an operand that it hands through). Operands are made contiguous
 // once, before the first step. Arrays of the caller are borrowed, and nothing outlives the call
 // that shows them.
 #include "runtime/control.h"
@@ -31,7 +32,17 @@ void check_same(const abi::Control& control, const Array& result, const Array& p
 void put(const abi::Control& control, const Result& result, const Array& place) {
   const Array& array = std::get<Array>(result);
   check_same(control, array, place);
-  if (array.numel() > 0) place.copy_from(array);
+  if (array.numel() > 0 && array.raw() != place.raw()) place.copy_from(array);
+}
+
+using Places = std::vector<std::optional<Array>>;
+
+/// Runs the frame once, for results that lie at `places`.
+void run_once(const abi::Control& control, Frame& frame, std::span<Array> args,
+              std::span<const Array> places) {
+  for (size_t i = 0; i < args.size(); ++i) frame.set(i, std::move(args[i]));
+  const std::vector<Result> given = frame.run(0, Places(places.begin(), places.end()));
+  for (size_t i = 0; i < places.size(); ++i) put(control, given[i], places[i]);
 }
 
 Array row_of(const Array& rows, int64_t number) {
@@ -43,10 +54,7 @@ bool holds(const Array& flag) { return *flag.data<bool>(); }
 
 void run_branch(const abi::Control& control, std::span<Frame> frames, std::vector<Array> args,
                 std::span<const Array> results) {
-  Frame& taken = frames[holds(args[0]) ? 0 : 1];
-  for (size_t i = 1; i < args.size(); ++i) taken.set(i - 1, std::move(args[i]));
-  const std::vector<Result> given = taken.run(0);
-  for (size_t i = 0; i < results.size(); ++i) put(control, given[i], results[i]);
+  run_once(control, frames[holds(args[0]) ? 0 : 1], std::span(args).subspan(1), results);
 }
 
 void run_repeat(const abi::Control& control, std::span<Frame> frames, std::vector<Array> args,
@@ -87,8 +95,10 @@ void run_rows(const abi::Control& control, Frame& frame, std::vector<Array> args
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t row = control.reverse ? steps - 1 - step : step;
     for (size_t i = carried; i < operands; ++i) frame.set(i, row_of(args[i], row));
-    std::vector<Result> given = frame.run(row);
-    for (size_t i = carried; i < given.size(); ++i) put(control, given[i], row_of(results[i], row));
+    Places places(carried);
+    for (size_t i = carried; i < results.size(); ++i) places.emplace_back(row_of(results[i], row));
+    std::vector<Result> given = frame.run(row, places);
+    for (size_t i = carried; i < given.size(); ++i) put(control, given[i], *places[i]);
     for (size_t i = 0; i < carried; ++i) {
       args[i] = std::get<Array>(std::move(given[i]));
       check_same(control, args[i], results[i]);
@@ -169,11 +179,11 @@ Frame::~Frame() {
 
 void Frame::set(size_t number, Array tensor) { arguments_[number] = std::move(tensor); }
 
-std::vector<Result> Frame::run(int64_t step) {
+std::vector<Result> Frame::run(int64_t step, std::span<const std::optional<Array>> places) {
   if (takes_seed_)
     arguments_.back() = static_cast<int64_t>(mixed(seed_ + static_cast<uint64_t>(step)) >> 1);
   std::unique_ptr<Execution> execution = std::move(execution_);
-  std::vector<Result> results = execution->run(arguments_, {});
+  std::vector<Result> results = execution->run(arguments_, {}, places);
   execution_ = std::move(execution);
   return results;
 }
@@ -187,6 +197,7 @@ void run_control(const abi::Control& control, std::span<Frame> frames, std::vect
     case abi::Control::Kind::repeat_backward:
       return run_repeat_backward(control, frames, std::move(args), results);
     case abi::Control::Kind::rows: return run_rows(control, frames[0], std::move(args), results);
+    case abi::Control::Kind::call: return run_once(control, frames[0], args, results);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,8 +26,9 @@ class Frame {
 
   /// Tensor `number` of the next steps.
   void set(size_t number, Array tensor);
-  /// What the body gives; all tensors must be set.
-  std::vector<Result> run(int64_t step);
+  /// What the body gives; all tensors must be set. `places`: by result where it should lie, none
+  /// where that does not matter.
+  std::vector<Result> run(int64_t step, std::span<const std::optional<Array>> places = {});
 
  private:
   LoadedProgram* body_;

@@ -32,6 +32,8 @@ std::string expected_text(const abi::Input& input) {
   return text + "]";
 }
 
+constexpr uintptr_t kBlockAlignment = 64;  // the allocator's; mappings mark stores that need it
+
 std::string kind_of(const Argument& argument) {
   if (const Array* array = std::get_if<Array>(&argument)) return array->describe();
   return std::holds_alternative<int64_t>(argument) ? "an i64 scalar" : "an f64 scalar";
@@ -246,7 +248,31 @@ void Execution::point_buffers(std::span<const Argument> arguments, std::byte* ar
     launches_[scalar.launch].sizes[scalar.index] = evaluate(*scalar.code, slots_);
 }
 
+// An output that shares its buffer with another one would take that one along. Kernels may count on
+// the alignment that blocks have.
+void Execution::use_places(std::span<const std::optional<Array>> places) {
+  places_.assign(places.empty() ? 0 : buffers_.size(), nullptr);
+  std::vector<uint32_t> outputs(places_.size());
+  for (size_t i = 0; i < places.size(); ++i)
+    if (program().outputs[i].kind == abi::Output::Kind::tensor) ++outputs[output_views_[i].buffer];
+  for (size_t i = 0; i < places.size(); ++i) {
+    const View& view = output_views_[i];
+    if (!places[i] || program().outputs[i].kind != abi::Output::Kind::tensor) continue;
+    const bool fits = view.dtype == places[i]->dtype() && view.offset == 0 &&
+                      std::ranges::equal(view.sizes, places[i]->sizes()) &&
+                      std::ranges::equal(view.strides, places[i]->strides()) &&
+                      buffers_[view.buffer].bytes == places[i]->nbytes();
+    const bool is_aligned = reinterpret_cast<uintptr_t>(places[i]->raw()) % kBlockAlignment == 0;
+    if (fits && is_aligned && outputs[view.buffer] == 1) places_[view.buffer] = places[i]->raw();
+  }
+}
+
 void Execution::take_block(uint32_t buffer) {
+  if (!places_.empty() && places_[buffer] != nullptr) {
+    blocks_[buffer] = std::make_shared<const Storage>(places_[buffer], nullptr);
+    bases_[buffer] = places_[buffer];
+    return;
+  }
   blocks_[buffer] = std::make_shared<const Storage>(buffers_[buffer].bytes);
   bases_[buffer] = blocks_[buffer]->data();
 }
@@ -498,12 +524,14 @@ void Execution::keep_frame(bool keeps) {
 }
 
 std::vector<Result> Execution::run(std::span<const Argument> arguments,
-                                   std::span<Argument> dropped) {
+                                   std::span<Argument> dropped,
+                                   std::span<const std::optional<Array>> places) {
   if (loaded_.trace_.running()) [[unlikely]]
     bytes_before_ = allocator().counters().live_bytes;
   bind(arguments);
   if (!is_resolved_) resolve();
   if (!is_packed_) pack_weights();
+  use_places(places);
   point_inputs(arguments);
   std::byte* const memory = take_frame();
   point_buffers(arguments, memory);

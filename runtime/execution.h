@@ -26,7 +26,10 @@ class Execution {
   /// Compares the arguments with what the program takes.
   void bind(std::span<const Argument> arguments);
   /// `dropped`: the arguments again where their arrays may be let go after their last use, or none.
-  std::vector<Result> run(std::span<const Argument> arguments, std::span<Argument> dropped);
+  /// `places`: by output where it should lie; one that has memory of its own of these strides is
+  /// written there.
+  std::vector<Result> run(std::span<const Argument> arguments, std::span<Argument> dropped,
+                          std::span<const std::optional<Array>> places = {});
   /// From here on the memory of temporaries stays from call to call, or goes after each.
   void keep_frame(bool keeps);
   /// See LoadedProgram::call_memory.
@@ -148,6 +151,7 @@ class Execution {
   const Array& seen_input(std::span<const Argument> arguments, uint32_t input) const;
   void point_buffers(std::span<const Argument> arguments, std::byte* arena);
   void* address(const View& view) const;
+  void use_places(std::span<const std::optional<Array>> places);
   void take_block(uint32_t buffer);
   void let_go(uint32_t buffer, std::span<Argument> dropped);
   void run_steps(std::byte* scratch, std::span<Argument> dropped);
@@ -197,6 +201,7 @@ class Execution {
   // Of the running call only.
   std::vector<std::shared_ptr<const Storage>> blocks_;  // by buffer; of those that have one
   std::vector<StagedInput> staged_;
+  std::vector<void*> places_;  // by buffer; of outputs that the caller has memory for
   int64_t bytes_before_ = 0;  // of the allocator; where memory is traced
 };
 

@@ -176,13 +176,14 @@ class Verifier {
     if (control.kind == abi::Control::Kind::repeat_backward) return check_backward(control);
     const bool is_rows = control.kind == abi::Control::Kind::rows;
     const bool is_branch = control.kind == abi::Control::Kind::branch;
+    const bool has_one = is_rows || control.kind == abi::Control::Kind::call;
     const size_t given = control.args.size() - (is_branch && !control.args.empty() ? 1 : 0);
-    expect(control.callees.size() == (is_rows ? 1 : 2) && (!is_branch || !control.args.empty()) &&
+    expect(control.callees.size() == (has_one ? 1 : 2) && (!is_branch || !control.args.empty()) &&
                size_t{control.carried} + control.rows <= given && is_rows == (control.rows > 0) &&
                control.carried <= control.results.size() &&
                (control.kind != abi::Control::Kind::repeat ||
                 control.carried == control.results.size()),
-           "a loop or branch is malformed");
+           "a loop, branch or call is malformed");
     for (size_t i = 0; i < control.callees.size(); ++i) {
       const bool is_condition = control.kind == abi::Control::Kind::repeat && i == 0;
       check_callee(control.callees[i], given, is_condition ? 1 : control.results.size());

@@ -46,6 +46,7 @@ struct LibraryCalls {
       case ops::RouteKind::rows: return control(item, abi::Control::Kind::rows);
       case ops::RouteKind::repeat_backward:
         return control(item, abi::Control::Kind::repeat_backward);
+      case ops::RouteKind::call: return control(item, abi::Control::Kind::call);
     }
     TD_CHECK(false) << "no such route";
     return {};
@@ -132,7 +133,7 @@ struct LibraryCalls {
       if (value->type.is_tensor()) control.args.push_back(ref_of(view(value, 1)));
     });
     const bool is_rows = kind == abi::Control::Kind::rows;
-    if (kind != abi::Control::Kind::branch)
+    if (kind != abi::Control::Kind::branch && kind != abi::Control::Kind::call)
       control.carried = static_cast<uint32_t>(node.values("carried").size());
     if (is_rows) control.rows = static_cast<uint32_t>(node.values("rows").size());
     control.reverse = is_rows && node.boolean("reverse");

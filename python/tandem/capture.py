@@ -286,8 +286,9 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
         return tracer(*fakes)
 
 
-def capture(module, examples):
-    """The ATen graph of Dynamo's `module` on inputs like `examples`. Raises Unsupported where torch
+def capture(module, examples, inlines=False):
+    """The ATen graph of Dynamo's `module` on inputs like `examples`. `inlines`: of regions that could
+    be compiled once, the nodes. Raises Unsupported where torch
     cannot trace it without losing a part."""
     mode = detect_fake_mode(examples) or FakeTensorMode(
         allow_non_fake_inputs=True, shape_env=ShapeEnv()
@@ -304,7 +305,7 @@ def capture(module, examples):
     weights = {i for i, value in enumerate(examples) if get_static_address_type(value) is not None}
     unwatched = {i for i in weights if examples[i].is_inference()}
     for dialect, pre_dispatch in (("pre", True), ("post", False)):
-        bodies = Bodies(not pre_dispatch, complex_numbers.Calls(module))
+        bodies = Bodies(not pre_dispatch, complex_numbers.Calls(module), inlines)
         try:
             traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch, bodies)
         except UserError as error:

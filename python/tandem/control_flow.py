@@ -1,4 +1,5 @@
-"""Loops and branches: `torch.cond`, `while_loop`, `map` and `scan`.
+"""Loops and branches: `torch.cond`, `while_loop`, `map` and `scan`; and regions that are compiled
+once (`torch.compiler.nested_compile_region`).
 
 Each leaves one node in the trace, whose target is a `Control`: a few lines of Python that decide
 which body runs, and how often. The bodies are graphs of their own, captured like any other and
@@ -126,6 +127,15 @@ class Cond(Control):
         return (taken if operands[0] else other)(*operands[1:])
 
 
+class Region(Control):
+    """What several calls run: they have it as their one target."""
+
+    kind = "invoke_subgraph"
+
+    def _run(self, calls, operands):
+        return calls[0](*operands)
+
+
 class Scan(Control):
     """`carried` operands go from step to step; the next `rows` are taken apart along their first
     dimension. `map` is a scan that carries nothing."""
@@ -244,6 +254,31 @@ def _unknown():
     return detect_fake_mode().shape_env.create_unbacked_symint()
 
 
+def invoke_subgraph(interpreter, body, identifier, *operands, **_):
+    """A node, unless the graph is one whose regions run inline."""
+    bodies = interpreter.bodies
+    if bodies.inlines or any(each is None for each in operands):
+        return interpreter.inner(body).run(*operands)
+    key = id(body), torch.is_grad_enabled(), ambient_autocast(), *map(_region_key, operands)
+    with disable_proxy_modes_tracing():
+        if key not in bodies.calls:
+            bodies.calls[key] = Region([Body(interpreter, body, list(operands))])
+        region = bodies.calls[key]
+        results = region.bodies[0].results()
+    if not all(isinstance(each, torch.Tensor) for each in results):
+        return interpreter.inner(body).run(*operands)
+    needs_grad = torch.is_grad_enabled() and any(
+        isinstance(each, torch.Tensor) and each.requires_grad for each in operands
+    )
+    return _emit(region, list(operands), results, needs_grad)
+
+
+def _region_key(value):
+    if not isinstance(value, torch.Tensor):
+        return str(value)
+    return value.dtype, str(value.shape), is_row_major(value) or value.stride(), value.requires_grad
+
+
 def map_rows(interpreter, body, rows, operands, *_, **__):
     return _scan(interpreter, "map", body, [], list(rows), list(operands))
 
@@ -300,17 +335,18 @@ def _text(fake):
     return f"{str(fake.dtype).removeprefix('torch.')}{list(fake.shape)}"
 
 
-def _emit(control, operands, results):
-    """The node, with `results` like these."""
+def _emit(control, operands, results, needs_grad=False):
+    """The node, with `results` like these, which get a history with `needs_grad`."""
     mode = get_proxy_mode()
     with disable_proxy_modes_tracing():
-        fresh = [_fresh(value) for value in results]
+        fresh = [_fresh(value, needs_grad) for value in results]
     proxies = pytree.tree_map(mode.tracer.unwrap_proxy, tuple(operands))
     proxy = mode.tracer.create_proxy("call_function", control, proxies, {}, name=control.kind)
     return tuple(track_tensor_tree(fresh, proxy, constant=None, tracer=mode.tracer))
 
 
-def _fresh(value):
+def _fresh(value, needs_grad):
     if not isinstance(value, torch.Tensor):
         return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    fresh = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return fresh.requires_grad_() if needs_grad and _is_float(value) else fresh

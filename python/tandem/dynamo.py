@@ -79,7 +79,14 @@ def _compile_graph(module, examples, options):
     started = time.perf_counter()
     captured = capture(module, examples)
     times = {"capture": 1e3 * (time.perf_counter() - started)}
-    compiled, report = _compile(captured, options, times, module.forward)
+    try:
+        compiled, report = _compile(captured, options, times, module.forward)
+    except UserError as problem:
+        if not captured.bodies.calls:
+            raise
+        captured = capture(module, examples, inlines=True)
+        compiled, report = _compile(captured, options, times, module.forward)
+        report.inlined = str(problem)
     if report.missing:
         names = ", ".join(report.missing)
         _warn(f"operators that run in torch, because Tandem does not have them: {names}")

@@ -96,6 +96,7 @@ class Encoder(ControlLines):
         self._bodies = captured.bodies
         self._more_graphs = []
         self._ops = {}
+        self._written = {}  # Control -> names of its bodies
         self._controls = {}  # kind -> count, of those that are nodes of the program
         self._scalars = Scalars(self._places)
         self._asserts = []  # names of results that nobody gets: a program computes what it returns

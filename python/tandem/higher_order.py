@@ -1,6 +1,6 @@
-"""Operators over graphs (checkpoint, custom autograd.Function, invoke_subgraph) while Dynamo's
+"""Operators over graphs (checkpoint, custom autograd.Function) while Dynamo's
 graph is traced: their bodies run inline, and what they mean beyond that is left in the trace.
-Loops and branches are in control_flow.py.
+Loops, branches and invoke_subgraph, which have nodes, are in control_flow.py.
 
 A checkpoint body's nodes carry a region in their metadata. A custom Function leaves a
 `tandem_capture::custom_gradient` node behind its forward: it hands the outputs on, and names the
@@ -75,15 +75,18 @@ def _policy_names(target):
 class Bodies:
     """What the trace refers to by number: backward bodies and checkpoint regions.
     `behind_autograd`: the trace is of what autograd and autocast dispatch to. `complex_calls`:
-    those that complex_numbers.py takes."""
+    those that complex_numbers.py takes. `inlines`: regions that could be compiled once run inline;
+    else `calls` has them."""
 
-    def __init__(self, behind_autograd=False, complex_calls=None):
+    def __init__(self, behind_autograd=False, complex_calls=None, inlines=False):
         self.behind_autograd = behind_autograd
         self.complex_calls = complex_calls
         self.leaves_grad = None  # the mode after the graph
         self.graphs = []  # every GraphModule that was traced for itself
         self.backward = []  # (GraphModule, fakes of its inputs)
         self.regions = []
+        self.inlines = inlines
+        self.calls = {}
 
     def region(self, context_fn):
         self.regions.append(Region(len(self.regions) + 1, context_fn))
@@ -96,9 +99,8 @@ def checkpoint(interpreter, body, *operands, **_):
 
 
 def inline(interpreter, body, *rest, **_):
-    """invoke_subgraph(body, identifier, *operands), wrap(body, *operands)."""
-    operands = rest[1:] if rest and isinstance(rest[0], str) else rest
-    return interpreter.inner(body).run(*operands)
+    """wrap(body, *operands)."""
+    return interpreter.inner(body).run(*rest)
 
 
 def _with_backward(interpreter, outputs, inputs, saved, backward):
@@ -162,7 +164,7 @@ HANDLERS = {
     "tag_activation_checkpoint": checkpoint,
     "autograd_function_apply": custom_function,
     "register_hook": register_hook,
-    "invoke_subgraph": inline,
+    "invoke_subgraph": control_flow.invoke_subgraph,
     "wrap": inline,
     "cond": control_flow.cond,
     "map_impl": control_flow.map_rows,

@@ -1,11 +1,11 @@
-"""Loops and branches as nodes of the program: the text of the call, and of the bodies as graphs of
+"""Loops, branches and regions as nodes of the program: the text of the call, and of the bodies as graphs of
 the same text. What the program cannot run yet stays with Python (host.py), which says why."""
 
 import torch
 
 from tandem._tandem import Unsupported
 from tandem.capture import Captured
-from tandem.control_flow import Cond, WhileLoop
+from tandem.control_flow import Cond, Region, WhileLoop
 from tandem.cutting import needs_chain
 from tandem.gradients import GRADIENT
 from tandem.host import HostControl
@@ -15,18 +15,21 @@ class InPython(Exception):
     """Why the program does not run the node."""
 
 
-def control_call(node, flags, argument, encoder_of):
-    """Text of the call, and of its bodies. `flags`: of the operands, whether they have a history;
-    `argument(value)`: text; `encoder_of(captured, number)`: what writes body `number`."""
-    _check(node, flags)
+def control_bodies(node, encoder_of):
+    """Names of the bodies, and their texts. `encoder_of(captured, number)`: what writes body
+    `number`."""
     encoders = [_encoder(body, encoder_of, i) for i, body in enumerate(node.target.bodies)]
-    texts = [_text(encoder) for encoder in encoders]
+    return [encoder.name for encoder in encoders], [_text(encoder) for encoder in encoders]
+
+
+def control_call(node, argument, names):
+    """Text of the call of bodies of these names; `argument(value)`: text."""
     predicate, lists = _operands(node)
     parts = [] if predicate is None else [argument(predicate)]
     parts += [argument(values) for values in lists]
-    parts += [f'"{encoder.name}"' for encoder in encoders]
-    kind = {Cond: "cond", WhileLoop: "while_loop"}.get(type(node.target), "scan")
-    return f"tandem.{kind}({', '.join(parts)})", texts
+    parts += [f'"{name}"' for name in names]
+    kinds = {Cond: "cond", WhileLoop: "while_loop", Region: "invoke_subgraph"}
+    return f"tandem.{kinds.get(type(node.target), 'scan')}({', '.join(parts)})"
 
 
 def _operands(node):
@@ -34,6 +37,8 @@ def _operands(node):
     control, values = node.target, list(node.args)
     if isinstance(control, Cond):
         return values[0], [_tensors(values[1:])]
+    if isinstance(control, Region):
+        return None, [_tensors(values)]
     carried = values[: control.carried]
     if isinstance(control, WhileLoop):
         return None, [_tensors(carried), _tensors(values[control.carried :])]
@@ -109,10 +114,15 @@ class ControlLines:
             return self._inner(captured, f"{name}_{number}")
 
         try:
-            call, texts = control_call(node, flags, self._argument, encoder_of)
-        except (InPython, Unsupported):
+            _check(node, flags)
+            if node.target not in self._written:  # calls of a region are of one body
+                self._written[node.target], texts = control_bodies(node, encoder_of)
+                self._more_graphs += texts
+            call = control_call(node, self._argument, self._written[node.target])
+        except (InPython, Unsupported) as reason:
+            if isinstance(node.target, Region):
+                raise Unsupported(str(reason)) from None
             return self._host_control(node, flags, kept)
-        self._more_graphs += texts
         self._controls[node.target.kind] = self._controls.get(node.target.kind, 0) + 1
         typed = [f"%{result}: {self._type_text(value)}" for result, value in kept]
         self._add_line(typed, call, node)

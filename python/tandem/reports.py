@@ -34,6 +34,7 @@ class GraphReport:
         self._compiled = weakref.ref(compiled)
         self._native = weakref.ref(native)
         self._steps = []
+        self.inlined = ""  # why regions that could be compiled once are not
         self._facts = {
             "training": native.has_backward,
             "dialect": captured.dialect,
@@ -68,7 +69,8 @@ class GraphReport:
         native = self._native()
         if native is not None and "memory" not in self._facts:  # lays the programs out
             self._facts["memory"] = native.memory
-        return self._facts | {"bodies": [body.as_dict() for body in self._bodies]}
+        bodies = [body.as_dict() for body in self._bodies]
+        return self._facts | {"bodies": bodies, "regions inline": self.inlined}
 
     def steps(self):
         """What a page tells of a training step, as long as there is somebody to call it."""
@@ -98,6 +100,7 @@ class ChainReport:
         self._controls = _count(control.kind for control in chain.controls)
         self._times = times
         self.verified = ""  # or why not
+        self.inlined = ""
 
     def as_dict(self):
         segments = [report.as_dict() for report in self._segments]
@@ -110,6 +113,7 @@ class ChainReport:
         return self._facts | sums | {
             "training": any(each["training"] for each in segments),
             "verified": self.verified,
+            "regions inline": self.inlined,
             "calls in torch": sum(each["calls in torch"] for each in segments),
             "text": "\n".join(each["text"] for each in segments),
             "kernels": "".join(each["kernels"] for each in segments),
@@ -185,6 +189,8 @@ class Report(dict):
                     f"  a step holds {step:.1f} MiB at most: {arguments:.1f} of arguments; "
                     f"{saved:.1f} are saved"
                 )
+            if graph["regions inline"]:
+                lines.append(f"  regions run inline: {graph['regions inline']}")
             if graph["verified"]:
                 lines.append(f"  verified: {graph['verified']}")
             if graph["calls in torch"]:
