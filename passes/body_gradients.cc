@@ -118,11 +118,15 @@ Subject input_number(size_t number) {
   return {Subject::Kind::input, static_cast<uint32_t>(number)};
 }
 
+/// A fraction holds for a body as for the graph. What a step holds in bytes a body cannot know.
 GraphCtx ctx_of_body(const GraphCtx& ctx) {
   GraphCtx own;
   own.gradients = Gradients::tangents;
-  const bool is_cut = ctx.partition == Partition::min_cut || ctx.partition == Partition::priced;
-  own.partition = is_cut ? ctx.partition : Partition::standard;
+  const bool in_bytes =
+      ctx.partition == Partition::budget && ctx.budget.kind == Budget::Kind::bytes;
+  own.partition = in_bytes ? Partition::priced : ctx.partition;
+  if (ctx.partition == Partition::none) own.partition = Partition::standard;
+  own.budget = ctx.budget;
   own.target = ctx.target;
   own.multiplies_bytes = ctx.multiplies_bytes;
   return own;
