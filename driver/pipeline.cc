@@ -28,8 +28,8 @@ constexpr GraphPass kShareOutputs{"share_outputs", passes::share_outputs, 0, 0, 
 constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kFunctional, 0};
 // Beyond this point nothing mutates but write-backs at the end.
 
-// Bodies have no constants and no factors but their operands, so where weights are constant there are
-// no calls. Behind functionalize, for which a result that is an operand would be one memory.
+// Bodies have no constants and no factors but their operands, so where weights are constant there
+// are no calls. Behind functionalize, for which a result that is an operand would be one memory.
 constexpr GraphPass kInlineCalls{"inline_calls", passes::inline_calls, kFunctional, 0, 0};
 
 // Composites go before reverse mode, which needs a rule for every op. Dropout becomes a random
@@ -257,7 +257,8 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants && !differentiates) run_pass(graph, kWeightPanels, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
-  finish_called(graph, differentiates, ctx);  // before a budget in bytes schedules what it chooses among
+  finish_called(graph, differentiates,
+                ctx);  // before a budget in bytes schedules what it chooses among
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.

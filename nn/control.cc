@@ -136,10 +136,10 @@ Tensors invoke_subgraph(Trace& trace, const Tensors& operands, const BodyFunctio
   const std::vector<ir::Type> results =
       types_of(bodies.trace("body", types_of(operands), body));  // which may go with their graph
   bodies.merge();
-  return bodies.call("tandem.invoke_subgraph",
-                     {bodies.operands(operands), bodies.name(0), sym::Expr(kNoStream), ir::None{},
-                      std::string()},
-                     results);
+  return bodies.call(
+      "tandem.invoke_subgraph",
+      {bodies.operands(operands), bodies.name(0), sym::Expr(kNoStream), ir::None{}, std::string()},
+      results);
 }
 
 Tensors while_loop(Trace& trace, const Tensors& carried, const Tensors& operands,

@@ -23,9 +23,9 @@ Tensors while_loop(Trace& trace, const Tensors& carried, const Tensors& operands
                    const std::function<Tensor(Trace&, const Tensors&)>& condition,
                    const BodyFunction& body);
 
-/// Runs `body` as a program of its own: equal bodies, as those of equal layers are, are compiled once,
-/// forward and backward. Nothing is fused across its border. Where weights are frozen it is as if
-/// the body stood here.
+/// Runs `body` as a program of its own: equal bodies, as those of equal layers are, are compiled
+/// once, forward and backward. Nothing is fused across its border. Where weights are frozen it is
+/// as if the body stood here.
 Tensors invoke_subgraph(Trace& trace, const Tensors& operands, const BodyFunction& body);
 
 struct Scanned {

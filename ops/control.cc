@@ -1,6 +1,6 @@
-// Loops, branches and calls. A node runs graphs of the module, its bodies, each compiled as a program of
-// its own; it hands them tensors alone, and a body reads nothing else. Sizes are the same in a body
-// as around the call.
+// Loops, branches and calls. A node runs graphs of the module, its bodies, each compiled as a
+// program of its own; it hands them tensors alone, and a body reads nothing else. Sizes are the
+// same in a body as around the call.
 //
 //   cond        r = p ? then(x) : otherwise(x)
 //   while_loop  c = carried; while condition(c, x): c = body(c, x)

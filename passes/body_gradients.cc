@@ -4,9 +4,9 @@
 // step becomes a further row of the forward loop, what it saves of its inputs the backward loop
 // reads itself. A loop that data end has no rows: nobody knows how many. Its backward node runs the
 // forward half again. A call is a loop of one step: what its forward half saves become results, and
-// calls of one body have one gradient. ops/control.cc has the equation, and writes the backward node; here the
-// graphs are made that it names. A branch has no rows to save in, as its two sides save different
-// things: its gradient runs the side's forward once more.
+// calls of one body have one gradient. ops/control.cc has the equation, and writes the backward
+// node; here the graphs are made that it names. A branch has no rows to save in, as its two sides
+// save different things: its gradient runs the side's forward once more.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -393,8 +393,7 @@ void differentiate_loop(Graph& graph, Node* node, std::vector<char> wanted, Grap
 
 void differentiate_call(Graph& graph, Node* node, const std::vector<char>& wanted,
                         CallGradients& calls, GraphCtx& ctx) {
-  const auto [at, is_new] =
-      calls.try_emplace(std::pair(node->call().string("body"), wanted));
+  const auto [at, is_new] = calls.try_emplace(std::pair(node->call().string("body"), wanted));
   if (is_new) at->second = halves_of(graph, *node, wanted, ctx);
   give_columns(graph, node, at->second);
 }

@@ -12,7 +12,8 @@ using Moved = std::map<const ir::Value*, ir::Value*>;
 
 ir::Value* at(const Moved& moved, const ir::Value* value);
 
-/// Writes them before `before`, or at the end of `to`. `moved` has all inputs that they read, and gets their results.
+/// Writes them before `before`, or at the end of `to`. `moved` has all inputs that they read, and
+/// gets their results.
 void copy_nodes(const ir::Graph& from, ir::Graph& to, Moved& moved, ir::Node* before = nullptr);
 
 /// What a body takes from the node that runs it: tensors; numbers are sizes and the seed.

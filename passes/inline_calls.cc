@@ -1,7 +1,8 @@
 // Problem: a region that is compiled once knows nothing of the place it is called from. Its weights
-// are operands there, which no pass can fold, pack or quantize. Approach: where weights are constant,
-// a call becomes the nodes of its body again, each with a copy of its own. After functionalize,
-// behind which nothing shares memory, so a result that is an operand may stand for itself.
+// are operands there, which no pass can fold, pack or quantize. Approach: where weights are
+// constant, a call becomes the nodes of its body again, each with a copy of its own. After
+// functionalize, behind which nothing shares memory, so a result that is an operand may stand for
+// itself.
 #include "ops/bodies.h"
 #include "passes/copied.h"
 #include "passes/passes.h"

@@ -138,8 +138,8 @@ void inner_gradients(ir::Graph& graph, GraphCtx& ctx);
 
 /// Bodies of loops and branches that gradients go through: each such node gets bodies of its own,
 /// which give what their backward reads as further results, and graphs of the role backward that
-/// compute their gradients; calls of one body keep to one. A scan saves rows, and no step runs twice; a branch runs its forward
-/// once more, and so does the gradient of a loop that data end.
+/// compute their gradients; calls of one body keep to one. A scan saves rows, and no step runs
+/// twice; a branch runs its forward once more, and so does the gradient of a loop that data end.
 void body_gradients(ir::Graph& graph, GraphCtx& ctx);
 
 /// A body is given the sizes that its tensors do not tell: i64 inputs with the names of symbols.

@@ -1,9 +1,9 @@
 // Problem: how often a body runs is known only while it runs. Approach: what is carried are arrays
-// of the step before, in blocks of their own, and go from hand to hand; results are written to their
-// places in the caller's frame, a row at a time where they are rows, and copied to them where the
-// body has no memory of its own for them (an operand that it hands through). Operands are made contiguous
-// once, before the first step. Arrays of the caller are borrowed, and nothing outlives the call
-// that shows them.
+// of the step before, in blocks of their own, and go from hand to hand; results are written to
+// their places in the caller's frame, a row at a time where they are rows, and copied to them where
+// the body has no memory of its own for them (an operand that it hands through). Operands are made
+// contiguous once, before the first step. Arrays of the caller are borrowed, and nothing outlives
+// the call that shows them.
 #include "runtime/control.h"
 
 #include <utility>

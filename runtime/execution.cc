@@ -523,8 +523,7 @@ void Execution::keep_frame(bool keeps) {
   if (!keeps) drop_frame();
 }
 
-std::vector<Result> Execution::run(std::span<const Argument> arguments,
-                                   std::span<Argument> dropped,
+std::vector<Result> Execution::run(std::span<const Argument> arguments, std::span<Argument> dropped,
                                    std::span<const std::optional<Array>> places) {
   if (loaded_.trace_.running()) [[unlikely]]
     bytes_before_ = allocator().counters().live_bytes;

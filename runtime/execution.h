@@ -202,7 +202,7 @@ class Execution {
   std::vector<std::shared_ptr<const Storage>> blocks_;  // by buffer; of those that have one
   std::vector<StagedInput> staged_;
   std::vector<void*> places_;  // by buffer; of outputs that the caller has memory for
-  int64_t bytes_before_ = 0;  // of the allocator; where memory is traced
+  int64_t bytes_before_ = 0;   // of the allocator; where memory is traced
 };
 
 }  // namespace tandem::runtime

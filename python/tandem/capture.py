@@ -287,8 +287,8 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
 
 
 def capture(module, examples, inlines=False):
-    """The ATen graph of Dynamo's `module` on inputs like `examples`. `inlines`: of regions that could
-    be compiled once, the nodes. Raises Unsupported where torch
+    """The ATen graph of Dynamo's `module` on inputs like `examples`. `inlines`: regions that could
+    be compiled once are written out. Raises Unsupported where torch
     cannot trace it without losing a part."""
     mode = detect_fake_mode(examples) or FakeTensorMode(
         allow_non_fake_inputs=True, shape_env=ShapeEnv()

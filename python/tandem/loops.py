@@ -1,5 +1,6 @@
-"""Loops, branches and regions as nodes of the program: the text of the call, and of the bodies as graphs of
-the same text. What the program cannot run yet stays with Python (host.py), which says why."""
+"""Loops, branches and regions as nodes of the program: the text of the call, and of the bodies as
+graphs of the same text. What the program cannot run yet stays with Python (host.py), which says
+why."""
 
 import torch
 

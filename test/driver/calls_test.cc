@@ -146,8 +146,8 @@ TEST(Calls, GradientsByHand) {
       const float outer = std::cos(inner * b);
       EXPECT_NEAR(array_of(call.outputs[0]).data<float>()[i], std::sin(inner * b) + a * b, 1e-6F);
       EXPECT_NEAR(gradients[0]->data<float>()[i], outer * b * std::cos(a * b) * b + b, 1e-5F);
-      EXPECT_NEAR(gradients[1]->data<float>()[i],
-                  outer * (inner + b * std::cos(a * b) * a) + a, 1e-5F);
+      EXPECT_NEAR(gradients[1]->data<float>()[i], outer * (inner + b * std::cos(a * b) * a) + a,
+                  1e-5F);
     }
   }
 }
@@ -168,8 +168,8 @@ TEST(Calls, DropoutOfEachCallIsItsOwn) {
   const std::vector<std::optional<Array>> gradients =
       function.backward(call.saved, std::vector{ones, ones});
   for (int64_t i = 0; i < 256; ++i)
-    EXPECT_EQ(gradients[0]->data<float>()[i],
-              array_of(call.outputs[0]).data<float>()[i] + array_of(call.outputs[1]).data<float>()[i]);
+    EXPECT_EQ(gradients[0]->data<float>()[i], array_of(call.outputs[0]).data<float>()[i] +
+                                                  array_of(call.outputs[1]).data<float>()[i]);
 }
 
 /// A result that is an operand has no memory in the body.
@@ -177,9 +177,8 @@ TEST(Calls, OperandHandedThrough) {
   State state;
   BoundProgram program = compile_forward(
       [](Trace& trace, const Tensors& in) {
-        return nn::invoke_subgraph(trace, in, [](Trace&, const Tensors& x) -> Tensors {
-          return {x[0], x[0] + 1, x[0]};
-        });
+        return nn::invoke_subgraph(
+            trace, in, [](Trace&, const Tensors& x) -> Tensors { return {x[0], x[0] + 1, x[0]}; });
       },
       state, {{"x", DType::f32, {16}}});
   const Array x = waves({16});
