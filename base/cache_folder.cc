@@ -115,11 +115,6 @@ bool is_hexadecimal(std::string_view text) {
       text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
-bool is_entry_name(std::string_view name) {
-  return name.size() > 17 && is_hexadecimal(name.substr(0, 16)) && name[16] == '.' &&
-         std::ranges::all_of(name.substr(17), [](char c) { return c >= 'a' && c <= 'z'; });
-}
-
 bool is_temporary_name(std::string_view name) {
   return name.size() == 36 && is_hexadecimal(name.substr(0, 32)) && name.substr(32) == ".tmp";
 }
@@ -164,20 +159,20 @@ bool is_ours(int folder, const std::string& name, const struct stat& facts) {
          kMagic.starts_with(std::string_view(begin.data(), size));
 }
 
-struct Entry {
+struct File {
   timespec time;
   std::string name;
   uint64_t size;
 };
 
-bool is_older(const Entry& a, const Entry& b) {
+bool is_older(const File& a, const File& b) {
   return a.time.tv_sec != b.time.tv_sec ? a.time.tv_sec < b.time.tv_sec
                                         : a.time.tv_nsec < b.time.tv_nsec;
 }
 
 /// Files of ours whose name `is_wanted`.
-std::vector<Entry> list(int folder, bool (*is_wanted)(std::string_view)) {
-  std::vector<Entry> entries;
+std::vector<File> list(int folder, bool (*is_wanted)(std::string_view)) {
+  std::vector<File> entries;
   const int opening = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* stream = opening < 0 ? nullptr : fdopendir(opening);
   if (stream == nullptr) return entries;
@@ -194,18 +189,18 @@ std::vector<Entry> list(int folder, bool (*is_wanted)(std::string_view)) {
 
 void remove_stale(int folder) {
   const time_t now = time(nullptr);
-  for (const Entry& entry : list(folder, is_temporary_name))
+  for (const File& entry : list(folder, is_temporary_name))
     if (now - entry.time.tv_sec > kLongestWrite) unlinkat(folder, entry.name.c_str(), 0);
 }
 
 void remove_oldest(int folder, const CacheLimits& most) {
-  std::vector<Entry> entries = list(folder, is_entry_name);
+  std::vector<File> entries = list(folder, CacheFolder::is_entry_name);
   uint64_t bytes = 0;
-  for (const Entry& entry : entries) bytes += entry.size;
+  for (const File& entry : entries) bytes += entry.size;
   uint64_t files = entries.size();
   if (bytes <= most.bytes && files <= most.files) return;
   std::ranges::sort(entries, is_older);
-  for (const Entry& entry : entries) {
+  for (const File& entry : entries) {
     if (bytes <= most.bytes * 3 / 4 && files <= most.files * 3 / 4) return;
     if (unlinkat(folder, entry.name.c_str(), 0) != 0) continue;
     bytes -= entry.size;
@@ -263,7 +258,33 @@ void CacheFolder::open_below(const std::string& parent) {
   warn_once(path_, why);
 }
 
+bool CacheFolder::is_entry_name(std::string_view name) {
+  return name.size() > 17 && is_hexadecimal(name.substr(0, 16)) && name[16] == '.' &&
+         std::ranges::all_of(name.substr(17), [](char c) { return c >= 'a' && c <= 'z'; });
+}
+
+std::vector<CacheFolder::Entry> CacheFolder::entries() const {
+  std::vector<Entry> found;
+  for (const File& file : list(descriptor_, is_entry_name))
+    found.push_back({file.name, file.size, file.time.tv_sec});
+  std::ranges::sort(found, {}, &Entry::name);
+  return found;
+}
+
+void CacheFolder::remove(const std::string& name) const {
+  const FolderLock lock(descriptor_, LOCK_EX);
+  unlinkat(descriptor_, name.c_str(), 0);
+}
+
 std::optional<std::string> CacheFolder::read(const std::string& name) const {
+  std::optional<std::string> content = peek(name);
+  const timespec now[] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
+  if (content)  // or, read-only, its age stays
+    utimensat(descriptor_, name.c_str(), now, AT_SYMLINK_NOFOLLOW);
+  return content;
+}
+
+std::optional<std::string> CacheFolder::peek(const std::string& name) const {
   const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;  // a pipe would wait
   const Descriptor file(openat(descriptor_, name.c_str(), flags));
   struct stat facts{};
@@ -280,8 +301,6 @@ std::optional<std::string> CacheFolder::read(const std::string& name) const {
   if (!read_all(file.get(), content.data(), content.size())) return std::nullopt;
   const Header expected = header_of(content);
   if (std::memcmp(&header, &expected, sizeof(header)) != 0) return std::nullopt;
-  const timespec now[] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
-  utimensat(descriptor_, name.c_str(), now, AT_SYMLINK_NOFOLLOW);  // or, read-only, its age stays
   return content;
 }
 

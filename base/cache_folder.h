@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tandem {
 
@@ -33,9 +34,21 @@ class CacheFolder {
   /// Names of entries: 16 hexadecimal digits, a dot and letters. Nothing for a file that is absent,
   /// refused, cut off or changed by a bit. Reading makes it the last that is trimmed.
   std::optional<std::string> read(const std::string& name) const;
+  /// The same, and leaves its age.
+  std::optional<std::string> peek(const std::string& name) const;
   /// Appears whole or not at all, in the place of what had the name; a full or read-only disk
   /// leaves what was there.
   void write(const std::string& name, std::string_view content) const;
+
+  struct Entry {
+    std::string name;
+    uint64_t bytes = 0;   // of the file
+    int64_t seconds = 0;  // since 1970: when it was stored or read last
+  };
+  /// Files that begin as entries do, by name; what they hold is not checked.
+  std::vector<Entry> entries() const;
+  static bool is_entry_name(std::string_view name);
+  void remove(const std::string& name) const;
 
   /// Removes what writers left that died, and, where there is more than `most`, the files that were
   /// not read for longest, until there are three quarters of it. A file that another process

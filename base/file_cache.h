@@ -6,28 +6,44 @@
 #include <string_view>
 
 #include "base/cache_folder.h"
+#include "base/cache_key.h"
 
 namespace tandem {
 
 /// One file an entry, in the folder `tandem-cache` of the one that is given. Keys hold, beside what
-/// is asked for, the binary that this code is part of (its place, size and time), so another build
-/// never reads them. A damaged, unreadable or distrusted entry is a miss; a folder that cannot be
-/// made or trusted turns the cache off, and one that cannot be written is only read. Safe for
-/// threads and processes: entries appear whole. Once a day the first store of a process trims.
+/// is asked for, which binary this code is part of, so another build never reads them. A damaged,
+/// unreadable or distrusted entry is a miss; a folder that cannot be made or trusted turns the
+/// cache off, and one that cannot be written is only read. Safe for threads and processes: entries
+/// appear whole. Once a day the first store of a process trims.
 class FileCache {
  public:
+  /// The part that every key has, and the one that is asked for.
+  static constexpr std::string_view kCompiler = "compiler";
+  static constexpr std::string_view kText = "text";
+
   /// `kind` is the files' ending ("o"), of lower-case letters; an empty folder is no cache.
-  FileCache(const std::string& folder, std::string_view kind, std::string_view context);
+  FileCache(const std::string& folder, std::string_view kind, CacheKey context);
   bool is_on() const { return folder_.is_open() && !context_.empty(); }
-  std::optional<std::string> find(std::string_view key) const;
-  void store(std::string_view key, std::string_view content) const;
+  std::optional<std::string> find(std::string_view text) const;
+  void store(std::string_view text, std::string_view content) const;
+
+  /// Why `text` is not found: how the entry of this kind that is nearest differs. Empty where there
+  /// is none. Reads them all.
+  std::string explain_miss(std::string_view text) const;
 
  private:
-  std::string whole(std::string_view key) const;
+  CacheKey key(std::string_view text) const;
+  std::string whole(std::string_view text) const;
   std::string name_of(std::string_view whole) const;
   CacheFolder folder_;
   std::string kind_;
-  std::string context_;  // empty: off
+  CacheKey context_;  // empty: off
 };
+
+/// Of the bytes of an entry; nothing where they are none.
+std::optional<CacheKey> key_of_entry(std::string_view entry);
+/// Names the binary that this code is part of: the linker's sum over it, the same on any machine;
+/// or, where there is none, its place, size and time.
+const std::string& compiler_build();
 
 }  // namespace tandem

@@ -154,9 +154,12 @@ namespace {
 
 /// What object code depends on beside the kernel. Taken apart, so that a new member of Target is
 /// decided on here: cores and caches decide about kernels, and those are the rest of the key.
-std::string code_key(const Target& target, int level) {
+CacheKey code_key(const Target& target, int level) {
   const auto& [cpu, features, isa, vector_bytes, cores, l1, l2, l3, gpu, tuning] = target;
-  return fmt::format("{} {} {} {} {}", cpu, features, static_cast<int>(isa), vector_bytes, level);
+  return {{"processor", cpu},
+          {"features", features},
+          {"vectors", fmt::format("{} {}", static_cast<int>(isa), vector_bytes)},
+          {"optimization", std::to_string(level)}};
 }
 
 void check_is_processor(const std::vector<loop::Kernel>& kernels, const Target& target) {

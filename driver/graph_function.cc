@@ -76,15 +76,32 @@ bool is_observed() {
 }
 
 /// All that a compiled function depends on but its text.
-std::string context_of(const FunctionOptions& options) {
-  Target target = target_of(compile_options(options));
-  ArchiveWriter machine;
-  fields(machine, target);
-  return fmt::format("{}\n{} {} {} {} {} {} {} {} {}\n{}", machine.take(), flag_opt(),
-                     options.differentiate, static_cast<int>(options.partition),
-                     passes::to_string(options.budget), passes::to_string(options.storage),
-                     options.derivative, options.freeze, options.report, options.tune,
-                     flags_cache_key());
+CacheKey context_of(const FunctionOptions& options) {
+  CacheKey key = key_of(target_of(compile_options(options)));
+  const auto add = [&](std::string name, std::string value) {
+    key.push_back({std::move(name), std::move(value)});
+  };
+  add("optimization", std::to_string(flag_opt()));
+  add("differentiates", options.differentiate ? "yes" : "no");
+  add("memory_budget",
+      fmt::format("{} {}", passes::name_of(options.partition), passes::to_string(options.budget)));
+  add("save_activations", passes::to_string(options.storage));
+  add("derivative", std::to_string(options.derivative));
+  add("freeze", options.freeze ? "yes" : "no");
+  add("report", options.report ? "yes" : "no");
+  add("tune", options.tune ? "yes" : "no");
+  add("flags", flags_cache_key());
+  return key;
+}
+
+/// Of a graph that is compiled now; `cache` may be off.
+std::string why_not_cached(const FileCache& cache, std::string_view text, bool explains) {
+  if (is_observed()) return "bypassed: TANDEM_* flags want to see the compiler at work";
+  if (!cache.is_on())
+    return flag_cache_dir().empty() ? "bypassed: TANDEM_CACHE_DIR names no folder"
+                                    : "bypassed: the folder cannot be made or trusted";
+  const std::string why = explains ? cache.explain_miss(text) : "";
+  return why.empty() ? "miss" : "miss: the nearest entry differs in " + why;
 }
 
 /// Null where the bytes are no image.
@@ -132,8 +149,8 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
   check_flags();
   const FileCache cache(is_observed() ? "" : flag_cache_dir(), "function", context_of(options));
   std::optional<FunctionImage> known = image_of(cache.find(text));
-  is_from_cache_ = known.has_value();
-  if (is_from_cache_) {
+  cache_state_ = known ? "hit" : why_not_cached(cache, text, options.report);
+  if (known) {
     pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     load(std::move(*known), {}, options);
     return;

@@ -155,7 +155,9 @@ class GraphFunction {
   double pass_time() const { return pass_time_; }
 
   /// Made by an earlier process.
-  bool is_from_cache() const { return is_from_cache_; }
+  bool is_from_cache() const { return cache_state_ == "hit"; }
+  /// "hit", "miss" (with the option `report` in what the nearest entry differs) or "bypassed: why".
+  const std::string& cache_state() const { return cache_state_; }
 
  private:
   FunctionImage compiled(std::string_view text, const FunctionOptions& options,
@@ -175,7 +177,7 @@ class GraphFunction {
   CutDecisions decisions_;
   std::unique_ptr<Executable> forward_;
   std::unique_ptr<Executable> backward_;
-  bool is_from_cache_ = false;
+  std::string cache_state_;
   double pass_time_ = 0;
   int threads_ = 0;
 };

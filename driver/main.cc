@@ -11,6 +11,7 @@
 
 #include "base/diagnostic.h"
 #include "base/flags.h"
+#include "driver/cache.h"
 #include "driver/compiler.h"
 #include "driver/face.h"
 #include "driver/replay.h"
@@ -62,6 +63,10 @@ constexpr const char* kUsage =
     "\n"
     "                                             but for few bytes and for operators, values "
     "or places\n"
+    "       tandem cache list|verify|clear|explain A B|export FILE|import FILE\n"
+    "                                             the folder of TANDEM_CACHE_DIR; explain: in what "
+    "the\n"
+    "                                             keys of two entries differ\n"
     "       tandem help [flags|passes]\n"
     "CPU: a processor by LLVM's name, such as znver4 or haswell, instead of this one; `schedule`\n"
     "     also maps for a GPU, sm_80 or sm_90\n";
@@ -430,6 +435,10 @@ int run_command(const std::vector<std::string>& args) {
   if (args[0] == "export") return export_command(rest);
   if (args[0] == "signature") return signature_command(rest);
   if (args[0] == "partition") return partition_command(rest);
+  if (args[0] == "cache") {
+    std::fputs(cache_command(rest).c_str(), stdout);
+    return 0;
+  }
   if (args[0] == "help") return help(rest);
   throw UserError(fmt::format("no command '{}'\n{}", args[0], kUsage));
 }

@@ -134,18 +134,12 @@ std::string key_of(const std::vector<Candidate>& candidates) {
   return key;
 }
 
-std::string context_of(Target target) {
-  ArchiveWriter writer;
-  fields(writer, target);
-  return writer.take();
-}
-
 }  // namespace
 
 schedule::Chooser tuner(const Target& target) {
   codegen::check_runs_here(target);
   return [target](const std::vector<Candidate>& candidates, const std::vector<int64_t>& elements) {
-    const FileCache cache(flag_cache_dir(), "tune", context_of(target));
+    const FileCache cache(flag_cache_dir(), "tune", key_of(target));
     const std::string key = key_of(candidates);
     size_t best = candidates.size();
     if (const std::optional<std::string> known = cache.find(key))

@@ -67,6 +67,17 @@ Partition partition_named(std::string_view name) {
       name));
 }
 
+std::string_view name_of(Partition partition) {
+  switch (partition) {
+    case Partition::none: return "none";
+    case Partition::standard: return "as_read";
+    case Partition::priced: return "default";
+    case Partition::min_cut: return "min_cut";
+    case Partition::budget: break;
+  }
+  return "budget";
+}
+
 Budget budget_named(std::string_view text, std::string_view solver) {
   Budget budget;
   budget.solver = knapsack_solver_named(solver);

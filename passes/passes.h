@@ -31,6 +31,8 @@ enum class Partition : uint8_t {
 /// "as_read" is standard, "default" is priced, "min_cut", and `budget` is for what budget_named
 /// takes; UserError for others.
 Partition partition_named(std::string_view name);
+/// The word for it; "budget" where a Budget says the rest.
+std::string_view name_of(Partition partition);
 
 /// Of Partition::budget: the room for what is saved.
 struct Budget {

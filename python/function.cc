@@ -284,6 +284,7 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("quantized_products", &quantized_products)
       .def_prop_ro("times", &times)
       .def_prop_ro("is_from_cache", &GraphFunction::is_from_cache)
+      .def_prop_ro("cache_state", &GraphFunction::cache_state)
       .def_prop_ro("forward_counts",
                    [](GraphFunction& f) { return counts_of(&f.forward_executable()); })
       .def_prop_ro("backward_counts",

@@ -6,6 +6,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "driver/cache.h"
 #include "driver/face.h"
 #include "python/call_scope.h"
 #include "python/function.h"
@@ -162,6 +163,7 @@ NB_MODULE(_tandem, m) {
   });
   m.def("reset_peak_memory", &tandem::driver::reset_peak_memory);
   m.def("empty_cache", &tandem::driver::release_cached_memory);
+  m.def("cache_command", &tandem::driver::cache_command, nb::arg("words"));
   m.def("use_torch_threads", &tandem::python::use_torch_threads, nb::arg("callable"));
   m.def("watch_signals", &tandem::python::watch_signals, nb::arg("thread"));
 }

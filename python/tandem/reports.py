@@ -47,6 +47,7 @@ class GraphReport:
             "control flow in Python": dict(_count(control.kind for control in controls)),
             "milliseconds": {name: round(value, 3) for name, value in times.items()},
             "from cache": native.is_from_cache,
+            "cache": native.cache_state,
             "quantized products": native.quantized_products,
             "text": encoded.text,
             "kernels": native.forward_report + native.backward_report,
@@ -225,6 +226,8 @@ class Report(dict):
             times = ", ".join(f"{name} {value:.1f}" for name, value in times)
             source = " (from the cache of an earlier process)" if graph.get("from cache") else ""
             lines.append(f"  milliseconds: {times}{source}")
+            if ":" in graph.get("cache", ""):
+                lines.append(f"  cache: {graph['cache']}")
         if not lines:
             return "nothing was compiled"
         live, cached, peak = (self["memory"][name] / 2**20 for name in _MEMORY)
@@ -241,6 +244,13 @@ def _product_lines(products):
 
 def _without(counts, others):
     return dict(_count(counts) - _count(others))
+
+
+def _cache_states(graph):
+    """Of a graph, its segments and the bodies that Python runs."""
+    parts = [*graph.get("segments", []), *graph.get("bodies", [])]
+    own = [graph["cache"]] if "cache" in graph else []
+    return own + [state for part in parts for state in _cache_states(part)]
 
 
 class _Register:
@@ -260,9 +270,11 @@ class _Register:
             self._older = 0
             self._fallbacks = _count()
             self._calls = 0
+            self._cache = _count()
 
     def add(self, report):
         with self._lock:
+            self._cache.update(each.split(":")[0] for each in _cache_states(report.as_dict()))
             self._latest.append(report)
             if len(self._latest) > GRAPHS:
                 self._fallbacks.update(self._latest.popleft().as_dict()["fallbacks"])
@@ -279,10 +291,12 @@ class _Register:
             latest = list(self._latest)
             older = {"graphs": self._older, "fallbacks": dict(self._fallbacks)}
             calls = self._calls
+            cache = {state: self._cache[state] for state in ("hit", "miss", "bypassed")}
         made = Report(
             graphs=[each.as_dict() for each in latest],
             older=older,
             memory=memory_use(),
+            cache=cache,
             **{"calls in torch": calls},
         )
         made.steps = [step for each in latest for step in each.steps()]

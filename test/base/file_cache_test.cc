@@ -13,6 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const CacheKey kContext = {{"mode", "fast"}};
+
 class FileCacheTest : public testing::Test {
  protected:
   ~FileCacheTest() override { fs::remove_all(folder_); }
@@ -27,23 +29,23 @@ class FileCacheTest : public testing::Test {
 };
 
 TEST_F(FileCacheTest, GivesBackWhatWasStored) {
-  FileCache cache(folder_, "o", "context");
+  FileCache cache(folder_, "o", kContext);
   EXPECT_EQ(cache.find("key"), std::nullopt);
   cache.store("key", "content");
   cache.store("empty", "");
   EXPECT_EQ(cache.find("key"), "content");
   EXPECT_EQ(cache.find("empty"), "");
-  EXPECT_EQ(FileCache(folder_, "o", "context").find("key"), "content");
+  EXPECT_EQ(FileCache(folder_, "o", kContext).find("key"), "content");
 }
 
 TEST_F(FileCacheTest, KeepsKindsAndContextsApart) {
-  FileCache(folder_, "o", "context").store("key", "content");
-  EXPECT_EQ(FileCache(folder_, "o", "other").find("key"), std::nullopt);
-  EXPECT_EQ(FileCache(folder_, "p", "context").find("key"), std::nullopt);
+  FileCache(folder_, "o", kContext).store("key", "content");
+  EXPECT_EQ(FileCache(folder_, "o", {{"mode", "slow"}}).find("key"), std::nullopt);
+  EXPECT_EQ(FileCache(folder_, "p", kContext).find("key"), std::nullopt);
 }
 
 TEST_F(FileCacheTest, DamagedEntriesAreMisses) {
-  FileCache cache(folder_, "o", "context");
+  FileCache cache(folder_, "o", kContext);
   cache.store("key", "content");
   ASSERT_EQ(files().size(), 1);
   const fs::path file = files()[0];
@@ -61,10 +63,10 @@ TEST_F(FileCacheTest, DamagedEntriesAreMisses) {
 }
 
 TEST_F(FileCacheTest, OneKeyIsNotTheBeginningOfAnother) {
-  FileCache(folder_, "o", "context").store("key", "content");
+  FileCache(folder_, "o", kContext).store("key", "content");
   fs::create_directories(folder_ + "/other/tandem-cache");
   ASSERT_EQ(files().size(), 1);
-  FileCache other(folder_ + "/other", "o", "context");
+  FileCache other(folder_ + "/other", "o", kContext);
   other.store("keycon", "tent");
   const fs::path name = fs::directory_iterator(folder_ + "/other/tandem-cache")->path().filename();
   fs::copy_file(files()[0], folder_ + "/other/tandem-cache/" + name.string(),
@@ -73,11 +75,11 @@ TEST_F(FileCacheTest, OneKeyIsNotTheBeginningOfAnother) {
 }
 
 TEST_F(FileCacheTest, IsOffWithoutAFolder) {
-  FileCache cache("", "o", "context");
+  FileCache cache("", "o", kContext);
   EXPECT_FALSE(cache.is_on());
   cache.store("key", "content");
   EXPECT_EQ(cache.find("key"), std::nullopt);
-  EXPECT_FALSE(FileCache("/proc/no/such", "o", "context").is_on());
+  EXPECT_FALSE(FileCache("/proc/no/such", "o", kContext).is_on());
 }
 
 }  // namespace

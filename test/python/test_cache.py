@@ -108,6 +108,84 @@ def test_options_that_change_the_program_are_no_hit(folder, model):
     assert seen == [False, False, False, True]
 
 
+def test_hits_and_misses_are_counted_and_a_miss_says_why(folder, model):
+    tandem.reset_report()
+    for options in ({}, {"memory_budget": "min_cut"}, {}):
+        compiled(model, report=True, **options)(torch.ones(2, 12))
+    report = tandem.report()
+    assert report["cache"] == {"hit": 1, "miss": 2, "bypassed": 0}
+    first, second, third = (graph["cache"] for graph in report["graphs"])
+    assert (first, third) == ("miss", "hit")
+    assert second.startswith("miss: the nearest entry differs in memory_budget: 'min_cut 1")
+    assert "'default 1" in second and second in str(report)
+
+
+@pytest.mark.parametrize(
+    "variable, value, why",
+    [("TANDEM_CACHE_DIR", "", "names no folder"), ("TANDEM_VERIFY", "1", "flags want to see")],
+)
+def test_a_compilation_beside_the_cache_says_why(folder, model, monkeypatch, variable, value, why):
+    monkeypatch.setenv(variable, value)
+    tandem.reset_report()
+    compiled(model)(torch.ones(2, 12))
+    report = tandem.report()
+    assert report["cache"] == {"hit": 0, "miss": 0, "bypassed": 1}
+    assert report["graphs"][0]["cache"].startswith("bypassed: ")
+    assert why in report["graphs"][0]["cache"]
+
+
+def command(*words):
+    run = [sys.executable, "-m", "tandem.cache", *map(str, words)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_folder_is_listed_explained_verified_carried_and_cleared(folder, model, tmp_path):
+    compiled(model)(torch.ones(2, 12))
+    compiled(model, memory_budget="min_cut")(torch.ones(2, 12))
+    entries = folder / "tandem-cache"
+    one, other = sorted(path.name for path in entries.glob("*.function"))
+    status, text = command("list")
+    assert status == 0 and one in text and other in text and "graph @g(" in text
+    status, text = command("explain", one, other)
+    assert status == 0 and text.startswith("memory_budget: ") and text.count("\n") == 1
+    assert command("explain", one, one) == (0, "the keys are equal\n")
+    count = len(list(entries.glob("*.*")))
+    assert command("verify") == (0, f"{count} entries, none damaged\n")
+
+    carried = tmp_path / "carried"
+    assert command("export", carried) == (0, f"{count} entries exported\n")
+    whole = {path.name: path.read_bytes() for path in entries.glob("*.*")}
+    assert command("clear") == (0, f"{count} entries removed\n")
+    assert not list(entries.glob("*.*"))
+    assert command("import", carried) == (0, f"{count} entries imported\n")
+    assert {path.name: path.read_bytes() for path in entries.glob("*.*")} == whole
+    compiled(model)(torch.ones(2, 12))
+    assert is_from_cache()
+
+
+def test_damage_is_found_and_nothing_damaged_is_imported(folder, model, tmp_path):
+    compiled(model)(torch.ones(2, 12))
+    carried = tmp_path / "carried"
+    command("export", carried)
+    (entry,) = (folder / "tandem-cache").glob("*.function")
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    status, text = command("verify")
+    assert status == 1 and entry.name in text and "damaged" in text
+    entry.rename(entry.with_name("0" * 16 + ".function"))  # whole, and not what the name says
+    entry.with_name("0" * 16 + ".function").write_bytes(whole)
+    assert command("verify")[0] == 1
+    bytes_of_export = carried.read_bytes()
+    for damaged in (b"", bytes_of_export[:-3], bytes_of_export[:-9] + b"x" + bytes_of_export[-8:]):
+        carried.write_bytes(damaged)
+        status, text = command("import", carried)
+        assert status == 1 and "damaged" in text
+    assert command("import", tmp_path / "none")[0] == 1
+    assert command("explain", "no", "such")[0] == 1
+    assert command("nothing")[0] == 1
+
+
 def test_damaged_entries_are_compiled_again(folder, model):
     expected = step(model, compiled(model))
     files = list((folder / "tandem-cache").glob("*.function"))
