@@ -35,6 +35,8 @@ struct Options {
   int derivative = 1;
   /// A training step: what becomes of the gradients instead.
   passes::UpdateRule updates;
+  /// Functions of the caller over the joint graph, in order.
+  std::vector<passes::CallerPass> joint_passes;
   /// Cuts the joint graph in two. The graph becomes forward, and the module gets a graph
   /// `<name>_backward`; see passes::split.
   /// With `updates` the program stays one, and what a partition would not save is computed again in

@@ -60,6 +60,7 @@ Options compile_options(const FunctionOptions& options) {
     compile.storage = options.storage;
     compile.derivative = options.derivative;
   }
+  compile.joint_passes = options.joint_passes;
   compile.target = options.target;
   compile.freeze = options.freeze;
   compile.report = options.report;
@@ -90,17 +91,30 @@ CacheKey context_of(const FunctionOptions& options) {
   add("freeze", options.freeze ? "yes" : "no");
   add("report", options.report ? "yes" : "no");
   add("tune", options.tune ? "yes" : "no");
+  for (const passes::CallerPass& pass : options.joint_passes)
+    add("joint pass " + pass.name, pass.identity);
   add("flags", flags_cache_key());
   return key;
 }
 
+/// The first pass of the caller that nothing tells from others; empty where there is none.
+std::string unknown_pass(const FunctionOptions& options) {
+  for (const passes::CallerPass& pass : options.joint_passes)
+    if (pass.identity.empty()) return pass.name;
+  return "";
+}
+
 /// Of a graph that is compiled now; `cache` may be off.
-std::string why_not_cached(const FileCache& cache, std::string_view text, bool explains) {
+std::string why_not_cached(const FileCache& cache, std::string_view text,
+                           const FunctionOptions& options) {
+  const std::string unknown = unknown_pass(options);
+  if (!unknown.empty())
+    return "bypassed: joint pass '" + unknown + "' has no identity that a later process knows";
   if (is_observed()) return "bypassed: TANDEM_* flags want to see the compiler at work";
   if (!cache.is_on())
     return flag_cache_dir().empty() ? "bypassed: TANDEM_CACHE_DIR names no folder"
                                     : "bypassed: the folder cannot be made or trusted";
-  const std::string why = explains ? cache.explain_miss(text) : "";
+  const std::string why = options.report ? cache.explain_miss(text) : "";
   return why.empty() ? "miss" : "miss: the nearest entry differs in " + why;
 }
 
@@ -147,9 +161,10 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
   const Clock::time_point start = Clock::now();
   const runtime::ForkHold hold;
   check_flags();
-  const FileCache cache(is_observed() ? "" : flag_cache_dir(), "function", context_of(options));
+  const bool is_beside = is_observed() || !unknown_pass(options).empty();
+  const FileCache cache(is_beside ? "" : flag_cache_dir(), "function", context_of(options));
   std::optional<FunctionImage> known = image_of(cache.find(text));
-  cache_state_ = known ? "hit" : why_not_cached(cache, text, options.report);
+  cache_state_ = known ? "hit" : why_not_cached(cache, text, options);
   if (known) {
     pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     load(std::move(*known), {}, options);

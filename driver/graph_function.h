@@ -29,9 +29,10 @@ struct FunctionOptions {
   /// among the arguments of forward, which takes a set of them. Not with differentiate.
   bool freeze = false;
   bool report = false;
-  bool tune = false;             // as driver::Options
-  std::optional<Target> target;  // nothing: this machine
-  int threads = 0;               // of the team of each call; 0: the caller decides
+  bool tune = false;                             // as driver::Options
+  std::vector<passes::CallerPass> joint_passes;  // as driver::Options
+  std::optional<Target> target;                  // nothing: this machine
+  int threads = 0;                               // of the team of each call; 0: the caller decides
   /// What tandem::host nodes run, by number.
   std::vector<runtime::HostFunction> host_functions;
 };

@@ -49,6 +49,9 @@ constexpr GraphPass kBodyGradients{"body_gradients", passes::body_gradients,
                                    kFunctional | kPure | kDifferentiable, 0, 0};
 constexpr GraphPass kJointPass{"joint", passes::joint, kFunctional | kPure | kDifferentiable,
                                kJoint, 0};
+// Of the caller: it sees both halves, by operators that a model is written in.
+constexpr GraphPass kCallerPasses{"caller_passes", passes::caller_passes, kFunctional | kPure, 0,
+                                  0};
 // What it leaves is a graph before reverse mode again, but for composites: gradient rules may use
 // ops that have no rule of their own.
 constexpr GraphPass kDifferentiableBackward{"differentiable_backward",
@@ -107,6 +110,7 @@ constexpr std::array kAllPasses = {kShareOutputs,
                                    kInnerGradients,
                                    kBodyGradients,
                                    kJointPass,
+                                   kCallerPasses,
                                    kDifferentiableBackward,
                                    kUpdates,
                                    kFoldBatchNorm,
@@ -197,6 +201,17 @@ void finish_called(const ir::Graph& graph, bool differentiates, GraphCtx& ctx) {
   }
 }
 
+/// Operators that they bring may be composite and may draw; those that are there stay as they are.
+void run_caller_passes(ir::Graph& graph, GraphCtx& ctx) {
+  const std::vector<std::string> kept = ctx.kept;
+  for (const ir::Node* node = graph.first(); node != nullptr; node = node->next)
+    ctx.kept.push_back(node->op->name());
+  run_pass(graph, kCallerPasses, ctx);
+  run_pass(graph, kDecomposeComposite, ctx);
+  run_pass(graph, kRng, ctx);
+  ctx.kept = kept;
+}
+
 /// The joint graph of the backward, from the joint graph of a program.
 void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
   run_pass(graph, kDifferentiableBackward, ctx);
@@ -232,6 +247,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.target = target_of(options);
   ctx.multiplies_bytes = target_of(options).multiplies_bytes();
   ctx.updates = options.updates;
+  ctx.caller_passes = options.joint_passes;
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
   if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
   functionalize_with_bodies(graph, options.freeze || passes::has_constants(graph), ctx);
@@ -244,6 +260,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   run_pass(graph, kInnerGradients, ctx);
   if (differentiates) run_pass(graph, kBodyGradients, ctx);
   if (differentiates) run_pass(graph, kJointPass, ctx);
+  if (!options.joint_passes.empty()) run_caller_passes(graph, ctx);
   for (int done = 1; done < options.derivative; ++done) differentiate_again(graph, ctx);
   if (differentiates) ctx.gradient_inputs = passes::inputs_of_gradients(graph);
   if (differentiates && options.updates) run_pass(graph, kUpdates, ctx);

@@ -73,6 +73,15 @@ struct QuantizedProduct {
   std::string reason;
 };
 
+/// A function of who compiles over the graph that holds forward and backward (or forward alone,
+/// where no gradient is asked for), before anything decides on it. `name` is for errors. `identity`
+/// says which function it is, in every process; without one nothing is taken from the cache.
+struct CallerPass {
+  std::string name;
+  std::function<void(ir::Graph& graph)> run;
+  std::string identity;
+};
+
 /// What passes over tensor graphs are told.
 struct GraphCtx : PassCtx {
   Gradients gradients = Gradients::tangents;  // of joint
@@ -87,6 +96,7 @@ struct GraphCtx : PassCtx {
   /// Bytes that a step holds at once where these values are saved; for budgets in bytes.
   std::function<int64_t(const ir::Graph& joint, const ir::Values& saved)> step_bytes;
   UpdateRule updates;                        // of updates
+  std::vector<CallerPass> caller_passes;     // of caller_passes, in order
   std::vector<std::string> kept;             // operators that decompose_composite leaves whole
   Target target;                             // the machine that is compiled for
   bool multiplies_bytes = true;              // the same
@@ -153,6 +163,10 @@ void size_inputs(ir::Graph& graph, GraphCtx& ctx);
 /// scalar loss). Gradients become outputs named by input, in input order; none for inputs that need
 /// none.
 void joint(ir::Graph& graph, GraphCtx& ctx);
+
+/// Runs `ctx.caller_passes`. UserError, which names the function, where one leaves a graph that is
+/// not whole or not functional.
+void caller_passes(ir::Graph& graph, GraphCtx& ctx);
 
 /// A joint graph becomes its backward alone, as a graph of inputs and tangents that joint can
 /// differentiate again: gradients (without those that are none) are its outputs, tangents inputs

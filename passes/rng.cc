@@ -29,10 +29,21 @@ bool draws(const ir::Graph& graph, const ir::Node& node) {
       bodies, [&](const std::string& name) { return has_seed(graph.module().find(name)); });
 }
 
+/// What a caller's pass adds to a graph that was numbered draws behind it.
+int64_t first_free_stream(const ir::Graph& graph) {
+  int64_t stream = 0;
+  for (const ir::Node* node = graph.first(); node != nullptr; node = node->next) {
+    const ir::Schema& schema = node->op->schema;
+    if (!draws(graph, *node) || schema.find("seed") < 0 || !node->call().has("seed")) continue;
+    stream = std::max(stream, node->call().constant("stream") + 1);
+  }
+  return stream;
+}
+
 }  // namespace
 
 void rng(ir::Graph& graph, GraphCtx&) {
-  int64_t stream = 0;
+  int64_t stream = first_free_stream(graph);
   for (ir::Node* node = graph.first(); node != nullptr; node = node->next) {
     if (!draws(graph, *node)) continue;
     const ir::Schema& schema = node->op->schema;

@@ -9,6 +9,7 @@
 #include "driver/graph_function.h"
 #include "python/call_scope.h"
 #include "python/frozen.h"
+#include "python/graph_view.h"
 #include "python/overlap.h"
 #include "python/tensors.h"
 
@@ -216,8 +217,9 @@ std::unique_ptr<GraphFunction> compile_function(
     const std::string& text, bool differentiate, const std::string& memory_budget,
     const std::string& solver, const std::string& save_activations, int64_t save_activations_from,
     const std::vector<std::string>& save_activations_except, bool freeze, bool report, bool tune,
-    int threads, nb::list host_functions) {
+    int threads, nb::list host_functions, nb::list joint_passes) {
   FunctionOptions options;
+  options.joint_passes = caller_passes(joint_passes);
   options.differentiate = differentiate;
   options.partition = driver::partition_named(memory_budget);
   options.budget = driver::budget_named(memory_budget, solver);
@@ -301,7 +303,7 @@ void bind_function(nb::module_& m) {
         nb::arg("save_activations") = "none", nb::arg("save_activations_from") = 65536,
         nb::arg("save_activations_except") = std::vector<std::string>(), nb::arg("freeze") = false,
         nb::arg("report") = false, nb::arg("tune") = false, nb::arg("threads") = 0,
-        nb::arg("host_functions") = nb::list());
+        nb::arg("host_functions") = nb::list(), nb::arg("joint_passes") = nb::list());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

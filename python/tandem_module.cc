@@ -10,6 +10,7 @@
 #include "driver/face.h"
 #include "python/call_scope.h"
 #include "python/function.h"
+#include "python/graph_view.h"
 #include "python/tensors.h"
 
 namespace nb = nanobind;
@@ -131,6 +132,7 @@ NB_MODULE(_tandem, m) {
   nanobind::set_leak_warnings(false);  // torch's caches keep callables to the end
   tandem::bind_errors(m);
   tandem::bind_ops(m);
+  tandem::python::bind_graph(m);
   tandem::python::bind_function(m);
   nb::class_<Executable>(m, "Executable")
       .def("run", &tandem::run, nb::arg("arguments"))

@@ -44,6 +44,10 @@ class Options:
         then on. Another choice may take sums in another order, so results are equal to rounding.
     int8: "require" makes a product with a dequantized factor that would be computed in floats an
         error, which says why; None leaves it at a line of the report.
+    joint_passes: functions that see each graph where forward and backward are one, before anything
+        is decided about it, in order. They get a `tandem.Graph` and may look at it and edit it.
+        One that has a method `uuid()` is known to the cache by what that gives; others keep graphs
+        out of it.
     verify: before its first call runs each compiled graph beside eager, forward and backward, and
         raises `tandem.VerificationError` where they differ."""
 
@@ -58,6 +62,7 @@ class Options:
     threads: int | None = None
     tune: bool = False
     int8: str | None = None
+    joint_passes: list | tuple = ()
     verify: bool = False
 
     @classmethod
@@ -93,6 +98,9 @@ def _check(name, value):
     elif name == "save_activations_except":
         if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) for each in value):
             raise UserError(f"option '{name}' is a list of names, not {value!r}")
+    elif name == "joint_passes":
+        if not isinstance(value, (list, tuple)) or not all(map(callable, value)):
+            raise UserError(f"option '{name}' is a list of functions, not {value!r}")
     elif name == "threads":
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if value is not None and not whole:
