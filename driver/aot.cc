@@ -7,35 +7,12 @@
 
 #include "driver/api.h"
 #include "driver/replay.h"
+#include "driver/traced.h"
 #include "ops/opdef.h"
 #include "runtime/fork.h"
 
 namespace tandem {
 namespace {
-
-sym::Expr size_in(ir::Graph& graph, const Size& size) {
-  if (const int64_t* number = std::get_if<int64_t>(&size.value)) return *number;
-  return graph.pool().symbol(std::get<std::string>(size.value), {2, sym::Range::kMax});
-}
-
-void trace_function(ir::Graph& graph, const ModelFunction& function,
-                    const std::vector<AotInput>& inputs) {
-  nn::Trace trace(graph, true);
-  nn::Tensors data;
-  for (const AotInput& input : inputs) {
-    ir::Sizes sizes;
-    for (const Size& size : input.sizes) sizes.push_back(size_in(graph, size));
-    nn::Tensor& tensor = data.emplace_back(trace.input(input.name, input.dtype, sizes));
-    if (input.requires_grad && !is_float(input.dtype))
-      throw UserError(fmt::format("input '{}' is {}: only floats have gradients", input.name,
-                                  name_of(input.dtype)));
-    tensor.value()->requires_grad = input.requires_grad;
-  }
-  for (const nn::Tensor& result : function(trace, data)) graph.add_output(result.value());
-  if (!trace.used().empty())
-    throw UserError(fmt::format("parameter '{}' must be an input: an aot_function has no state",
-                                trace.used()[0]->qualified_name()));
-}
 
 size_t count(const ir::Graph& graph, ir::Role role, bool scalar) {
   return static_cast<size_t>(
@@ -59,7 +36,7 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
     : seed_(std::make_unique<std::atomic<int64_t>>(0)), data_inputs_(inputs.size()) {
   ir::Module module(ops::op_table());
   ir::Graph& graph = module.add_graph("forward");
-  trace_function(graph, function, inputs);
+  driver::trace_function(graph, function, inputs);
   const runtime::ForkHold hold;
   driver::Options compile = options.compile;
   compile.gradients = driver::Gradients::tangents;

@@ -172,4 +172,33 @@ class AotFunction {
 AotFunction aot_function(const ModelFunction& function, const std::vector<AotInput>& inputs,
                          const AotOptions& options = {});
 
+/// A function with its derivatives along tangents of its inputs, as one program.
+class JvpFunction {
+ public:
+  JvpFunction(const ModelFunction& function, const std::vector<AotInput>& inputs,
+              driver::Options options = {});
+
+  struct Results {
+    std::vector<runtime::Result> outputs;
+    /// Of each output that depends on an input with requires_grad; none for others.
+    std::vector<std::optional<runtime::Array>> derivatives;
+  };
+  /// One tangent for each input with requires_grad, in order, of its type and sizes.
+  Results run(std::span<const runtime::Array> inputs, std::span<const runtime::Array> tangents);
+
+ private:
+  std::unique_ptr<driver::Executable> program_;
+  std::unique_ptr<std::atomic<int64_t>> seed_;  // one number a call
+  size_t data_inputs_ = 0;
+  size_t tangents_ = 0;
+  bool takes_seed_ = false;
+  std::vector<size_t> read_;          // of the tangents
+  std::vector<char> has_derivative_;  // by output
+};
+
+/// Traces `function` over plain inputs, differentiates it forward and compiles it. Every operator
+/// that has gradients of gradients has this; Unsupported names one that has none.
+JvpFunction jvp_function(const ModelFunction& function, const std::vector<AotInput>& inputs,
+                         const driver::Options& options = {});
+
 }  // namespace tandem

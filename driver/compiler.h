@@ -28,7 +28,7 @@ struct Options {
   /// What is compiled for; nothing: this machine, or what TANDEM_ISA makes of it at the time.
   std::optional<Target> target;
   /// Gradients of the inputs that require them become outputs; ones: the first output is a scalar
-  /// loss.
+  /// loss; forward: derivatives of the results along tangents of these inputs do (passes::jvp).
   Gradients gradients = Gradients::none;
   /// Of what `gradients` are asked: 1: the graph; 2: its backward, which is the program then, a
   /// function of inputs and tangents; 3: the backward of that, and so on.

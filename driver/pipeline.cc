@@ -49,6 +49,10 @@ constexpr GraphPass kBodyGradients{"body_gradients", passes::body_gradients,
                                    kFunctional | kPure | kDifferentiable, 0, 0};
 constexpr GraphPass kJointPass{"joint", passes::joint, kFunctional | kPure | kDifferentiable,
                                kJoint, 0};
+// Derivatives the other way: the joint graph is differentiated by what its gradients start from.
+constexpr GraphPass kLinearize{"linearize", passes::linearize, kFunctional | kJoint, 0,
+                               kJoint | kDifferentiable};
+constexpr GraphPass kJvp{"jvp", passes::jvp, kFunctional | kDifferentiable, 0, 0};
 // Of the caller: it sees both halves, by operators that a model is written in.
 constexpr GraphPass kCallerPasses{"caller_passes", passes::caller_passes, kFunctional | kPure, 0,
                                   0};
@@ -111,6 +115,8 @@ constexpr std::array kAllPasses = {kShareOutputs,
                                    kBodyGradients,
                                    kJointPass,
                                    kCallerPasses,
+                                   kLinearize,
+                                   kJvp,
                                    kDifferentiableBackward,
                                    kUpdates,
                                    kFoldBatchNorm,
@@ -212,6 +218,14 @@ void run_caller_passes(ir::Graph& graph, GraphCtx& ctx) {
   ctx.kept = kept;
 }
 
+void differentiate_forward(ir::Graph& graph, GraphCtx& ctx) {
+  run_pass(graph, kLinearize, ctx);
+  run_pass(graph, kDecomposeComposite, ctx);
+  run_pass(graph, kBodyGradients, ctx);
+  run_pass(graph, kJvp, ctx);
+  run_pass(graph, kDce, ctx);
+}
+
 /// The joint graph of the backward, from the joint graph of a program.
 void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
   run_pass(graph, kDifferentiableBackward, ctx);
@@ -262,7 +276,9 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (differentiates) run_pass(graph, kJointPass, ctx);
   if (!options.joint_passes.empty()) run_caller_passes(graph, ctx);
   for (int done = 1; done < options.derivative; ++done) differentiate_again(graph, ctx);
-  if (differentiates) ctx.gradient_inputs = passes::inputs_of_gradients(graph);
+  const bool is_forward = options.gradients == Gradients::forward;
+  if (is_forward) differentiate_forward(graph, ctx);
+  if (differentiates && !is_forward) ctx.gradient_inputs = passes::inputs_of_gradients(graph);
   if (differentiates && options.updates) run_pass(graph, kUpdates, ctx);
   const bool has_constants = passes::has_constants(graph);
   if (has_constants && !differentiates) run_pass(graph, kFoldBatchNorm, ctx);
@@ -279,7 +295,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.
-  if (options.partition == Partition::none || options.updates)
+  if (options.partition == Partition::none || options.updates || is_forward)
     return run_pass(graph, kRecompute, ctx);
   if (options.report) ctx.joint = ops::text_with_bodies(graph);
   run_pass(graph, kChoose, ctx);

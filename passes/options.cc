@@ -13,6 +13,7 @@ Gradients gradients_named(std::string_view name) {
   if (name.empty()) return Gradients::none;
   if (name == "tangents") return Gradients::tangents;
   if (name == "ones") return Gradients::ones;
+  if (name == "forward") return Gradients::forward;
   throw UserError(fmt::format("gradients start from 'tangents' or 'ones', not from '{}'", name));
 }
 

@@ -15,9 +15,10 @@
 
 namespace tandem::passes {
 
-/// What gradients start from: a tangent of each result, or the one of a loss.
-enum class Gradients : uint8_t { none, tangents, ones };
-/// "tangents", "ones", or "" for none; UserError for others.
+/// What gradients start from: a tangent of each result, or the one of a loss; or, forward, from a
+/// tangent of each input.
+enum class Gradients : uint8_t { none, tangents, ones, forward };
+/// "tangents", "ones", "forward", or "" for none; UserError for others.
 Gradients gradients_named(std::string_view name);
 
 /// What a forward program keeps for its backward; none: there is one program.
@@ -163,6 +164,15 @@ void size_inputs(ir::Graph& graph, GraphCtx& ctx);
 /// scalar loss). Gradients become outputs named by input, in input order; none for inputs that need
 /// none.
 void joint(ir::Graph& graph, GraphCtx& ctx);
+
+/// Of a joint graph: gradients are asked of the tangents of its results from here on, and of
+/// nothing else. Unsupported where it writes an input with a history.
+void linearize(ir::Graph& graph, GraphCtx& ctx);
+
+/// A linearized joint graph becomes the function with its derivatives: it takes a tangent for each
+/// input that a gradient reached, named `tangent_<input>`, and gives, behind its results, the
+/// derivative of each that had a tangent.
+void jvp(ir::Graph& graph, GraphCtx& ctx);
 
 /// Runs `ctx.caller_passes`. UserError, which names the function, where one leaves a graph that is
 /// not whole or not functional.

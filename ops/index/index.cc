@@ -6,13 +6,12 @@
 
 #include <algorithm>
 
+#include "base/diagnostic.h"
 #include "ops/elements.h"
 #include "ops/families.h"
 
 namespace tandem::ops {
 namespace {
-
-constexpr std::string_view kPrimitive = "made after reverse mode, by ops that have gradients";
 
 Tensor tensor(Builder& b, const Call& c, std::string_view name) { return {b, c.value(name)}; }
 Tensor flat(Tensor x) { return reshape(x, {x.type().numel()}); }
@@ -284,6 +283,35 @@ loop::Combiner scatter_combiner(const std::string& name) {
   if (name == "amax") return loop::Combiner::max;
   return name == "amin" ? loop::Combiner::min : loop::Combiner::sum;
 }
+/// What of src was read: it may have more than the index says.
+Tensor widened_to(Tensor part, const ir::Sizes& sizes) {
+  for (int64_t i = 0; i < part.rank(); ++i) {
+    const size_t at = static_cast<size_t>(i);
+    if (part.sizes()[at] == sizes[at]) continue;
+    Sizes wider = part.sizes();
+    wider[at] = sizes[at];
+    part = call(part.builder(), "aten.slice_backward", {part, wider, i, 0, part.size(i), 1});
+  }
+  return part;
+}
+// y = self with src at the places: dself = dy but where src was stored, dsrc = dy at the places. Of
+// two sources at one place both get it, as in eager.
+Gradients scatter_vjp(Builder& b, const Call& c, Grads g) {
+  if (c.boolean("accumulate") && c.string("combine") != "sum")
+    throw Unsupported(fmt::format("[{}] has no gradient where it combines by {}", c.string("op"),
+                                  c.string("combine")));
+  const Tensor src{b, c.value("src")};
+  const Tensor index{b, c.value("index")};
+  const bool slices = index.rank() == 1 && g[0].rank() > 1;
+  const Tensor read =
+      call(b, slices ? "aten.index_select" : "aten.gather", {g[0], c.constant("dim"), index});
+  const Tensor self =
+      c.boolean("accumulate")
+          ? g[0]
+          : call(b, "tandem.scatter",
+                 {g[0], c.constant("dim"), index, zeros_like(src), false, c.arg("op")});
+  return {{"self", self}, {"src", slices ? read : widened_to(read, src.sizes())}};
+}
 /// self with src stored, or combined, at index along dim. A 1-d index serves all elements of a
 /// slice of src.
 const OpDef kScatter{
@@ -316,7 +344,7 @@ const OpDef kScatter{
           definition.combiner = scatter_combiner(c.string("combine"));
           return definition;
         },
-    .no_grad = kPrimitive,
+    .vjp = scatter_vjp,
     .samples = {"$[5, 4], 0, i64[3]:index(5), $[3, 4], false, \"tandem::scatter\"",
                 "$[5, 40], 0, i64[9]:index(5), $[9, 40], true, \"tandem::scatter\", \"prod\"",
                 "$[5], 0, i64[9]:index(5), $[9]:special, true, \"tandem::scatter\", \"amax\""},

@@ -268,18 +268,23 @@ struct Shares {
 Tensor read(const Scatter& s, Tensor x) {
   return call(x.builder(), "aten.gather", {x, s.dim, s.index});
 }
+/// By the operator, which has a gradient of its own.
+Tensor product_of(const Call& c, const Scatter& s) {
+  return call(s.self.builder(), "aten.scatter_reduce.two",
+              {s.self, s.dim, s.index, s.src, c.arg("reduce"), c.arg("include_self")});
+}
 // The product without the zero, where there is one; the quotient else.
 Shares product_shares(const Call& c, const Scatter& s, Tensor grad, Tensor result) {
   Builder& b = grad.builder();
   Scatter other = s;
   other.self = where(compare("eq", s.self, 0.0), 1.0, s.self);
-  Tensor of_self = grad * reduced(c, other) / other.self;
+  Tensor of_self = grad * product_of(c, other) / other.self;
   Tensor is_zero = compare("eq", s.src, 0.0);
   Tensor zeros = combine(c, s, constant_like(s.self, 0), to(is_zero, s.src.dtype()), "sum");
   Tensor single = call(b, "aten.logical_and", {is_zero, compare("eq", read(s, zeros), 1.0)});
   other = s;
   other.src = where(single, 1.0, s.src);
-  Tensor without = read(s, grad * reduced(c, other));
+  Tensor without = read(s, grad * product_of(c, other));
   Tensor with = read(s, grad * result) / where(is_zero, 1.0, s.src);
   return {of_self, where(single, without, with)};
 }

@@ -366,6 +366,17 @@ const OpDef kAsStridedScatter{
     .samples = {"$[12], $[3, 2], [3, 2], [4, 1]", "$[3, 4], $[2, 2], [2, 2], [1, 4], 1"},
     .sample_dtypes = DTypes::integers,
     .out = true};
+// y = self with src added, or stored, at the places: dsrc = dy there.
+Gradients strided_scatter_vjp(Builder& b, const Call& c, Grads g) {
+  const ir::Arg offset = c.arg("storage_offset");
+  const Tensor read = call(b, "aten.as_strided", {g[0], c.arg("size"), c.arg("stride"), offset});
+  const Tensor self = c.boolean("accumulate")
+                          ? g[0]
+                          : call(b, "tandem.strided_scatter",
+                                 {g[0], zeros_like(Tensor{b, c.value("src")}), c.arg("size"),
+                                  c.arg("stride"), offset, false});
+  return {{"self", self}, {"src", flat(read)}};
+}
 const OpDef kStridedScatter{
     .schema =
         "tandem::strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt "
@@ -399,7 +410,7 @@ const OpDef kStridedScatter{
           definition.accumulate = c.boolean("accumulate");
           return definition;
         },
-    .no_grad = "made by as_strided, which has a gradient",
+    .vjp = strided_scatter_vjp,
     .samples = {"f32[12], f32[6], [3, 2], [4, 1], 0, false"}};
 
 const OpDef* const kOps[] = {&kNarrow,        &kMovedim,
