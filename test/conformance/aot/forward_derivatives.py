@@ -1,5 +1,5 @@
-"""Derivatives along tangents beside eager's forward mode: PyTorch's own samples, in f64. `python
-forward_derivatives.py [name ...]` prints what differs."""
+"""Derivatives along tangents beside eager's forward mode: PyTorch's own samples, in f64.
+`python forward_derivatives.py [name ...]` prints what differs."""
 
 import sys
 
@@ -16,9 +16,9 @@ from tandem.encode import encode
 RTOL, ATOL = 1e-7, 1e-9
 
 
-# logcumsumexp's gradient takes logarithms of tangents apart by sign: derivatives of that are right to
-# six digits. Where two elements go to one place, and eager's two ways differ: forward one of them counts,
-# backward both.
+# logcumsumexp's gradient takes logarithms of tangents apart by sign: derivatives of that are right
+# to six digits. Where two elements go to one place, eager's two ways differ: forward one of them
+# counts, backward both.
 LEFT_OUT = ("logcumsumexp", "nn.functional.max_unpool1d", "nn.functional.max_unpool2d",
             "nn.functional.max_unpool3d")  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""Derivatives along tangents of inputs (`compile_text(text, "forward")`, jvp_function in C++), beside
-eager's forward mode, operator by operator."""
+"""Derivatives along tangents of inputs (`compile_text(text, "forward")`, jvp_function in C++),
+beside eager's forward mode, operator by operator."""
 
 import pytest
 import torch
