@@ -1,10 +1,11 @@
 // The road of the data, top to bottom. Each line says why it stands where it stands.
+#include "driver/pipeline.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
-#include "driver/compiler.h"
 #include "driver/step_memory.h"
 #include "ops/bodies.h"
 #include "passes/known.h"
@@ -28,8 +29,8 @@ constexpr GraphPass kShareOutputs{"share_outputs", passes::share_outputs, 0, 0, 
 constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kFunctional, 0};
 // Beyond this point nothing mutates but write-backs at the end.
 
-// Bodies have no constants and no factors but their operands, so where weights are constant there are
-// no calls. Behind functionalize, for which a result that is an operand would be one memory.
+// Bodies have no constants and no factors but their operands, so where weights are constant there
+// are no calls. Behind functionalize, for which a result that is an operand would be one memory.
 constexpr GraphPass kInlineCalls{"inline_calls", passes::inline_calls, kFunctional, 0, 0};
 
 // Composites go before reverse mode, which needs a rule for every op. Dropout becomes a random
@@ -197,6 +198,19 @@ void finish_called(const ir::Graph& graph, bool differentiates, GraphCtx& ctx) {
   }
 }
 
+void run_until_joint(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
+  for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
+  if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
+  functionalize_with_bodies(graph, options.freeze || passes::has_constants(graph), ctx);
+  for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
+  if (options.freeze) run_pass(graph, kFreeze, ctx);
+  run_pass(graph, kDecomposeComposite, ctx);
+  run_pass(graph, kRng, ctx);
+  run_pass(graph, kCse, ctx);
+  run_pass(graph, kDce, ctx);
+  run_pass(graph, kInnerGradients, ctx);
+}
+
 /// The joint graph of the backward, from the joint graph of a program.
 void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
   run_pass(graph, kDifferentiableBackward, ctx);
@@ -208,6 +222,8 @@ void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
 }
 
 }  // namespace
+
+void run_until_joint(ir::Graph& graph, GraphCtx& ctx) { run_until_joint(graph, {}, ctx); }
 
 void run_signature_passes(ir::Graph& signature) {
   GraphCtx ctx;
@@ -232,16 +248,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.target = target_of(options);
   ctx.multiplies_bytes = target_of(options).multiplies_bytes();
   ctx.updates = options.updates;
-  for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
-  if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
-  functionalize_with_bodies(graph, options.freeze || passes::has_constants(graph), ctx);
-  for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
-  if (options.freeze) run_pass(graph, kFreeze, ctx);
-  run_pass(graph, kDecomposeComposite, ctx);
-  run_pass(graph, kRng, ctx);
-  run_pass(graph, kCse, ctx);
-  run_pass(graph, kDce, ctx);
-  run_pass(graph, kInnerGradients, ctx);
+  run_until_joint(graph, options, ctx);
   if (differentiates) run_pass(graph, kBodyGradients, ctx);
   if (differentiates) run_pass(graph, kJointPass, ctx);
   for (int done = 1; done < options.derivative; ++done) differentiate_again(graph, ctx);
@@ -257,7 +264,8 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants && !differentiates) run_pass(graph, kWeightPanels, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
-  finish_called(graph, differentiates, ctx);  // before a budget in bytes schedules what it chooses among
+  finish_called(graph, differentiates,
+                ctx);  // before a budget in bytes schedules what it chooses among
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   // One program that owns the whole step needs no cut: its memory plan sees both halves.
