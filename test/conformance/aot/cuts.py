@@ -7,6 +7,7 @@ import subprocess
 
 COMMAND = pathlib.Path(__file__).resolve().parents[3] / "build" / "bin" / "tandem"
 MIB = 2**20
+TARGET = "znver4"
 TO_JOINT = ["functionalize", "decompose_composite", "rng", "cse", "dce", "joint"]
 TO_HALVES = ["decompose_core", "constant_fold", "cse", "dce", "choose", "remat", "split"]
 
@@ -16,8 +17,12 @@ Saved = collections.namedtuple("Saved", "bytes name op why")
 Again = collections.namedtuple("Again", "microseconds name op bytes why")
 
 
+def attempt(text, *arguments):
+    return subprocess.run([COMMAND, *arguments, "-"], input=text, capture_output=True, text=True)
+
+
 def command(text, *arguments):
-    done = subprocess.run([COMMAND, *arguments, "-"], input=text, capture_output=True, text=True)
+    done = attempt(text, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -93,5 +98,16 @@ class Cut:
         return [each for each in self.again if each.op in ("aten.mm", "aten.addmm", "aten.bmm")]
 
 
+def partition(text, budget, *arguments):
+    """By the rates of one processor, on whatever machine this runs."""
+    return command(text, "partition", "--target", TARGET, "--budget", str(budget), *arguments)
+
+
 def cut(text, budget, solver="dp"):
-    return Cut(command(text, "partition", "--budget", str(budget), "--solver", solver))
+    return Cut(partition(text, budget, "--solver", solver))
+
+
+def choices(text):
+    """All that a budget chooses among: (bytes, microseconds)."""
+    listed = partition(text, "min_cut").split("us computed again\n")[-1]
+    return [(int(a), float(b)) for a, b in re.findall(r"^ *(\d+)  #* +([\d.]+)", listed, re.M)]
