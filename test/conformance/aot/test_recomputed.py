@@ -10,6 +10,7 @@ import torch.distributed
 import torch.nn.functional as F
 import torch.utils.checkpoint as checkpointing
 from torch.distributed import _functional_collectives as collectives
+from torch.utils.flop_counter import FlopCounterMode
 
 import cuts
 import tandem
@@ -98,6 +99,32 @@ def test_T104_inputs_stay(aot):
     for _ in range(2):
         compiled(x, w).sum().backward()
     same([x.detach(), w.detach()], copies)
+
+
+def masked(a):
+    b = a[0].clone()
+    return b.masked_fill_(torch.ones_like(b, dtype=torch.bool), 0) + a.sum(0)
+
+
+OF_TEXTS = {  # what test_partition.py cuts as texts
+    "layer norm": (lambda x, w, b: F.layer_norm(x, (6,), w, b), [(4, 6), (6,), (6,)]),
+    "rows": (lambda x: x.sum(1), [(4, 6)]),
+    "parts": (lambda a, b, c: torch.cat([a, b, c]).sum(1), [(2, 3), (4, 3), (5, 3)]),
+    "both": (lambda a, w, b: torch.sin(a @ w).sum() * b.sum(0), [(4, 3), (3, 3), (5, 6)]),
+    "chain": (lambda x: x.cos().cos().cos(), [(3,)]),
+    "sum of four": (lambda a, b, c, d: (a + b + c + d).cos().cos(), [(3,)] * 4),
+    "cube": (lambda x: x * x * x, [(3,)]),
+    "masked": (masked, [(4, 6)]),
+}
+
+
+@pytest.mark.parametrize("budget", ["as_read", "min_cut", 0])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", OF_TEXTS)
+def test_T113_programs_whose_cuts_are_counted(aot, name, dynamic, budget):
+    f, shapes = OF_TEXTS[name]
+    aot.check(f, lambda t: [t.leaf(*each) for each in shapes], dynamic=dynamic,
+              options={"memory_budget": budget})
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -213,10 +240,17 @@ where s0 in [2, 99], s1 in [2, 99] {
         assert re.match(r"%s1: i64", backward.inputs[0])
 
 
+def flops_of(function, inputs):
+    """Of products, forward and backward, in eager."""
+    with FlopCounterMode(display=False) as counter:
+        gradients_of(function, inputs)
+    return counter.get_total_flops()
+
+
 def test_T126_the_users_own_regions(aot):
     """Neither a budget that allows next to nothing nor one that allows all changes anything of two
-    checkpointed regions: saved is what the second one starts from, made again is each product whose
-    result backward reads."""
+    checkpointed regions: saved is what the second one starts from, and as much work is done again
+    as in eager."""
 
     def region(x, w, v):
         return torch.cos(torch.sin(x @ w) @ v)
@@ -225,6 +259,9 @@ def test_T126_the_users_own_regions(aot):
         for _ in range(2):
             x = checkpointing.checkpoint(region, x, w, v, use_reentrant=False)
         return x
+
+    def without_regions(x, w, v):
+        return region(region(x, w, v), w, v)
 
     torch.manual_seed(3)
     inputs = [torch.randn(64, 64) / 8] + [torch.nn.Parameter(torch.randn(64, 64) / 8)
@@ -235,8 +272,8 @@ def test_T126_the_users_own_regions(aot):
         ours, eager = gradients_of(compiled, inputs), gradients_of(f, inputs)
         same([ours[0], *ours[1]], [eager[0], *eager[1]])
         cut = cut_of_report()
-        seen.add((cut.made_bytes(), len(cut.products_again())))
-    assert seen == {(64 * 64 * 4, 4)}
+        seen.add((cut.made_bytes(), cut.flops))
+    assert seen == {(64 * 64 * 4, flops_of(f, inputs) - flops_of(without_regions, inputs))}
 
 
 @torch.library.custom_op("tandem_conformance::cubed", mutates_args=())
