@@ -10,6 +10,8 @@
 
 #include "base/diagnostic.h"
 #include "driver/compiler.h"
+#include "driver/pipeline.h"
+#include "driver/replay.h"
 #include "passes/reverse_mode.h"
 
 namespace tandem::driver {
@@ -64,6 +66,33 @@ void check_loss(Graph& graph, size_t loss) {
       refuse(fmt::format("result {} requires a gradient and is not the loss; detach it", i));
 }
 
+void check_is_function(const Graph& signature) {
+  for (const Value* input : signature.inputs())
+    if (input->writes.any())
+      refuse(fmt::format("%{} is written, and a joint graph as a function writes nothing",
+                         input->name));
+  std::vector<const Value*> known;
+  for (const ir::Output& output : signature.outputs()) {
+    if (output.value->role != ir::Role::result || std::ranges::count(known, output.value) > 0)
+      refuse(fmt::format(
+          "result {} is {}, and those of a joint graph as a function are memory of their own",
+          known.size(),
+          output.value->role == ir::Role::result ? "another one" : describe(*output.value)));
+    known.push_back(output.value);
+  }
+}
+
+/// By what a caller would get; the graph stays as it is.
+void check_is_function(Graph& graph, GraphCtx& ctx) {
+  const std::vector<ir::Output> outputs = graph.outputs();
+  run_pass(graph, *find_pass("share_outputs"), ctx);
+  const Graph& signature = *graph.module().find(ir::GraphRole::Kind::signature, graph);
+  check_is_function(signature);
+  graph.module().erase(signature.name());
+  graph.clear_outputs();
+  for (const ir::Output& output : outputs) graph.add_output(output);
+}
+
 /// The result moves to another number; those between make room.
 void move_output(Graph& graph, size_t from, size_t to) {
   std::vector<ir::Output> outputs = graph.outputs();
@@ -74,11 +103,15 @@ void move_output(Graph& graph, size_t from, size_t to) {
   for (const ir::Output& output : outputs) graph.add_output(output);
 }
 
-void differentiate(Graph& graph, size_t loss, GraphCtx& ctx) {
-  ctx.gradients = Gradients::ones;
-  move_output(graph, loss, 0);
+void differentiate(Graph& graph, Gradients gradients, GraphCtx& ctx) {
+  ctx.gradients = gradients;
   run_pass(graph, *find_pass("body_gradients"), ctx);
   run_pass(graph, *find_pass("joint"), ctx);
+}
+
+void differentiate_loss(Graph& graph, size_t loss, GraphCtx& ctx) {
+  move_output(graph, loss, 0);
+  differentiate(graph, Gradients::ones, ctx);
   move_output(graph, 0, loss);
   for (const ir::Output& output : graph.outputs()) {
     if (output.kind != OutputKind::gradient || output.value != nullptr) continue;
@@ -86,6 +119,13 @@ void differentiate(Graph& graph, size_t loss, GraphCtx& ctx) {
     if (input->role == ir::Role::parameter && input->requires_grad)
       refuse(fmt::format("the parameter %{} gets no gradient from the loss", input->name));
   }
+}
+
+/// A tangent for each result with a history.
+void differentiate_results(Graph& graph, GraphCtx& ctx) {
+  if (std::ranges::count(histories(graph), 1) == 0)
+    refuse("no result depends on an input that requires a gradient");
+  differentiate(graph, Gradients::tangents, ctx);
 }
 
 /// Write-backs become the first results. Results that are none go.
@@ -116,6 +156,8 @@ void note_inputs(const Graph& graph, ExportSignature& signature) {
       signature.parameters.emplace_back(input->name, input->target);
     else if (input->role == ir::Role::buffer)
       signature.buffers.emplace_back(input->name, input->target);
+    else if (input->role == ir::Role::tangent)
+      signature.tangents.emplace_back(input->name, input->subject.number);
     else if (input->role != ir::Role::seed)
       signature.user_inputs.push_back(input->name);
   }
@@ -154,14 +196,15 @@ std::string line(std::string_view what, const std::vector<ExportSignature::Resul
 }  // namespace
 
 ExportSignature export_graph(Graph& graph, const ExportOptions& options) {
+  if (options.loss && options.joint) refuse("a joint graph is of a loss or a function, not both");
   GraphCtx ctx;
   ctx.gradients = Gradients::none;
-  for (const char* pass : {"functionalize", "decompose_composite", "rng", "cse", "dce"})
-    run_pass(graph, *find_pass(pass), ctx);
-  run_pass(graph, *find_pass("inner_gradients"), ctx);
+  if (options.joint) check_is_function(graph, ctx);
+  run_until_joint(graph, ctx);
   check_writes(graph);
   if (options.loss) check_loss(graph, *options.loss);
-  if (options.loss) differentiate(graph, *options.loss, ctx);
+  if (options.loss) differentiate_loss(graph, *options.loss, ctx);
+  if (options.joint) differentiate_results(graph, ctx);
   lift_writes(graph);
   run_pass(graph, *find_pass("dce"), ctx);
   ExportSignature signature;
@@ -174,6 +217,8 @@ ExportSignature export_graph(Graph& graph, const ExportOptions& options) {
 std::string to_string(const ExportSignature& signature) {
   std::string text = line("parameter", signature.parameters) + line("buffer", signature.buffers);
   for (const std::string& name : signature.user_inputs) text += fmt::format("input %{}\n", name);
+  for (const auto& [input, number] : signature.tangents)
+    text += fmt::format("tangent %{}: of result {}\n", input, number);
   text += line("new value of buffer", signature.buffers_to_mutate);
   text += line("new value of input", signature.user_inputs_to_mutate);
   for (size_t number : signature.user_outputs)

@@ -1,7 +1,6 @@
 // The vocabulary and the text form behind one door, so that python/ needs no other room.
 #include "driver/face.h"
 
-#include "driver/export.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "runtime/fork.h"
@@ -80,11 +79,12 @@ std::unique_ptr<Executable> compile_text(std::string_view text, const Options& o
   return compile(*module->graphs()[0], options);
 }
 
-std::pair<std::string, std::string> export_text(std::string_view text, std::optional<size_t> loss) {
+std::pair<std::string, std::string> export_text(std::string_view text,
+                                                const ExportOptions& options) {
   const runtime::ForkHold hold;
   const std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table());
   if (module->graphs().empty()) throw UserError("the text holds no graph");
-  const ExportSignature signature = export_graph(*module->graphs()[0], {loss});
+  const ExportSignature signature = export_graph(*module->graphs()[0], options);
   return {ir::to_string(*module), to_string(signature)};
 }
 

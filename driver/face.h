@@ -10,6 +10,7 @@
 #include "base/diagnostic.h"
 #include "base/interrupt.h"
 #include "driver/compiler.h"
+#include "driver/export.h"
 #include "runtime/allocator.h"
 #include "runtime/parallel_for.h"
 
@@ -42,7 +43,7 @@ std::unique_ptr<Executable> compile_text(std::string_view text, const Options& o
 
 /// The first graph of a module, lifted out of its caller (export.h): the text, and its signature.
 std::pair<std::string, std::string> export_text(std::string_view text,
-                                                std::optional<size_t> loss = {});
+                                                const ExportOptions& options = {});
 
 // Options by the names that bindings give them; UserError for others.
 using passes::budget_named;

@@ -23,7 +23,10 @@ namespace tandem::driver {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: tandem opt [--pass NAME]... [FILE]    passes on text IR, result on standard output\n"
+    "usage: tandem opt [--pass NAME]... [--budget B] [--solver S] [FILE]\n"
+    "                                             passes on text IR, result on standard output; "
+    "B: what\n"
+    "                                             `choose` goes by, as of partition\n"
     "       tandem schedule [--freeze] [--core] [--why %A,%B] [--step STEP] [--target CPU] [FILE]\n"
     "                                             kernels and decisions of a graph; --core: of "
     "one\n"
@@ -43,10 +46,13 @@ constexpr const char* kUsage =
     "thing\n"
     "                                             returned is: an input, a view, memory of its "
     "own\n"
-    "       tandem export [--loss N] [FILE]       lifted out of its caller: what is written "
+    "       tandem export [--loss N | --joint] [FILE]\n"
+    "                                             lifted out of its caller: what is written "
     "becomes "
     "a\n"
-    "                                             result; with gradients of result N, a loss\n"
+    "                                             result; with gradients of result N, a loss, or "
+    "as a\n"
+    "                                             function of inputs and tangents\n"
     "       tandem tune [FILE]                    times mappings on this machine and keeps the "
     "choice\n"
     "       tandem partition [--budget B] [--solver S] [--html PAGE] [--target CPU]\n"
@@ -110,7 +116,36 @@ std::vector<ir::Graph*> programs_of(const ir::Module& module) {
   return graphs;
 }
 
-int opt(const std::vector<std::string>& args) {
+/// The word behind an option, `what`, which are taken out; empty where the option is not there.
+std::string taken_word(std::vector<std::string>& args, std::string_view option,
+                       std::string_view what) {
+  const auto at = std::find(args.begin(), args.end(), option);
+  if (at == args.end()) return "";
+  if (at + 1 == args.end()) throw UserError(fmt::format("{} needs {}", option, what));
+  std::string word = *(at + 1);
+  args.erase(at, at + 2);
+  return word;
+}
+
+/// The word behind an option, or `otherwise`.
+std::string word_or(std::vector<std::string>& args, std::string_view option,
+                    std::string_view otherwise) {
+  const std::string word = taken_word(args, option, "a name");
+  return word.empty() ? std::string(otherwise) : word;
+}
+
+/// What `choose` goes by; empty: it chooses nothing.
+GraphCtx ctx_of_budget(const std::string& budget, const std::string& solver) {
+  GraphCtx ctx;
+  if (budget.empty()) return ctx;
+  ctx.partition = passes::partition_named(budget);
+  ctx.budget = passes::budget_named(budget, solver);
+  return ctx;
+}
+
+int opt(std::vector<std::string> args) {
+  const std::string budget = taken_word(args, "--budget", "a budget");
+  const std::string solver = word_or(args, "--solver", "dp");
   std::vector<std::string> names;
   std::string path;
   for (size_t i = 0; i < args.size(); ++i) {
@@ -121,22 +156,11 @@ int opt(const std::vector<std::string>& args) {
   }
   std::unique_ptr<ir::Module> module = ir::parse_module(read_input(path), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {
-    GraphCtx ctx;
+    GraphCtx ctx = ctx_of_budget(budget, solver);
     for (const std::string& name : names) run_pass(*graph, pass_named(name), ctx);
   }
   std::fputs(ir::to_string(*module).c_str(), stdout);
   return 0;
-}
-
-/// The word behind an option, `what`, which are taken out; empty where the option is not there.
-std::string taken_word(std::vector<std::string>& args, std::string_view option,
-                       std::string_view what) {
-  const auto at = std::find(args.begin(), args.end(), option);
-  if (at == args.end()) return "";
-  if (at + 1 == args.end()) throw UserError(fmt::format("{} needs {}", option, what));
-  std::string word = *(at + 1);
-  args.erase(at, at + 2);
-  return word;
 }
 
 std::vector<std::string> parts_of(const std::string& list) {
@@ -330,10 +354,12 @@ int signature_command(const std::vector<std::string>& args) {
 
 /// The signature stands above the text, as comments.
 int export_command(std::vector<std::string> args) {
-  std::optional<size_t> loss;
+  ExportOptions options;
+  options.joint = std::erase(args, "--joint") > 0;
   const std::string number = taken_word(args, "--loss", "the number of a result");
-  if (!number.empty()) loss = number == "0" ? 0 : static_cast<size_t>(count_of("--loss", number));
-  const auto [text, signature] = export_text(read_input(args.empty() ? "" : args[0]), loss);
+  if (!number.empty())
+    options.loss = number == "0" ? 0 : static_cast<size_t>(count_of("--loss", number));
+  const auto [text, signature] = export_text(read_input(args.empty() ? "" : args[0]), options);
   std::istringstream lines(signature);
   for (std::string line; std::getline(lines, line);) std::printf("; %s\n", line.c_str());
   std::fputs(text.c_str(), stdout);
@@ -355,13 +381,6 @@ int tune(const std::vector<std::string>& args) {
     }
   std::printf("%zu kernels are mapped otherwise than the model would\n", changed);
   return 0;
-}
-
-/// The word behind an option, or `otherwise`.
-std::string word_or(std::vector<std::string>& args, std::string_view option,
-                    std::string_view otherwise) {
-  const std::string word = taken_word(args, option, "a name");
-  return word.empty() ? std::string(otherwise) : word;
 }
 
 /// What a page tells of a graph that run_passes has cut.

@@ -1,10 +1,11 @@
 // The road of the data, top to bottom. Each line says why it stands where it stands.
+#include "driver/pipeline.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
-#include "driver/compiler.h"
 #include "driver/step_memory.h"
 #include "ops/bodies.h"
 #include "passes/known.h"
@@ -226,6 +227,19 @@ void differentiate_forward(ir::Graph& graph, GraphCtx& ctx) {
   run_pass(graph, kDce, ctx);
 }
 
+void run_until_joint(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
+  for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
+  if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
+  functionalize_with_bodies(graph, options.freeze || passes::has_constants(graph), ctx);
+  for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
+  if (options.freeze) run_pass(graph, kFreeze, ctx);
+  run_pass(graph, kDecomposeComposite, ctx);
+  run_pass(graph, kRng, ctx);
+  run_pass(graph, kCse, ctx);
+  run_pass(graph, kDce, ctx);
+  run_pass(graph, kInnerGradients, ctx);
+}
+
 /// The joint graph of the backward, from the joint graph of a program.
 void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
   run_pass(graph, kDifferentiableBackward, ctx);
@@ -237,6 +251,8 @@ void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
 }
 
 }  // namespace
+
+void run_until_joint(ir::Graph& graph, GraphCtx& ctx) { run_until_joint(graph, {}, ctx); }
 
 void run_signature_passes(ir::Graph& signature) {
   GraphCtx ctx;
@@ -262,16 +278,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.multiplies_bytes = target_of(options).multiplies_bytes();
   ctx.updates = options.updates;
   ctx.caller_passes = options.joint_passes;
-  for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
-  if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
-  functionalize_with_bodies(graph, options.freeze || passes::has_constants(graph), ctx);
-  for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
-  if (options.freeze) run_pass(graph, kFreeze, ctx);
-  run_pass(graph, kDecomposeComposite, ctx);
-  run_pass(graph, kRng, ctx);
-  run_pass(graph, kCse, ctx);
-  run_pass(graph, kDce, ctx);
-  run_pass(graph, kInnerGradients, ctx);
+  run_until_joint(graph, options, ctx);
   if (differentiates) run_pass(graph, kBodyGradients, ctx);
   if (differentiates) run_pass(graph, kJointPass, ctx);
   if (!options.joint_passes.empty()) run_caller_passes(graph, ctx);

@@ -76,7 +76,8 @@ const ir::Value* viewed(const ir::Value& view) {
   return std::get<ir::Value*>(self);
 }
 
-/// "part 1 of aten.unbind.int of input %x".
+}  // namespace
+
 std::string describe(const ir::Value& value) {
   if (value.node == nullptr)
     return value.role == ir::Role::result ? "fresh, " + describe_start(value)
@@ -91,8 +92,6 @@ std::string describe(const ir::Value& value) {
   }
   return text + describe_start(*at);
 }
-
-}  // namespace
 
 Replay replay_of(const ir::Graph& signature) {
   const Names names = names_of(signature);

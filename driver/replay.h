@@ -27,6 +27,9 @@ struct Replay {
 
 Replay replay_of(const ir::Graph& signature);
 
+/// For people: what is returned, "aten.view of input %x".
+std::string describe(const ir::Value& returned);
+
 /// For people: a line for each input that is written, and for each thing returned.
 std::string describe_signature(const ir::Graph& signature);
 

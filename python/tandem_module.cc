@@ -148,11 +148,11 @@ NB_MODULE(_tandem, m) {
         nb::arg("level") = -1, nb::arg("freeze") = false);
   m.def(
       "export_text",
-      [](const std::string& text, std::optional<size_t> loss) {
+      [](const std::string& text, std::optional<size_t> loss, bool joint) {
         const tandem::python::CallScope scope;
-        return tandem::driver::export_text(text, loss);
+        return tandem::driver::export_text(text, {loss, joint});
       },
-      nb::arg("text"), nb::arg("loss").none() = nb::none());
+      nb::arg("text"), nb::arg("loss").none() = nb::none(), nb::arg("joint") = false);
   m.def("set_threads", &tandem::driver::set_threads, nb::arg("count"));
   m.def("threads", &tandem::driver::threads);
   m.def("memory_use", [] {

@@ -74,10 +74,13 @@ class Search {
   static constexpr int64_t kRooms = 24;
   static constexpr double kPreference = 1000;
 
+  /// What checkpointing asks to be computed again is no choice, so nothing is kept to spare it, nor
+  /// what backward alone makes from it.
   void measure(const Node& node) {
     const double time = microseconds_again(node, target_);
+    const bool is_preferred = bans_.at(&node).kind == Ban::Kind::preferred;
     microseconds_[&node] = time;
-    costs_[&node] = bans_.at(&node).kind == Ban::Kind::preferred ? kPreference * time : time;
+    costs_[&node] = asked_to_recompute(node) ? 0 : is_preferred ? kPreference * time : time;
   }
 
   const Choice& add(ir::Values saved) {

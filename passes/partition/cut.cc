@@ -7,10 +7,13 @@
 // backward reads are left out.
 #include "passes/partition/cut.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 
 #include "base/check.h"
+#include "ir/text.h"
 #include "ops/opdef.h"
 
 namespace tandem::passes {
@@ -73,6 +76,7 @@ void CutNetwork::connect(const Node& node) {
 
 void CutNetwork::connect(const Value& value, int64_t keeping) {
   network_->connect(in_.at(&value), out_.at(&value), keeping);
+  never_kept_[&value] = keeping >= kNever;
   if (out_.at(&value) == kSink) return;  // no cut parts the sink from what it reads
   for (const ir::Use& use : value.uses)
     if (use.node != nullptr && vertex_.at(use.node) != 0)
@@ -82,8 +86,29 @@ void CutNetwork::connect(const Value& value, int64_t keeping) {
 Cut CutNetwork::cheapest(const std::function<int64_t(const Node*)>& again) {
   for (const Tie& tie : ties_) network_->set_capacity(tie.edge, again(tie.node));
   const int64_t flow = network_->flow(kSource, kSink);
-  TD_CHECK(flow < kNever) << "a value can be neither saved nor computed again";
+  TD_CHECK(flow < kNever) << dead_end(again);
   return read_of(network_->source_side(kSource));
+}
+
+/// No program asks for this: what a policy wants and cannot have is saved (asked_to_recompute).
+std::string CutNetwork::dead_end(const std::function<int64_t(const Node*)>& again) const {
+  const DenseMap<Value, std::string> names = ir::value_names(graph_);
+  DenseMap<Value, const Value*> stuck;  // of what backward cannot have: what must not run again
+  for (const Value* value : values_) {
+    if (never_kept_.at(value) == 0) continue;
+    const Value*& why = stuck[value];
+    if (value->node == nullptr || again(value->node) >= kNever) why = value;
+    if (value->node != nullptr && why == nullptr)
+      ir::for_each_operand(value->node->args, [&](const Value* operand) {
+        if (stuck.at(operand) != nullptr) why = stuck.at(operand);
+      });
+    if (why != nullptr && out_.at(value) == kSink)
+      return fmt::format(
+          "backward reads %{}, which must not be saved, and %{} must not be computed "
+          "again for it",
+          names.at(value), names.at(why));
+  }
+  return "a value can be neither saved nor computed again";
 }
 
 /// What backward reads of the cut: an edge that weighs nothing may be cut for no reader. From the

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/flow_network.h"
@@ -36,7 +37,7 @@ class CutNetwork {
              const std::function<int64_t(const ir::Value*)>& keeping);
 
   /// The values to keep are those of a minimum cut that backward reads. Of several minimum cuts the
-  /// one nearest to the inputs.
+  /// one nearest to the inputs. InternalError, with names, where prices forbid each.
   Cut cheapest(const std::function<int64_t(const ir::Node*)>& again);
 
  private:
@@ -51,6 +52,7 @@ class CutNetwork {
   void connect(const ir::Node& node);
   void connect(const ir::Value& value, int64_t keeping);
   bool is_read_behind(const ir::Value& value) const;
+  std::string dead_end(const std::function<int64_t(const ir::Node*)>& again) const;
   Cut read_of(const std::vector<char>& above) const;
 
   const ir::Graph& graph_;
@@ -60,6 +62,7 @@ class CutNetwork {
   DenseMap<ir::Value, size_t> in_;  // vertices; of values that are not asked about the source
   DenseMap<ir::Value, size_t> out_;
   DenseMap<ir::Node, size_t> vertex_;
+  DenseMap<ir::Value, char> never_kept_;
   size_t vertices_ = 2;
   std::unique_ptr<FlowNetwork> network_;
   std::vector<Tie> ties_;

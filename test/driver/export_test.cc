@@ -80,11 +80,29 @@ TEST(Export, JointGivesGradientsOfTheLoss) {
   EXPECT_EQ(first_of(results.at(4)), 6);  // 0 + 2 + 4
 }
 
+constexpr std::string_view kFunction =
+    "graph @f(%x: f32[2] {input grad}, %y: f32[2]) {\n"
+    "  %0 = aten.mul.Tensor(%x, %y)\n  %1 = aten.sum(%0)\n  return %0, %1\n}\n";
+
+TEST(Export, JointAsAFunctionTakesTangents) {
+  const Exported made = exported(kFunction, {.loss = {}, .joint = true});
+  EXPECT_EQ(to_string(made.signature),
+            "input %x\ninput %y\ntangent %tangent0: of result 0\ntangent %tangent1: of result 1\n"
+            "result 0: returned\nresult 1: returned\nresult 2: gradient of input \"x\"\n");
+  const std::vector<runtime::Result> results =
+      run(made.text, {filled({2}, 1), filled({2}, 3), filled({2}, 5), filled({}, 7)});
+  EXPECT_EQ(first_of(results.at(0)), 3);
+  EXPECT_EQ(first_of(results.at(1)), 11);  // 1 * 3 + 2 * 4
+  EXPECT_EQ(first_of(results.at(2)), 36);  // (5 + 7) * 3
+}
+
 TEST(Export, TextParsesBack) {
   for (const ExportOptions& options : {ExportOptions{}, ExportOptions{.loss = 1}}) {
     const std::string text = exported(kModel, options).text;
     EXPECT_EQ(ir::to_string(*ir::parse_module(text, ops::op_table())), text);
   }
+  const std::string joint = exported(kFunction, {.loss = {}, .joint = true}).text;
+  EXPECT_EQ(ir::to_string(*ir::parse_module(joint, ops::op_table())), joint);
 }
 
 std::string graph_of(std::string_view inputs, std::string_view body, std::string_view results) {
@@ -117,6 +135,11 @@ TEST(Export, WhatCannotBeLiftedIsRefused) {
               HasSubstr("result 1 requires a gradient and is not the loss"));
   EXPECT_THAT(refusal(graph_of(w, sum, "%1"), {.loss = 0}),
               HasSubstr("the parameter %v gets no gradient"));
+  EXPECT_THAT(refusal(graph_of(w, sum, "%1, %x"), {.loss = {}, .joint = true}),
+              HasSubstr("result 1 is the input %x"));
+  EXPECT_THAT(
+      refusal(graph_of(w, "  %1 = aten.mul_.Scalar(%x, 2)\n", "%w"), {.loss = {}, .joint = true}),
+      HasSubstr("%x is written"));
 }
 
 }  // namespace

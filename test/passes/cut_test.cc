@@ -1,12 +1,15 @@
 // The cheapest cut against all choices of what is computed again, on small joint graphs.
 #include "passes/partition/cut.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
+#include "base/check.h"
 #include "driver/compiler.h"
 #include "ir/text.h"
+#include "ops/opdef.h"
 #include "test/passes/programs.h"
 
 namespace tandem::passes {
@@ -107,6 +110,24 @@ TEST(Cut, IsTheCheapestOfAllChoices) {
     ++compared;
   }
   EXPECT_GT(compared, 100);
+}
+
+TEST(Cut, SaysWhatCanBeNeitherSavedNorComputedAgain) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(
+      "graph @f(%x: f32[3] {input grad}) {\n  %a = aten.exp(%x)\n  %b = aten.cos(%a)\n"
+      "  %c = aten.sin(%b)\n  return %c\n}\n",
+      ops::op_table());
+  driver::GraphCtx ctx;
+  ir::Graph& graph = *module->graphs()[0];
+  driver::run_pass(graph, *driver::find_pass("joint"), ctx);
+  const Node* exp = graph.first();
+  const Prices prices{
+      [](const Value* value) { return value->node == nullptr ? int64_t{1} : kNever; },
+      [exp](const Node* node) { return node == exp ? kNever : int64_t{1}; }};
+  EXPECT_THAT(
+      [&] { cheapest_cut(graph, Halves(graph), prices); },
+      testing::ThrowsMessage<InternalError>(testing::HasSubstr(
+          "backward reads %a, which must not be saved, and %a must not be computed again")));
 }
 
 }  // namespace

@@ -140,10 +140,13 @@ class Program:
             function, backend=tandem.backend, dynamic=dynamic, fullgraph=fullgraph, options=options
         )
 
-    def check(self, function, make, then=None, dynamic=False, fullgraph=True, **what):
+    def check(
+        self, function, make, then=None, dynamic=False, fullgraph=True, options=None, **what
+    ):
         """`then(inputs, results)`: what the caller does afterwards, before gradients."""
         eager = Run(function, make)
-        ours = Run(self.compile(function, dynamic=dynamic, fullgraph=fullgraph), make)
+        compiled = self.compile(function, dynamic=dynamic, fullgraph=fullgraph, **(options or {}))
+        ours = Run(compiled, make)
         if then is not None:
             compare(ours, eager, **{**what, "has_gradients": False})
             then(eager.inputs, eager.results)

@@ -1,10 +1,11 @@
-"""T96, T97, T99 to T101: graphs lifted out of their caller (`tandem.export_text`), run beside
+"""T96 to T102: graphs lifted out of their caller (`tandem.export_text`), run beside
 eager. The program is text, as a dump of torch.compile or `tandem opt` gives it."""
 
 import numpy
 import pytest
 import torch
 
+import cuts
 import tandem
 
 NORM = """
@@ -124,3 +125,120 @@ def test_T101_what_is_refused(inputs, body, results, loss, said):
     text = f"graph @f({inputs}) {{\n  {body}\n  return {results}\n}}\n"
     with pytest.raises(tandem.UserError, match=said):
         tandem.export_text(text, loss=loss)
+
+
+TWO = """
+graph @f(%x: f32[3, 4] {input grad}, %w: f32[4, 5] {input grad}, %n: f32[3]) {
+  %0 = aten.mm(%x, %w)
+  %1 = aten.sin(%0)
+  %2 = aten.sum.dim_IntList(%1, [1])
+  %3 = aten.mul.Tensor(%2, %n)
+  return %1, %3
+}
+"""
+
+
+def two_in_eager():
+    """Inputs and tangents, results, gradients of the inputs that have one."""
+    torch.manual_seed(4)
+    x, w, n = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3)
+    leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+    first = torch.sin(leaves[0] @ leaves[1])
+    results = [first, first.sum(1) * n]
+    tangents = [torch.randn_like(each) for each in results]
+    gradients = torch.autograd.grad(results, leaves, tangents)
+    return [x, w, n], tangents, [each.detach() for each in results], gradients
+
+
+def all_close(ours, wanted):
+    for each, other in zip(ours, wanted, strict=True):
+        close(each, other)
+
+
+def test_T98_joint_as_a_function():
+    inputs, tangents, outputs, gradients = two_in_eager()
+    text, signature = tandem.export_text(TWO, joint=True)
+    assert "tangent %tangent1: of result 1\n" in signature
+    assert 'result 3: gradient of input "w"\n' in signature
+    all_close(run(text, inputs + tangents), [*outputs, *gradients])
+    assert tandem.export_text(text)[0] == text, "it is a program that reads as it was written"
+
+
+@pytest.mark.parametrize("budget", ["as_read", "min_cut", "0"])
+def test_T98_joint_is_cut_in_two(budget):
+    """Forward gives the results and what backward takes beside the tangents."""
+    inputs, tangents, outputs, gradients = two_in_eager()
+    text, _ = tandem.export_text(TWO, joint=True)
+    forward, backward = cuts.halves_of_joint(text, budget)
+    given = run(forward, inputs)
+    all_close(given[:2], outputs)
+    saved = [torch.from_numpy(numpy.array(each)) for each in given[2:]]
+    all_close(run(backward, saved + tangents), gradients)
+
+
+@pytest.mark.parametrize(
+    "body, results, said",
+    [
+        ("%0 = aten.add_.Scalar(%x, 1)", "%0", "%x is written"),
+        ("%0 = aten.sin(%x)", "%0, %x", "result 1 is the input %x"),
+        ("%0 = aten.view(%x, [4])", "%0", "result 0 is aten.view of input %x"),
+        ("%0 = aten.sin(%x)", "%0, %0", "result 1 is another one"),
+        ("%0 = aten.ones([2])", "%0", "no result depends on an input that requires a gradient"),
+    ],
+)
+def test_T98_what_is_no_function_is_refused(body, results, said):
+    text = f"graph @f(%x: f32[2, 2] {{input grad}}) {{\n  {body}\n  return {results}\n}}\n"
+    with pytest.raises(tandem.UserError, match=said):
+        tandem.export_text(text, joint=True)
+
+
+def test_T98_a_loss_is_another_thing():
+    with pytest.raises(tandem.UserError, match="of a loss or a function, not both"):
+        tandem.export_text(TWO, loss=0, joint=True)
+
+
+BRANCHES = """
+graph @f(%p: bool[], %x: f32[3] {input grad}) {
+  %0: f32[3] = tandem.cond(%p, [%x], "yes", "no")
+  return %0
+}
+graph @yes(%x: f32[3]) {
+  %0 = aten.add.Scalar(%x, 4)
+  %1 = aten.add_.Scalar(WRITTEN, 5)
+  %2 = aten.mul.Tensor(%0, %x)
+  return %2
+}
+graph @no(%x: f32[3]) {
+  %0 = aten.sin(%x)
+  %1 = aten.select.int(%0, 0, 0)
+  %2 = aten.mul_.Scalar(%1, 3)
+  return %0
+}
+"""
+
+
+def branches(takes_first, x):
+    if takes_first:
+        return (x + 4).add_(5) * x
+    y = torch.sin(x)
+    y[0].mul_(3)
+    return y
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("takes_first", [False, True])
+def test_T102_branches_write_to_values_of_their_own(takes_first, joint):
+    text, _ = tandem.export_text(BRANCHES.replace("WRITTEN", "%0"), joint=joint)
+    assert not [line for line in text.splitlines() if "_.Scalar" in line], "nothing is written"
+    x = torch.tensor([0.5, -1.0, 2.0], requires_grad=True)
+    y = branches(takes_first, x)
+    tangent = torch.tensor([1.0, 2.0, 3.0])
+    inputs = [torch.tensor(takes_first), x.detach(), *([tangent] if joint else [])]
+    wanted = [y.detach(), *(torch.autograd.grad(y, x, tangent) if joint else [])]
+    all_close(run(text, inputs), wanted)
+
+
+@pytest.mark.parametrize("options", [{}, {"joint": True}])
+def test_T102_a_branch_does_not_write_to_what_it_is_given(options):
+    with pytest.raises(tandem.UserError, match="tandem::cond. @yes writes to what it is given"):
+        tandem.export_text(BRANCHES.replace("WRITTEN", "%x"), **options)
