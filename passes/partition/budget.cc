@@ -227,10 +227,22 @@ int64_t room_of(const Budget& budget, const Frontier& frontier) {
 
 }  // namespace
 
+namespace {
+
+/// Who keeps values in fewer bits wants memory: the price falls as their bytes do. Else more would
+/// be saved then, attention's scores for one, than in full.
+double bytes_for_microsecond(const SavedStorage& storage) {
+  if (storage.kind == SavedStorage::Kind::whole) return kBytesForMicrosecond;
+  return kBytesForMicrosecond * static_cast<double>(element_bytes(storage.kind)) /
+         static_cast<double>(size_of(DType::f32));
+}
+
+}  // namespace
+
 ir::Values priced_choice(ir::Graph& graph, const Target& target, const SavedStorage& storage) {
   std::vector<std::string> notes;
   return Search(graph, target, KnapsackSolver::greedy, storage, notes)
-      .at_rate(kBytesForMicrosecond)
+      .at_rate(bytes_for_microsecond(storage))
       .saved;
 }
 

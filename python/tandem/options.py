@@ -25,8 +25,8 @@ class Options:
     save_activations: what forward saves for backward is kept in fewer bits: "bf16", or "int8" by
         one scale for each tensor, "int8_row" for each row of the last dimension, "int8_block" for
         each 64 elements of a row (rows where 64 does not divide them), or 8-bit floats with a scale
-        for each row, "f8e4m3fn" and "f8e5m2". Gradients are those of the rounded values. None keeps
-        all as it is.
+        for each row, "f8e4m3fn" and "f8e5m2". Masks become bits with each of these. Gradients are
+        those of the rounded values. None keeps all as it is.
     save_activations_from: values of fewer bytes stay as they are.
     save_activations_except: a list of what stays as it is, in the words of the report's "cut":
         operators ("aten.gelu", with all overloads), values ("%12"), places ("model.py:31").
