@@ -13,7 +13,6 @@ struct Choice {
   int64_t bytes = 0;        // that keeping them takes
   double microseconds = 0;  // of forward's work, done again in backward
   double cost = 0;          // the same, what should be saved by its policy counted a thousand times
-  double price = 0;         // by which it was found
 };
 
 struct Frontier {
