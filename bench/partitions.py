@@ -9,6 +9,7 @@ returns anyway. `--write` puts the table into docs/partition.md. Needs transform
 import argparse
 import pathlib
 import re
+import subprocess
 import sys
 
 import torch
@@ -34,8 +35,7 @@ PAGE = ROOT / "docs" / "partition.md"
 MARKS = ("<!-- table: bench/partitions.py --write -->", "<!-- end of the table -->")
 FRACTIONS = (1.0, 0.7, 0.5, 0.3, 0.1)
 OWN = ("as_read", "default", "min_cut")
-# How far below the fraction that gives PyTorch's bytes Tandem's choices are looked through.
-BELOW = (0, 0.01, 0.03, 0.06)
+TRIES, TOLERANCE = 8, 2**17
 
 
 def _transformers():
@@ -125,7 +125,23 @@ def saved_bytes_of(forward, results):
     return sum(sizes.values())
 
 
+def attention_flops(node):
+    """Of scores and of what they weigh: PyTorch's counter has no entry for its kernel of a CPU."""
+    query, key = (node.args[i].meta["val"].shape for i in (0, 1))
+    return 4 * query.numel() * key[-2]
+
+
+def is_attention(node):
+    return "scaled_dot_product" in str(node.target)
+
+
+def is_backward(node):
+    return "backward" in str(node.target)
+
+
 def product_flops(node):
+    if is_attention(node) and not is_backward(node):
+        return attention_flops(node)
     count = flop_registry.get(getattr(node.target, "overloadpacket", None))
     if count is None:
         return 0
@@ -135,8 +151,7 @@ def product_flops(node):
 
 def scores_flops(node):
     """PyTorch's attention saves no scores: the kernel of its gradient makes them again inside."""
-    name = str(node.target)
-    if "scaled_dot_product" not in name or "backward" not in name:
+    if not is_attention(node) or not is_backward(node):
         return 0
     query, key = (node.args[i].meta["val"].shape for i in (1, 2))
     return 2 * query.numel() * key[-2]
@@ -177,18 +192,59 @@ def by_pytorch(model, inputs, budget):
 
 # --- Tandem
 
-CUT = re.compile(r"cut of @.*, (\d+) flops of products")
+CUT = re.compile(r"cut of @.* values saved, (\d+) bytes.* us, (\d+) flops of products")
+CHOICE = re.compile(r"^ +(\d+)  #+", re.MULTILINE)
+COMMAND = ROOT / "build" / "bin" / "tandem"
 
 
 def by_tandem(model, inputs, budget):
     torch._dynamo.reset()
     tandem.reset_report()
-    options = {"memory_budget": budget, "report": True, "on_unsupported": "error"}
+    options = {
+        "memory_budget": budget, "memory_budget_cost": "flops", "report": True,
+        "on_unsupported": "error",
+    }
     torch.compile(
         lambda **given: first_of(model(**given)), backend=tandem.backend, options=options
     )(**inputs)
     (graph,) = tandem.report()["graphs"]
-    return graph["memory"]["saved"], int(CUT.match(graph["cut"]).group(1))
+    return graph["memory"]["saved"], int(CUT.match(graph["cut"]).group(2)), graph["text"]
+
+
+class Choices:
+    """Those of a graph's fractions, by the command, which compiles nothing."""
+
+    def __init__(self, text):
+        self.text = text
+        least, listed = self.cut(0)
+        most, _ = self.cut("min_cut")
+        self.always = least - listed[0]  # inputs, which the list leaves out
+        self.fractions = {
+            bytes_ + self.always: (bytes_ - listed[0]) / (most - least) + 1e-9 for bytes_ in listed
+        }
+
+    def cut(self, budget):
+        """Bytes that are saved, and those of all choices."""
+        words = [COMMAND, "partition", "--budget", str(budget), "--cost", "flops"]
+        shown = subprocess.run(
+            words, input=self.text, capture_output=True, text=True, check=True
+        ).stdout
+        return int(CUT.match(shown).group(1)), [int(each) for each in CHOICE.findall(shown)]
+
+    def below(self, limit):
+        """Fractions of the largest choices of no more bytes, largest first."""
+        fitting = sorted((b for b in self.fractions if b <= limit), reverse=True)
+        return [min(1.0, self.fractions[b]) for b in fitting]
+
+
+def within(model, inputs, choices, saved, offset):
+    """The largest choice that saves no more than so many bytes. `offset`: what the command counts
+    beyond what a forward saves, about: a value that is a result as well is saved for nothing."""
+    for fraction in choices.below(saved + offset + TOLERANCE)[:TRIES]:
+        found = by_tandem(model, inputs, fraction)[:2]
+        if found[0] <= saved:
+            return [found]
+    return []
 
 
 # --- the table
@@ -210,14 +266,11 @@ def rows_of(name, make):
     model, inputs = make()
     model.train()
     theirs = [by_pytorch(model, inputs, fraction) for fraction in FRACTIONS]
-    named = [by_tandem(model, inputs, budget) for budget in OWN]
-    least, most = by_tandem(model, inputs, 0.0)[0], named[-1][0]
-    choices = list(named)
-    for saved, _ in theirs:
-        share = (saved - least) / (most - least)
-        for below in BELOW:
-            choices.append(by_tandem(model, inputs, min(1.0, max(0.0, share - below))))
-    ours = [nearest(choices, *each) for each in theirs]
+    cuts = [by_tandem(model, inputs, budget) for budget in OWN]
+    named, fractions = [cut[:2] for cut in cuts], Choices(cuts[0][2])
+    offset = fractions.cut("min_cut")[0] - named[-1][0]
+    found = [c for saved, _ in theirs for c in within(model, inputs, fractions, saved, offset)]
+    ours = [nearest(named + found, *each) for each in theirs]
     yield f"| {name} | PyTorch | | | | {' | '.join(cell(*each) for each in theirs)} |"
     cells = [cell(*each) for each in named]
     for own, other in zip(ours, theirs, strict=True):

@@ -127,10 +127,11 @@ std::vector<std::optional<runtime::Array>> AotFunction::backward(
   return gradients;
 }
 
-AotOptions AotOptions::within(std::string_view memory_budget, std::string_view solver) {
+AotOptions AotOptions::within(std::string_view memory_budget, std::string_view solver,
+                              std::string_view cost) {
   AotOptions options;
   options.partition = passes::partition_named(memory_budget);
-  options.budget = passes::budget_named(memory_budget, solver);
+  options.budget = passes::budget_named(memory_budget, solver, cost);
   return options;
 }
 

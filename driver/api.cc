@@ -82,8 +82,10 @@ BoundProgram compile_forward(const ModelFunction& model, State& state,
   return {driver::compile(*traced.graph, compile), state, inputs.size()};
 }
 
-TrainOptions TrainOptions::within(std::string_view memory_budget, std::string_view solver) {
-  return {passes::partition_named(memory_budget), passes::budget_named(memory_budget, solver)};
+TrainOptions TrainOptions::within(std::string_view memory_budget, std::string_view solver,
+                                  std::string_view cost) {
+  return {passes::partition_named(memory_budget),
+          passes::budget_named(memory_budget, solver, cost)};
 }
 
 BoundProgram train_step(const ModelFunction& model, State& state,

@@ -66,7 +66,8 @@ BoundProgram compile_forward(const ModelFunction& model, State& state,
 
 struct TrainOptions {
   /// As AotOptions::within: what backward would not save is computed again in the one program.
-  static TrainOptions within(std::string_view memory_budget, std::string_view solver = "dp");
+  static TrainOptions within(std::string_view memory_budget, std::string_view solver = "dp",
+                             std::string_view cost = "time");
 
   driver::Partition partition = driver::Partition::none;  // none: policies of regions alone
   driver::Budget budget;                                  // of Partition::budget
@@ -95,8 +96,10 @@ struct AotInput {
 
 struct AotOptions {
   /// By the words of torch.compile's options: "default", "min_cut", "as_read", "min_memory",
-  /// "min_time", "0.5", "512MiB"; "dp", "greedy", "exact". Throws UserError for others.
-  static AotOptions within(std::string_view memory_budget, std::string_view solver = "dp");
+  /// "min_time", "0.5", "512MiB"; "dp", "greedy", "exact"; "time", "flops". Throws UserError for
+  /// others.
+  static AotOptions within(std::string_view memory_budget, std::string_view solver = "dp",
+                           std::string_view cost = "time");
 
   driver::Partition partition = driver::Partition::priced;  // what forward saves
   driver::Budget budget;                                    // of Partition::budget

@@ -55,12 +55,14 @@ constexpr const char* kUsage =
     "                                             function of inputs and tangents\n"
     "       tandem tune [FILE]                    times mappings on this machine and keeps the "
     "choice\n"
-    "       tandem partition [--budget B] [--solver S] [--html PAGE] [--target CPU]\n"
+    "       tandem partition [--budget B] [--solver S] [--cost C] [--html PAGE]\n"
+    "                        [--target CPU]\n"
     "                        [--store KIND] [--store-from BYTES] [--store-except A,B] [FILE]\n"
     "                                             what forward saves for backward, what is "
     "computed\n"
     "                                             again, and the choices there are; B: default,\n"
     "                                             min_cut, min_memory, min_time, 0.5, 512MiB;\n"
+    "                                             C: time, or flops of products;\n"
     "                                             PAGE: the same and memory over time, for a "
     "browser;\n"
     "                                             KIND: how it is kept, bf16, int8, int8_row, "
@@ -414,7 +416,8 @@ int partition_command(std::vector<std::string> args) {
   const std::string page = taken_word(args, "--html", "the name of a file");
   options.gradients = Gradients::tangents;
   options.partition = passes::partition_named(budget);
-  options.budget = passes::budget_named(budget, word_or(args, "--solver", "dp"));
+  options.budget = passes::budget_named(budget, word_or(args, "--solver", "dp"),
+                                        word_or(args, "--cost", "time"));
   options.storage = taken_storage(args);
   options.report = true;
   const std::unique_ptr<ir::Module> module =

@@ -1,6 +1,7 @@
 // Options of passes as people write them, in golden files and in the calls of a binding.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
@@ -79,9 +80,24 @@ std::string_view name_of(Partition partition) {
   return "budget";
 }
 
-Budget budget_named(std::string_view text, std::string_view solver) {
+namespace {
+
+constexpr std::array<std::string_view, 2> kCosts{"time", "flops"};
+
+Budget::Cost cost_named(std::string_view name) {
+  const auto* found = std::ranges::find(kCosts, name);
+  if (found == kCosts.end())
+    throw UserError(
+        fmt::format("the cost of computing again is 'time' or 'flops', not '{}'", name));
+  return static_cast<Budget::Cost>(found - kCosts.begin());
+}
+
+}  // namespace
+
+Budget budget_named(std::string_view text, std::string_view solver, std::string_view cost) {
   Budget budget;
   budget.solver = knapsack_solver_named(solver);
+  budget.cost = cost_named(cost);
   if (partition_named(text) != Partition::budget) return budget;
   if (text == "min_memory") {
     budget.kind = Budget::Kind::min_memory;
@@ -98,14 +114,15 @@ Budget budget_named(std::string_view text, std::string_view solver) {
 
 std::string to_string(const Budget& budget) {
   constexpr std::array kSolvers{"dp", "greedy", "exact"};
-  const char* solver = kSolvers.at(static_cast<size_t>(budget.solver));
+  const std::string how = fmt::format("{} {}", kSolvers.at(static_cast<size_t>(budget.solver)),
+                                      kCosts.at(static_cast<size_t>(budget.cost)));
   switch (budget.kind) {
-    case Budget::Kind::min_memory: return fmt::format("min_memory {}", solver);
-    case Budget::Kind::min_time: return fmt::format("min_time {}", solver);
-    case Budget::Kind::bytes: return fmt::format("{} bytes {}", budget.bytes, solver);
+    case Budget::Kind::min_memory: return "min_memory " + how;
+    case Budget::Kind::min_time: return "min_time " + how;
+    case Budget::Kind::bytes: return fmt::format("{} bytes {}", budget.bytes, how);
     case Budget::Kind::fraction: break;
   }
-  return fmt::format("{} {}", budget.fraction, solver);
+  return fmt::format("{} {}", budget.fraction, how);
 }
 
 }  // namespace tandem::passes

@@ -47,11 +47,17 @@ struct Budget {
   double fraction = 1;
   int64_t bytes = 0;
   KnapsackSolver solver = KnapsackSolver::dp;
+  /// By which work that is done again is compared: the time it takes, or operations of products
+  /// alone, the rest only where these are equal.
+  enum class Cost : uint8_t { time, flops };
+  Cost cost = Cost::time;
 };
 /// "min_memory", "min_time", a fraction from 0 to 1, or bytes ("512MiB", "1.5GB"); "dp", "greedy",
-/// "exact". Text that names another partition gives the whole fraction. UserError for others.
-Budget budget_named(std::string_view text, std::string_view solver = "dp");
-/// Says all of it: "0.5 dp".
+/// "exact"; "time", "flops". Text that names another partition gives the whole fraction. UserError
+/// for others.
+Budget budget_named(std::string_view text, std::string_view solver = "dp",
+                    std::string_view cost = "time");
+/// Says all of it: "0.5 dp time".
 std::string to_string(const Budget& budget);
 
 struct ParameterGradient {

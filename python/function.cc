@@ -215,14 +215,15 @@ runtime::HostFunction host_function(nb::object callable) {
 
 std::unique_ptr<GraphFunction> compile_function(
     const std::string& text, bool differentiate, const std::string& memory_budget,
-    const std::string& solver, const std::string& save_activations, int64_t save_activations_from,
-    const std::vector<std::string>& save_activations_except, bool freeze, bool report, bool tune,
-    int threads, nb::list host_functions, nb::list joint_passes) {
+    const std::string& solver, const std::string& cost, const std::string& save_activations,
+    int64_t save_activations_from, const std::vector<std::string>& save_activations_except,
+    bool freeze, bool report, bool tune, int threads, nb::list host_functions,
+    nb::list joint_passes) {
   FunctionOptions options;
   options.joint_passes = caller_passes(joint_passes);
   options.differentiate = differentiate;
   options.partition = driver::partition_named(memory_budget);
-  options.budget = driver::budget_named(memory_budget, solver);
+  options.budget = driver::budget_named(memory_budget, solver, cost);
   options.storage =
       passes::storage_named(save_activations, save_activations_from, save_activations_except);
   options.freeze = freeze;
@@ -300,7 +301,8 @@ void bind_function(nb::module_& m) {
       });
   m.def("compile_function", &compile_function, nb::arg("text"), nb::arg("differentiate") = false,
         nb::arg("memory_budget") = "default", nb::arg("memory_budget_solver") = "dp",
-        nb::arg("save_activations") = "none", nb::arg("save_activations_from") = 65536,
+        nb::arg("memory_budget_cost") = "time", nb::arg("save_activations") = "none",
+        nb::arg("save_activations_from") = 65536,
         nb::arg("save_activations_except") = std::vector<std::string>(), nb::arg("freeze") = false,
         nb::arg("report") = false, nb::arg("tune") = false, nb::arg("threads") = 0,
         nb::arg("host_functions") = nb::list(), nb::arg("joint_passes") = nb::list());

@@ -30,11 +30,12 @@ constexpr double kBytesForMicrosecond = 4096;
 
 class Search {
  public:
-  Search(ir::Graph& graph, const Target& target, KnapsackSolver solver, const SavedStorage& storage,
+  Search(ir::Graph& graph, const Target& target, const Budget& budget, const SavedStorage& storage,
          std::vector<std::string>& notes)
       : graph_(graph),
         target_(target),
-        solver_(solver),
+        solver_(budget.solver),
+        counts_(budget.cost),
         notes_(notes),
         halves_(graph),
         bans_(bans_of(graph, halves_, target.tuning.chains)),
@@ -61,7 +62,12 @@ class Search {
     add(default_choice(graph_, target_.tuning.chains, kept_));
     frontier.cut_bytes = add(min_cut(graph_, target_.tuning.chains, kept_, unused)).bytes;
     add_corners();
-    add_packed();
+    if (counts_ == Budget::Cost::time) {
+      add_packed(kRooms, [](const Node*) { return true; });
+    } else {
+      add_packed(rooms_of_flops(), [](const Node*) { return true; });
+      add_packed(rooms_of_flops(), [](const Node* node) { return product_flops(*node) > 0; });
+    }
     frontier.choices = best_of(std::move(choices_));
     return frontier;
   }
@@ -73,6 +79,7 @@ class Search {
   static constexpr int kMostCorners = 24;
   static constexpr int64_t kRooms = 24;
   static constexpr double kPreference = 1000;
+  static constexpr double kBesideProducts = 1e-3;
 
   /// What checkpointing asks to be computed again is no choice, so nothing is kept to spare it, nor
   /// what backward alone makes from it.
@@ -80,7 +87,15 @@ class Search {
     const double time = microseconds_again(node, target_);
     const bool is_preferred = bans_.at(&node).kind == Ban::Kind::preferred;
     microseconds_[&node] = time;
-    costs_[&node] = asked_to_recompute(node) ? 0 : is_preferred ? kPreference * time : time;
+    const double cost = counts_ == Budget::Cost::flops ? mostly_products(node, time) : time;
+    costs_[&node] = asked_to_recompute(node) ? 0 : is_preferred ? kPreference * cost : cost;
+  }
+
+  /// In microseconds too, so that prices mean the same.
+  double mostly_products(const Node& node, double time) const {
+    const Tuning::Rates& rates = target_.tuning.rates;
+    const double lanes = static_cast<double>(rates.lane_flops) * target_.lanes() * target_.cores;
+    return product_flops(node) / lanes + kBesideProducts * time;
   }
 
   const Choice& add(ir::Values saved) {
@@ -155,11 +170,22 @@ class Search {
     return before;
   }
 
-  void find_items() {
+  /// By operations few nodes differ, so that what lies between two rooms shows: the more rooms the
+  /// smaller the graph, as a cut takes time by its nodes.
+  int64_t rooms_of_flops() const {
+    return std::clamp(kRooms / 2 * 5000 / static_cast<int64_t>(graph_.node_ids()), kRooms / 2,
+                      kRooms * 8);
+  }
+
+  template <class F>
+  void find_items(F may_be_tied) {
+    items_.clear();
+    item_nodes_.clear();
     const DenseMap<Node, char> before = before_backward();
     for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
       const Ban::Kind kind = bans_.at(node).kind;
       if (kind != Ban::Kind::dear && kind != Ban::Kind::preferred) continue;
+      if (!may_be_tied(node)) continue;
       KnapsackItem item{0, costs_.at(node)};
       for (const Value* result : node->results) item.bytes += kept_.of(result);
       if (item.bytes == 0 || !before.at(node)) continue;
@@ -168,12 +194,13 @@ class Search {
     }
   }
 
-  void add_packed() {
-    find_items();
+  template <class F>
+  void add_packed(int64_t count, F may_be_tied) {
+    find_items(may_be_tied);
     int64_t all = 0;
     for (const KnapsackItem& item : items_) all += item.bytes;
     std::vector<int64_t> rooms;
-    for (int64_t i = 1; i < kRooms; ++i) rooms.push_back(all / kRooms * i);
+    for (int64_t i = 1; i < count; ++i) rooms.push_back(all / count * i);
     const std::vector<Knapsack> packed = pack_each(items_, rooms, solver_);
     for (size_t i = 0; i < packed.size(); ++i) {
       note(packed[i], rooms[i]);
@@ -204,6 +231,7 @@ class Search {
   ir::Graph& graph_;
   const Target& target_;
   KnapsackSolver solver_;
+  Budget::Cost counts_;
   std::vector<std::string>& notes_;
   Halves halves_;
   DenseMap<Node, Ban> bans_;
@@ -230,16 +258,28 @@ int64_t room_of(const Budget& budget, const Frontier& frontier) {
 
 }  // namespace
 
+namespace {
+
+/// Who keeps values in fewer bits wants memory: the price falls as their bytes do. Else more would
+/// be saved then, attention's scores for one, than in full.
+double bytes_for_microsecond(const SavedStorage& storage) {
+  if (storage.kind == SavedStorage::Kind::whole) return kBytesForMicrosecond;
+  return kBytesForMicrosecond * static_cast<double>(element_bytes(storage.kind)) /
+         static_cast<double>(size_of(DType::f32));
+}
+
+}  // namespace
+
 ir::Values priced_choice(ir::Graph& graph, const Target& target, const SavedStorage& storage) {
   std::vector<std::string> notes;
-  return Search(graph, target, KnapsackSolver::greedy, storage, notes)
-      .at_rate(kBytesForMicrosecond)
+  return Search(graph, target, Budget(), storage, notes)
+      .at_rate(bytes_for_microsecond(storage))
       .saved;
 }
 
-Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solver,
+Frontier frontier_of(ir::Graph& graph, const Target& target, const Budget& budget,
                      const SavedStorage& storage, std::vector<std::string>& notes) {
-  return Search(graph, target, solver, storage, notes).run();
+  return Search(graph, target, budget, storage, notes).run();
 }
 
 namespace {
@@ -321,8 +361,7 @@ const Choice& within_bytes(const ir::Graph& graph, const Frontier& frontier, Gra
 }  // namespace
 
 ir::Values within_budget(ir::Graph& graph, GraphCtx& ctx) {
-  const Frontier frontier =
-      frontier_of(graph, ctx.target, ctx.budget.solver, ctx.storage, ctx.notes);
+  const Frontier frontier = frontier_of(graph, ctx.target, ctx.budget, ctx.storage, ctx.notes);
   const Choice& chosen = ctx.budget.kind == Budget::Kind::bytes ? within_bytes(graph, frontier, ctx)
                                                                 : within_room(frontier, ctx.budget);
   const std::vector<Choice>& all = frontier.choices;

@@ -12,7 +12,8 @@ struct Choice {
   ir::Values saved;
   int64_t bytes = 0;        // that keeping them takes
   double microseconds = 0;  // of forward's work, done again in backward
-  double cost = 0;          // the same, what should be saved by its policy counted a thousand times
+  double cost = 0;          // by which it is compared: what should be saved by its policy counts a
+                            // thousand times
 };
 
 struct Frontier {
@@ -20,10 +21,10 @@ struct Frontier {
   int64_t cut_bytes = 0;        // of min_cut's choice
 };
 
-/// The best choices found: minimum cuts at rates of bytes for a microsecond, and with a knapsack's
-/// pick of what is dear tied down. Deterministic; never empty. `notes` says where an exact knapsack
-/// was not solved to the end.
-Frontier frontier_of(ir::Graph& graph, const Target& target, KnapsackSolver solver,
+/// The best choices found by the budget's cost and solver, whatever its room: minimum cuts at rates
+/// of bytes for a microsecond, and with a knapsack's pick of what is dear tied down. Deterministic;
+/// never empty. `notes` says where an exact knapsack was not solved to the end.
+Frontier frontier_of(ir::Graph& graph, const Target& target, const Budget& budget,
                      const SavedStorage& storage, std::vector<std::string>& notes);
 
 /// The cheapest cut where keeping a value costs its bytes and a microsecond costs so many bytes.

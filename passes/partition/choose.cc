@@ -112,7 +112,7 @@ ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx) {
 namespace {
 
 std::string choices_text(ir::Graph& graph, GraphCtx& ctx) {
-  return pareto_text(frontier_of(graph, ctx.target, ctx.budget.solver, ctx.storage, ctx.notes));
+  return pareto_text(frontier_of(graph, ctx.target, ctx.budget, ctx.storage, ctx.notes));
 }
 
 }  // namespace

@@ -87,7 +87,8 @@ class CutRows {
   void shrink(CutRow& row, const Value& value) const {
     row.bytes = kept_.of(&value);
     if (bytes_of(&value).constant()) row.bytes_text = std::to_string(row.bytes);
-    row.why += fmt::format("; kept as {}", name_of(storage_.kind));
+    const bool is_mask = value.type.dtype == DType::boolean;
+    row.why += fmt::format("; kept as {}", is_mask ? "bits" : name_of(storage_.kind));
   }
 
   void measure(CutRow& row, const Node& node) const {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ir/text.h"
+#include "passes/partition/mask_bits.h"
 #include "passes/partition/partition.h"
 
 namespace tandem::passes {
@@ -51,11 +52,17 @@ double elements_of_scale(const Value& value, double elements, Kind kind) {
 }
 
 int64_t small_bytes(const Value& value, Kind kind) {
+  if (value.type.dtype == DType::boolean) return typical_bytes(&value) / 8;
   const double elements =
       static_cast<double>(typical_bytes(&value)) / static_cast<double>(size_of(value.type.dtype));
   const double share = elements_of_scale(value, elements, kind);
   const double scales = share > 0 ? 4 * elements / share : 0;
   return static_cast<int64_t>(elements * static_cast<double>(element_bytes(kind)) + scales);
+}
+
+bool takes_fewer_bits(const ir::Type& type, Kind kind) {
+  const bool is_rounded = is_float(type.dtype) && size_of(type.dtype) > element_bytes(kind);
+  return is_rounded || packed_dim(type).has_value();
 }
 
 bool names_values(const SavedStorage& storage) {
@@ -70,10 +77,9 @@ bool is_kept_small(const ir::Graph& graph, const Value& value, const std::string
   if (storage.kind == Kind::whole || value.node == nullptr || !value.type.is_tensor() ||
       value.type.rank() == 0)
     return false;
-  if (!is_float(value.type.dtype) || is_handed_out(graph, value)) return false;
+  if (!takes_fewer_bits(value.type, storage.kind) || is_handed_out(graph, value)) return false;
   const int64_t bytes = typical_bytes(&value);
-  return size_of(value.type.dtype) > element_bytes(storage.kind) && bytes > 0 &&
-         bytes >= storage.least_bytes && !is_excluded(*value.node, name, storage);
+  return bytes > 0 && bytes >= storage.least_bytes && !is_excluded(*value.node, name, storage);
 }
 
 KeptBytes::KeptBytes(const ir::Graph& graph, const SavedStorage& storage)

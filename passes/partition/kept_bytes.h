@@ -9,8 +9,9 @@
 
 namespace tandem::passes {
 
-/// Stored in fewer bits: a float of enough bytes that a forward node makes, that is no result of
-/// the program, and that nothing excludes. `name`: under which the report lists it.
+/// Stored in fewer bits: a float, or a mask that can be packed, of enough bytes that a forward node
+/// makes, that is no result of the program, and that nothing excludes. `name`: under which the
+/// report lists it.
 bool is_kept_small(const ir::Graph& graph, const ir::Value& value, const std::string& name,
                    const SavedStorage& storage);
 

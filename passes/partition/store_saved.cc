@@ -4,6 +4,7 @@
 // which makes and reads the value, but for the scale, a maximum:
 //   s = max |x| / 127    q = round(x / s)    x' = s q,    so |x - x'| <= s / 2
 // 8-bit floats round by themselves: s = max |x| / M, q = float8(x / s), M the largest of the type.
+// Masks become bits (mask_bits.cc), whatever the kind, and lose nothing.
 // What is not finite makes its whole row NaN, as it would have made the gradient. What lives
 // anyway, inputs and results of the program, stays as it is: a copy would be more memory.
 #include "passes/partition/storage.h"
@@ -18,6 +19,7 @@
 #include "base/diagnostic.h"
 #include "ops/tensor.h"
 #include "passes/partition/kept_bytes.h"
+#include "passes/partition/mask_bits.h"
 #include "passes/partition/partition.h"
 #include "passes/passes.h"
 
@@ -52,6 +54,7 @@ Tensor in_blocks(Tensor x, Kind kind) {
 }
 
 ir::Values shrink(Tensor x, Kind kind) {
+  if (x.dtype() == DType::boolean) return {pack_bits(x).value()};
   if (kind == Kind::bf16) return {to(x, DType::bf16).value()};
   x = in_blocks(to(x, DType::f32), kind);
   std::vector<int64_t> dims{x.rank() - 1};
@@ -70,6 +73,7 @@ ir::Values shrink(Tensor x, Kind kind) {
 
 Tensor grow(ir::Builder& b, const ir::Values& saved, const ir::Type& type) {
   Tensor x{b, saved[0]};
+  if (type.dtype == DType::boolean) return unpack_bits(x, type);
   if (saved.size() > 1) x = reshape(to(x, DType::f32) * Tensor{b, saved[1]}, type.sizes);
   return to(x, type.dtype);
 }

@@ -212,6 +212,7 @@ def _compile_program(captured, options, times, floats_known, sizes):
         freeze=bool(freeze),
         memory_budget=str(options.memory_budget),
         memory_budget_solver=options.memory_budget_solver,
+        memory_budget_cost=options.memory_budget_cost,
         save_activations=options.save_activations or "none",
         save_activations_from=options.save_activations_from,
         save_activations_except=list(options.save_activations_except),

@@ -22,11 +22,13 @@ class Options:
         ("512MiB") are what a step of the graph holds at once, parameters and other arguments
         included; where no choice holds that, BudgetError says what is possible.
     memory_budget_solver: how a number's values are picked: "dp", "greedy" or "exact".
+    memory_budget_cost: what a number, or bytes, makes least of in backward: "time", as the cost
+        model says, or "flops", operations of products alone.
     save_activations: what forward saves for backward is kept in fewer bits: "bf16", or "int8" by
         one scale for each tensor, "int8_row" for each row of the last dimension, "int8_block" for
         each 64 elements of a row (rows where 64 does not divide them), or 8-bit floats with a scale
-        for each row, "f8e4m3fn" and "f8e5m2". Gradients are those of the rounded values. None keeps
-        all as it is.
+        for each row, "f8e4m3fn" and "f8e5m2". Masks become bits with each of these. Gradients are
+        those of the rounded values. None keeps all as it is.
     save_activations_from: values of fewer bytes stay as they are.
     save_activations_except: a list of what stays as it is, in the words of the report's "cut":
         operators ("aten.gelu", with all overloads), values ("%12"), places ("model.py:31").
@@ -54,6 +56,7 @@ class Options:
     on_unsupported: str = "eager"
     memory_budget: str | float = "default"
     memory_budget_solver: str = "dp"
+    memory_budget_cost: str = "time"
     save_activations: str | None = None
     save_activations_from: int = 65536
     save_activations_except: list | tuple = ()
@@ -79,6 +82,7 @@ class Options:
 _CHOICES = {
     "on_unsupported": ("eager", "error", "strict"),
     "memory_budget_solver": ("dp", "greedy", "exact"),
+    "memory_budget_cost": ("time", "flops"),
     "save_activations": (None, "bf16", "int8", "int8_row", "int8_block", "f8e4m3fn", "f8e5m2"),
     "freeze": (True, False, "checked"),
     "int8": (None, "require"),

@@ -176,7 +176,8 @@ driver::GraphCtx context_of(const Command& command, State& state, const nn::Opti
   ctx.gradients = passes::gradients_named(command.option("gradients", "tangents"));
   const std::string_view partition = command.option("partition", "as_read");
   ctx.partition = passes::partition_named(partition);
-  ctx.budget = passes::budget_named(partition, command.option("solver", "dp"));
+  ctx.budget = passes::budget_named(partition, command.option("solver", "dp"),
+                                    command.option("cost", "time"));
   ctx.storage = passes::storage_named(command.option("storage", "none"), /*least_bytes=*/1);
   if (command.option("optimizer", "") == "sgd") ctx.updates = driver::update_rule(state, optimizer);
   return ctx;

@@ -4,7 +4,8 @@
 //   ; test roundtrip        the graphs print as they are written
 //   ; test error            `; error: part of the message` stands on every bad line and on no
 //                           other; `; test verify` is the same
-//   ; test pass NAME[,NAME…] [gradients=ones] [partition=0.5] [solver=dp] [optimizer=sgd]
+//   ; test pass NAME[,NAME…] [gradients=ones] [partition=0.5] [solver=dp] [cost=flops]
+//   [optimizer=sgd]
 //                           what the passes make of a graph follows it as `; ` lines
 //   ; test schedule [gradients=ones] [isa=avx512]
 //                           the same for kernels and decisions after all passes

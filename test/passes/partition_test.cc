@@ -114,13 +114,14 @@ TEST(Partition, GivesTheSameTwice) {
 
 TEST(Partition, MoreOfABudgetSavesMoreAndComputesLess) {
   for (uint32_t number = 0; number < 200; ++number)
-    for (const char* solver : {"dp", "greedy", "exact"}) {
+    for (const auto& [solver, cost] : std::vector<std::pair<const char*, const char*>>{
+             {"dp", "time"}, {"greedy", "time"}, {"exact", "time"}, {"dp", "flops"}}) {
       std::unique_ptr<ir::Module> module = test::random_program(number, true);
       ir::Graph& graph = *module->graphs()[0];
       driver::GraphCtx ctx;
       make_joint(graph, ctx);
       const passes::Frontier frontier = passes::frontier_of(
-          graph, Target(), passes::knapsack_solver_named(solver), {}, ctx.notes);
+          graph, Target(), passes::budget_named("0.5", solver, cost), {}, ctx.notes);
       ASSERT_FALSE(frontier.choices.empty());
       for (size_t i = 1; i < frontier.choices.size(); ++i) {
         EXPECT_GT(frontier.choices[i].bytes, frontier.choices[i - 1].bytes);
@@ -149,6 +150,7 @@ TEST(Partition, UnknownNameIsAnError) {
        {"best", "", "-0.1", "1.5", "nan", "0.5x", "inf", "MiB", "-1B", "1e300GB"})
     EXPECT_THROW(passes::partition_named(name), UserError) << name;
   EXPECT_THROW(passes::budget_named("0.5", "ilp"), UserError);
+  EXPECT_THROW(passes::budget_named("0.5", "dp", "bytes"), UserError);
   EXPECT_THROW(passes::gradients_named("twos"), UserError);
 }
 

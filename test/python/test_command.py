@@ -95,15 +95,17 @@ def test_partition_of_bytes(tmp_path):
     takes = re.search(r"holds a step in 1024 bytes: it takes (\d+)", small.stderr).group(1)
     assert "values saved" in partition(tmp_path, "--budget", f"{takes}B").stdout
     assert "is solved by" in partition(tmp_path, "--solver", "cbc").stderr
+    assert "'time' or 'flops'" in partition(tmp_path, "--cost", "bytes").stderr
     assert "a memory budget is" in partition(tmp_path, "--budget", "half").stderr
 
 
 def test_partition_says_what_is_kept_small(tmp_path):
-    kind = ["--store", "int8_row", "--store-from", "1"]
+    kind = ["--budget", "as_read", "--store", "int8_row", "--store-from", "1"]
     small = partition(tmp_path, *kind).stdout
     assert "kept as int8_row" in small
     line = next(line for line in small.splitlines() if "aten.tanh(" in line)
     assert f" {64 * 256 + 4 * 64} bytes" in line  # elements, and a scale for each row
+    assert re.search(rf" {64 * 256 // 8} bytes .* = aten.ge.Scalar\(.*; kept as bits", small)
     excluded = partition(tmp_path, *kind, "--store-except", "aten.mm,aten.tanh").stdout
     assert "kept as int8_row" not in "".join(
         line for line in excluded.splitlines() if "aten.mm(" in line or "aten.tanh(" in line

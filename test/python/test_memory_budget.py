@@ -144,6 +144,33 @@ def test_other_solvers_are_errors():
         compile_with(torch.sin, memory_budget=0.5, memory_budget_solver="ilp")(torch.randn(3))
 
 
+def test_the_cost_of_computing_again_is_an_option():
+    """By operations of products alone the product is kept, by time the running sum."""
+
+    class Either(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.x, self.a, self.b = (
+                torch.nn.Parameter(torch.randn(n)) for n in ((1, 256), (512, 4), (4, 256))
+            )
+
+        def forward(self, scale):
+            return (self.x.expand(512, 256).cumsum(0) * scale).sin() + (self.a @ self.b).sin()
+
+    def again(cost):
+        module, scale = Either(), torch.ones(())
+        function = compiled_at(module, 0.6, memory_budget_cost=cost, report=True)
+        _, gradients, _ = run(function, module, scale)
+        _, expected, _ = run(module, module, scale)
+        same(gradients, expected)
+        cut = tandem.report()["graphs"][-1]["cut"]
+        return set(re.findall(r"again .* = aten\.(cumsum|mm)\(", cut))
+
+    assert again("time") == {"mm"} and again("flops") == {"cumsum"}
+    with pytest.raises(Exception, match="'memory_budget_cost' is one of.*'flops'"):
+        compile_with(torch.sin, memory_budget=0.5, memory_budget_cost="bytes")(torch.randn(3))
+
+
 def test_programs_of_other_budgets_are_other_entries_of_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path))
     module = transformer(blocks=1)

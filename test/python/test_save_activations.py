@@ -119,6 +119,27 @@ def test_what_is_not_finite_shows():
     assert of_x[5].isnan().all() and of_x[:5].isfinite().all() and of_x[6:].isfinite().all()
 
 
+@pytest.mark.parametrize("kind", ["bf16", "int8_row", "f8e4m3fn"])
+@pytest.mark.parametrize("sizes", [(3, 48, 40), (16, 33), (7, 1024), (7, 40)])
+def test_masks_are_kept_as_bits(sizes, kind):
+    """And lose nothing: backward reads no other rounded value."""
+
+    def dropped(x):
+        return torch.nn.functional.dropout(x.sin(), 0.3) + x
+
+    torch.manual_seed(0)
+    x = torch.randn(sizes)
+
+    def run(**options):
+        torch.manual_seed(7)
+        return gradients(compile_with(dropped, save_activations_except=["aten.sin"], **options), x)
+
+    result, expected, whole = run()
+    kept, found, saved = run(save_activations=kind, save_activations_from=1)
+    assert torch.equal(kept, result) and torch.equal(found[0], expected[0])
+    assert saved == whole - (0 if sizes == (7, 40) else x.numel() * 7 // 8)
+
+
 @pytest.mark.parametrize(
     "kind, more", [("bf16", 0), ("int8_row", 1), ("int8_block", 1), ("int8", 3), ("f8e5m2", 1)]
 )
