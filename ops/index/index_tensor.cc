@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/diagnostic.h"
 #include "ops/elements.h"
 #include "ops/families.h"
+#include "ops/index/data_sized.h"
 
 namespace tandem::ops {
 namespace {
@@ -21,35 +23,44 @@ struct Plan {
   int64_t place = 0;             // of the broadcast dimensions in the result
 };
 
+/// Of each dimension of self, from the first one on: the sizes of its index, where it has one.
+using IndexSizes = std::vector<std::optional<Sizes>>;
+
 void check_index(const Call& c, const ir::Value& index, int64_t dim) {
   DType dtype = index.type.dtype;
   if (dtype == DType::boolean || dtype == DType::u8)
     throw Unsupported(fmt::format(
-        "[{}] a mask as index {} has a result of unknown size: not implemented (ops); indices "
+        "[{}] a mask as index {} has a result of unknown size: not implemented here (ops); indices "
         "of i64 or i32 are accepted",
         c.op().schema.full_name(), dim));
   if (dtype != DType::i64 && dtype != DType::i32)
     c.fail(fmt::format("index {} is {}, not i64 or i32", dim, to_string(index.type)));
 }
 
-Plan plan_of(const Call& c) {
-  const ir::Values& indices = c.values("indices");
+Plan plan_of(const Call& c, const IndexSizes& indices) {
   int64_t rank = c.type("self").rank();
   if (static_cast<int64_t>(indices.size()) > rank)
     c.fail(fmt::format("{} indices are too many for {}", indices.size(), c.describe("self")));
   Plan plan;
   for (int64_t dim = 0; dim < rank; ++dim) {
-    const ir::Value* index = dim < static_cast<int64_t>(indices.size()) ? indices[dim] : nullptr;
-    (index == nullptr ? plan.kept : plan.indexed).push_back(dim);
-    if (index == nullptr) continue;
-    check_index(c, *index, dim);
-    plan.broadcast = broadcast(c, plan.broadcast, index->type.sizes);
+    const bool is_indexed = dim < static_cast<int64_t>(indices.size()) && indices[dim].has_value();
+    (is_indexed ? plan.indexed : plan.kept).push_back(dim);
+    if (is_indexed) plan.broadcast = broadcast(c, plan.broadcast, *indices[dim]);
   }
   if (plan.indexed.empty()) c.fail("needs at least one index");
   bool neighbours =
       plan.indexed.back() - plan.indexed.front() + 1 == static_cast<int64_t>(plan.indexed.size());
   plan.place = neighbours ? plan.indexed.front() : 0;
   return plan;
+}
+
+Plan plan_of(const Call& c) {
+  IndexSizes sizes;
+  for (const ir::Value* index : c.values("indices")) {
+    if (index != nullptr) check_index(c, *index, static_cast<int64_t>(sizes.size()));
+    sizes.push_back(index == nullptr ? std::nullopt : std::optional<Sizes>(index->type.sizes));
+  }
+  return plan_of(c, sizes);
 }
 
 Sizes result_sizes(const Call& c, const Plan& plan) {
@@ -96,17 +107,90 @@ loop::Val element(Lowering& lowering, const Call& c, const Plan& plan, const Ind
   return result;
 }
 
+// --- reading by a mask: by the coordinates of its elements that hold
+
+const ir::Value* mask_among(const Call& c) {
+  const ir::Value* mask = nullptr;
+  for (const ir::Value* index : c.values("indices")) {
+    if (index == nullptr || index->type.dtype != DType::boolean) continue;
+    if (mask != nullptr)
+      throw Unsupported(
+          fmt::format("[{}] two masks as indices: not implemented (ops); one mask beside indices "
+                      "of i64 or i32 is accepted",
+                      c.op().schema.full_name()));
+    mask = index;
+  }
+  return mask;
+}
+
+/// Its sizes are those of self at its place.
+void check_mask(const Call& c, const ir::Type& mask, size_t first) {
+  const ir::Type& self = c.type("self");
+  for (size_t i = 0; i < mask.sizes.size(); ++i)
+    if (first + i >= self.sizes.size() || sym::known_ne(self.sizes[first + i], mask.sizes[i]))
+      c.fail(fmt::format("the mask {} at dimension {} does not fit {}", to_string(mask), first,
+                         c.describe("self")));
+}
+
+/// Sizes of the indices, with `size` for the coordinates that stand for a mask.
+IndexSizes sizes_by_coordinates(const Call& c, Expr size) {
+  IndexSizes sizes;
+  for (const ir::Value* index : c.values("indices")) {
+    if (index == nullptr) {
+      sizes.emplace_back();
+    } else if (index->type.dtype == DType::boolean) {
+      check_mask(c, index->type, sizes.size());
+      sizes.insert(sizes.end(), index->type.sizes.size(), Sizes{size});
+    } else {
+      check_index(c, *index, static_cast<int64_t>(sizes.size()));
+      sizes.emplace_back(index->type.sizes);
+    }
+  }
+  return sizes;
+}
+
+/// Where the number of elements that the mask chooses is in the result; -1 without a mask.
+int64_t chosen_dim(const Call& c) {
+  const ir::Value* mask = mask_among(c);
+  if (mask == nullptr) return -1;
+  if (mask->type.rank() == 0)
+    throw Unsupported(fmt::format("[{}] a mask of one value as index: not implemented (ops)",
+                                  c.op().schema.full_name()));
+  const Plan plan = plan_of(c, sizes_by_coordinates(c, 1));
+  return plan.place + static_cast<int64_t>(plan.broadcast.size()) - 1;
+}
+
+Types masked_types(const Call& c, Expr size) {
+  const Plan plan = plan_of(c, sizes_by_coordinates(c, size));
+  return {ir::Type::tensor(c.type("self").dtype, result_sizes(c, plan))};
+}
+
+Tensors index_by_mask(Builder& b, const Call& c) {
+  const Expr size = c.result()->type.sizes[static_cast<size_t>(chosen_dim(c))];
+  ir::Values indices;
+  for (ir::Value* index : c.values("indices")) {
+    if (index == nullptr || index->type.dtype != DType::boolean)
+      indices.push_back(index);
+    else
+      for (Tensor column : columns_where({b, index}, size)) indices.push_back(column.value());
+  }
+  return {call(b, "aten.index.Tensor", {c.arg("self"), ir::Arg(indices)})};
+}
+
 const OpDef kIndex{
     .schema = "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor",
     .types = [](const Call& c) -> Types {
       return {ir::Type::tensor(c.type("self").dtype, result_sizes(c, plan_of(c)))};
     },
+    .data_sized = {chosen_dim, masked_types},
     .lower =
         [](Lowering& lowering, const Call& c) {
           return map_definition(c, [&lowering, c, plan = plan_of(c)](size_t, const Index& index) {
             return element(lowering, c, plan, index);
           });
         },
+    .decompose = index_by_mask,
+    .composite = [](const Call& c) { return mask_among(c) != nullptr; },
     // Elements read several times add up.
     .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
       Tensor zeros = zeros_like(Tensor{b, c.value("self")});
@@ -115,7 +199,8 @@ const OpDef kIndex{
     .samples = {"$[5, 4], [i64[3]:index(5)]", "$[5, 4], [i64[3]:index(5), i64[3]:index(4)]",
                 "$[5, 4], [none, i64[2, 3]:index(4)]",
                 "$[5, 4, 3], [i64[2]:index(5), none, i64[2]:index(3)]",
-                "$[5, 4], [i64[2, 1]:index(5), i64[3]:index(4)]", "$[5, 4], [i64[0]]"},
+                "$[5, 4], [i64[2, 1]:index(5), i64[3]:index(4)]", "$[5, 4], [i64[0]]",
+                "$[5, 4], [bool[5]]", "$[5, 4], [bool[5, 4]]", "$[2, 5, 4], [none, bool[5]]"},
     .sample_dtypes = DTypes::all,
     .gathers = "self",
     .can_fail = true};

@@ -2,12 +2,14 @@
 symbols which nothing before them tells, and what Python computes from numbers."""
 
 import dataclasses
+import functools
 import operator
 
 import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from tandem._tandem import ops
 from tandem.control_flow import Control
 from tandem.sizes import symbols_of
 
@@ -18,6 +20,14 @@ _SET_GRAD = torch._C._set_grad_enabled
 _MODES = (_ENTER, _EXIT, _SET_GRAD)
 _ITEMS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
 _PUTS = (torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default)
+RELATIONS = {
+    "Equality": "eq",
+    "Unequality": "ne",
+    "StrictLessThan": "lt",
+    "LessThan": "le",
+    "StrictGreaterThan": "gt",
+    "GreaterThan": "ge",
+}
 _ASSERT = torch.ops.aten._assert_scalar.default
 
 
@@ -79,6 +89,39 @@ def is_evaluated(node):
     return known and node.op == "call_function" and not is_cut(node)
 
 
+@functools.cache
+def _compiled_operators():
+    return frozenset(op.name for op in ops() if op.tells_size)
+
+
+def is_in_program(node):
+    """The program has it, and gives the symbol that it makes its value: a size or a number that
+    torch knows as that symbol and as nothing else."""
+    name = str(node.target).removesuffix(".default")
+    if name not in _compiled_operators():
+        return False
+    symbols = set(node.meta.get("unbacked_bindings") or ())
+    value = node.meta["val"]
+    if isinstance(value, torch.SymInt):
+        return {value.node.expr} == symbols
+    if isinstance(value, torch.SymFloat):
+        return all(isinstance(each.meta.get("val"), torch.Tensor) for each in node.users)
+    if not isinstance(value, (torch.Tensor, tuple, list)):
+        return False
+    first = value if isinstance(value, torch.Tensor) else value[0]
+    exprs = [size.node.expr for size in first.shape if isinstance(size, torch.SymInt)]
+    return len(symbols) == 1 and symbols <= set(exprs)
+
+
+def is_outside(node):
+    """No program has it."""
+    return is_cut(node) and not (node.op == "call_function" and is_in_program(node))
+
+
+def makes_size(node):
+    return bool(node.meta.get("unbacked_bindings")) or is_cut(node)
+
+
 def is_cut(node):
     """Only data tell a size: of what it gives, or of what it writes. Or it draws from a generator
     of the caller, whose state follows from the draws and their order."""
@@ -95,6 +138,24 @@ def is_cut(node):
     if node.target in _PUTS:
         return _writes_chosen(*node.args[:3])
     return node.target in _ITEMS and node.args[0].op != "placeholder"
+
+
+def relation_of(node):
+    """Of an `_assert_scalar`, the relation of sizes that it asserts; None where that is no one
+    relation, or known."""
+    value = node.args[0].meta.get("val") if isinstance(node.args[0], fx.Node) else node.args[0]
+    expr = value.node.expr if isinstance(value, torch.SymBool) else value
+    return expr if type(expr).__name__ in RELATIONS else None
+
+
+def _asserts_else(node):
+    """Something of symbols that is no relation."""
+    if node.target is not _ASSERT or not isinstance(node.args[0], fx.Node):
+        return False
+    value = node.args[0].meta.get("val")
+    symbols = value.node.expr.free_symbols if isinstance(value, torch.SymBool) else ()
+    of_data = any(str(symbol).startswith("u") for symbol in symbols)
+    return of_data and relation_of(node) is None
 
 
 def has_generator(node):
@@ -125,13 +186,16 @@ def needs_chain(captured):
     """Whether one program cannot hold the graph: it has a node to cut at, or gives numbers that are
     no sizes, or nothing else."""
     graph = captured.graph_module.graph
-    if any(is_cut(node) for node in graph.nodes):
+    if any(is_outside(node) or _asserts_else(node) for node in graph.nodes):
         return True
+    made = {each for node in graph.nodes for each in node.meta.get("unbacked_bindings") or ()}
     (output,) = graph.find_nodes(op="output")
     values = [node.meta.get("val") for node in output.all_input_nodes]
     numbers = [type(value) for value in values if isinstance(value, NUMBERS)]
     has_tensor = any(isinstance(value, torch.Tensor) for value in values)
     odd = any(kind not in (int, torch.SymInt) for kind in numbers)
+    sizes = [value for value in values if isinstance(value, torch.SymInt)]
+    odd = odd or any(made & size.node.expr.free_symbols for size in sizes)
     return bool(numbers) and (odd or not has_tensor)
 
 

@@ -14,6 +14,7 @@ from tandem._tandem import Unsupported, UserError, ops
 from tandem.autocast import autocast_dtype
 from tandem.capture import Captured
 from tandem.control_flow import Control
+from tandem.cutting import RELATIONS, is_in_program, relation_of
 from tandem.encoded import Encoded, Result
 from tandem.fakes import (
     changes_shape,
@@ -98,6 +99,8 @@ class Encoder(ControlLines):
         self._ops = {}
         self._controls = {}  # kind -> count, of those that are nodes of the program
         self._scalars = Scalars(self._places)
+        nodes = captured.graph_module.graph.nodes
+        self._made = {u for node in nodes for u in node.meta.get("unbacked_bindings") or ()}
         self._asserts = []  # names of results that nobody gets: a program computes what it returns
         self._offsets = {}  # number of an input -> the place in its storage that the text assumes
 
@@ -223,11 +226,15 @@ class Encoder(ControlLines):
         name = str(target).removesuffix(".default")
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
+        if name == "aten._assert_scalar" and self._asserts_relation(node):
+            return
         if name in CHECKS_OF_SIZES or name in QUESTIONS_OF_SIZES:
             return
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             if is_float(node) and self._scalars.note(node):
                 return
+            if is_in_program(node):
+                return self._number(node, name, value)
             raise Unsupported(f"[{name}] gives a number")
         if changes_shape(target):
             name = self._view_form(node, name)
@@ -347,6 +354,32 @@ class Encoder(ControlLines):
         call = f'tandem.assert_true({self._argument(value)}, "{plain_text(text)}")'
         self._add_line(["%" + self._asserts[-1]], call, node)
 
+    def _number(self, node, name, value):
+        """One that the program reads while it runs; an integer is a symbol."""
+        is_symbol = isinstance(value, torch.SymInt)
+        number = self._sizes.text(value) if is_symbol else f"v{len(self._lines)}"
+        self._names[node] = number
+        dtype = "i64" if is_symbol else "f64"
+        self._add_line([f"%{number}: {dtype}"], f"{name}({self._argument(node.args[0])})", node)
+
+    def _asserts_relation(self, node):
+        """Between sizes that only data tell: no guard of Dynamo's holds it. What they are compared
+        with alone is their range."""
+        relation = relation_of(node)
+        if relation is None or not self._made & relation.free_symbols:
+            return False
+        if self.is_body:
+            raise Unsupported(f"[{node.target}] in the body of a custom function or loop")
+        text = plain_text(node.args[1] if len(node.args) > 1 else str(relation))
+        left, right = (self._sizes.print(side) for side in (relation.lhs, relation.rhs))
+        at = len(self._lines)
+        self._add_line([f"%v{at}"], f"aten.full([], {left}, dtype=i64)", node)
+        compare = f"aten.{RELATIONS[type(relation).__name__]}.Scalar(%v{at}, {right})"
+        self._add_line([f"%v{at + 1}"], compare, node)
+        self._asserts.append(f"v{at + 2}")
+        self._add_line([f"%v{at + 2}"], f'tandem.assert_true(%v{at + 1}, "{text}")', node)
+        return True
+
     def _gradient(self, node):
         lists = ", ".join(self._argument(values) for values in node.args)
         results = self._result_names(node, node.meta["val"])
@@ -409,6 +442,8 @@ class Encoder(ControlLines):
             dtype_text(value)  # other layouts than strided have no strides to ask for
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
             return "%" + name
+        if node.meta.get("unbacked_bindings"):
+            return f"%{name}: {self._type_text(value)}"
         if not is_row_major(value):
             return f"%{name}: {self._type_text(value)}"
         operands = [each.meta["val"] for each in node.all_input_nodes if is_tensor(each)]
@@ -423,7 +458,7 @@ class Encoder(ControlLines):
             number = value.meta.get("val")
             if isinstance(number, (torch.SymInt, int)) and not isinstance(number, bool):
                 return self._sizes.text(number)
-            if is_float(value) and value.op == "call_function":
+            if is_float(value) and value.op == "call_function" and value not in self._names:
                 return self._float(value)
             return "%" + self._names[value]
         if isinstance(value, (list, tuple)):
