@@ -22,6 +22,10 @@ sym::Expr new_size(sym::Pool& pool, sym::Range range) {
   return pool.symbol("data" + std::to_string(number), range);
 }
 
+bool gives_number(const Node& node) {
+  return !node.results.empty() && node.results[0]->type.kind == Type::Kind::scalar;
+}
+
 std::optional<sym::Expr> symbol_made_by(const Graph& graph, const Node& node) {
   if (node.results.empty()) return std::nullopt;
   const Value& first = *node.results[0];

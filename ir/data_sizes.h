@@ -16,6 +16,8 @@ std::vector<Type> data_sized_types(const Op& op, const std::vector<Arg>& args, s
 /// A symbol that nothing has yet.
 sym::Expr new_size(sym::Pool& pool, sym::Range range = {0, sym::Range::kMax});
 
+/// Reads a number while the program runs.
+bool gives_number(const Node& node);
 /// The symbol that the node gives its value: a size of its first result, or an i64 result that has
 /// the symbol's name.
 std::optional<sym::Expr> symbol_made_by(const Graph& graph, const Node& node);

@@ -96,7 +96,7 @@ class Verifier {
           node.origin.place);
   }
 
-  /// What the node reads of symbols that nodes make has been made, and what it makes is new.
+  /// What the node reads of symbols that nodes make has been made. What several make is compared.
   void check_symbols(const Node& node) {
     if (made_.empty()) return;
     const std::optional<sym::Expr> own = symbol_made_by(graph_, node);
@@ -112,10 +112,8 @@ class Verifier {
       add(fmt::format("[{}] makes the size {}, which is no symbol", node.op->schema.full_name(),
                       sym::to_string(*own)),
           node.origin.place);
-    else if (own && !known_.insert(own->name()).second)
-      add(fmt::format("[{}] makes the size {}, which another node makes",
-                      node.op->schema.full_name(), own->name()),
-          node.origin.place);
+    else if (own)
+      known_.insert(own->name());
   }
 
   void check_types(const Node& node) {
@@ -134,7 +132,7 @@ class Verifier {
 
   const Graph& graph_;
   const std::vector<sym::Expr> made_ = symbols_made_in(graph_);
-  std::set<std::string> given_;  // by inputs: what a node makes must be equal
+  std::set<std::string> given_;  // by inputs
   std::set<std::string> known_;  // symbols that a node has made
   DenseMap<Value, char> defined_;
   std::vector<Diagnostic> problems_;

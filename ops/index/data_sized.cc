@@ -108,6 +108,28 @@ const OpDef kArgwhere{.schema = "aten::argwhere(Tensor self) -> Tensor",
                       .samples = {"$[3, 4]", "bool[5]"},
                       .can_fail = true};
 
+/// The same by dimension; a value without dimensions counts as a list of one.
+Tensor as_list(Tensor x) { return x.rank() == 0 ? reshape(x, {1}) : x; }
+Types where_types(const Call& c, Expr size) {
+  const ir::Type& self = c.type(c.op().schema.params[0].name);
+  return Types(static_cast<size_t>(std::max<int64_t>(self.rank(), 1)),
+               ir::Type::tensor(DType::i64, {size}));
+}
+Tensors where_holds(Builder& b, const Call& c) {
+  Tensor self{b, c.value(c.op().schema.params[0].name)};
+  return columns_where(as_list(truth(self)), size_made_by(c));
+}
+const OpDef kWhere{.schema = "aten::where(Tensor condition) -> Tensor[]",
+                   .data_sized = {first_dim, where_types},
+                   .decompose = where_holds,
+                   .samples = {"$[3, 4]", "bool[5]", "$[]"},
+                   .can_fail = true};
+const OpDef kNonzeroNumpy{.schema = "aten::nonzero_numpy(Tensor self) -> Tensor[]",
+                          .data_sized = {first_dim, where_types},
+                          .decompose = where_holds,
+                          .samples = {"$[3, 4]", "bool[5]"},
+                          .can_fail = true};
+
 Types masked_select_types(const Call& c, Expr size) {
   if (c.type("mask").dtype != DType::boolean) c.fail(c.describe("mask") + " must be bool");
   broadcast(c, c.type("self").sizes, c.type("mask").sizes);
@@ -224,16 +246,19 @@ const OpDef kUniqueConsecutive{
     .sample_dtypes = DTypes::f32_only,
     .can_fail = true};
 
-const OpDef* const kOps[] = {&kReadScalar, &kLocalScalar,  &kItem,    &kNonzero,
-                             &kArgwhere,   &kMaskedSelect, &kUnique2, &kUniqueConsecutive};
+const OpDef* const kOps[] = {&kReadScalar,   &kLocalScalar,      &kItem,    &kNonzero,
+                             &kArgwhere,     &kMaskedSelect,     &kUnique2, &kWhere,
+                             &kNonzeroNumpy, &kUniqueConsecutive};
 
 }  // namespace
+
+void make_size(Tensor count, Expr size) { read_scalar(count, size.name()); }
 
 Tensor places_where(Tensor mask, Expr size) {
   Builder& b = mask.builder();
   Tensor holds = flat(mask);
   Tensor ones = to(holds, DType::i64);
-  read_scalar(call(b, "aten.sum", {ones}), size.name());
+  make_size(call(b, "aten.sum", {ones}), size);
   Tensor number = call(b, "aten.sub.Scalar", {call(b, "aten.cumsum", {ones, 0}), Expr(1)});
   Tensor place = call(b, "aten.where.ScalarOther", {holds, number, size});
   Tensor all = arange(b, holds.size(0), DType::i64);

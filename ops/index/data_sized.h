@@ -5,6 +5,8 @@
 
 namespace tandem::ops {
 
+/// Gives `size`, a symbol, the value of `count`, i64[].
+void make_size(Tensor count, sym::Expr size);
 /// i64[size]: row-major numbers of the elements of `mask` (bool) that hold, ascending. Gives
 /// `size`, a symbol, its value.
 Tensor places_where(Tensor mask, sym::Expr size);

@@ -284,26 +284,24 @@ Mask mask_of(const Call& c) {
   }
   return mask;
 }
+/// The dimension of `values` that the chosen elements are along; negative where there is none.
+int64_t values_dim(const Call& c, const Mask& mask) {
+  const int64_t behind = c.type("self").rank() - mask.first - mask.value->type.rank();
+  return c.type("values").rank() - behind - 1;
+}
+/// Whether there is a value for each chosen element.
+bool has_value_for_each(const Call& c, const Mask& mask) {
+  const int64_t at = values_dim(c, mask);
+  return at >= 0 && c.type("values").sizes[static_cast<size_t>(at)] != Expr(1);
+}
 /// Sizes of `values` with the dimension of the chosen elements, which has size 1 or is not there,
 /// replaced by those of the mask.
 Sizes masked_values_sizes(const Call& c, const Mask& mask) {
-  const ir::Type& self = c.type("self");
-  int64_t rank = mask.value->type.rank();
-  for (int64_t i = 0; i < rank; ++i)
-    if (mask.first + i >= self.rank() ||
-        !sym::known_eq(self.sizes[mask.first + i], mask.value->type.sizes[i]))
-      c.fail(fmt::format("the mask {} does not fit {}", to_string(mask.value->type),
-                         c.describe("self")));
+  const int64_t at = values_dim(c, mask);
   Sizes sizes = c.type("values").sizes;
-  int64_t at = static_cast<int64_t>(sizes.size()) - (self.rank() - mask.first - rank) - 1;
   if (at < 0) return sizes;
-  if (sizes[at] != Expr(1))
-    throw Unsupported(
-        fmt::format("[{}] a value for each element that the mask chooses: not implemented (ops); "
-                    "aten.masked_scatter and values that are the same for all are accepted",
-                    c.op().schema.full_name()));
   sizes[at] = 1;
-  sizes.insert(sizes.begin() + at, static_cast<size_t>(rank), Expr(1));
+  sizes.insert(sizes.begin() + at, mask.value->type.sizes.size(), Expr(1));
   sizes.erase(sizes.begin() + at);
   return sizes;
 }
@@ -316,9 +314,76 @@ Tensors put_masked(Builder& b, const Call& c, const Mask& mask) {
   return {where(chosen, c.boolean("accumulate") ? self + values : values, self)};
 }
 
+/// Sizes of what a mask reads, where it chooses `count` elements.
+Sizes chosen_sizes(const Call& c, const Mask& mask, Expr count) {
+  const Sizes& self = c.type("self").sizes;
+  Sizes sizes(self.begin(), self.begin() + mask.first);
+  sizes.push_back(count);
+  sizes.insert(sizes.end(), self.begin() + mask.first + mask.value->type.rank(), self.end());
+  return sizes;
+}
+bool fits_chosen(const Call& c, const Mask& mask) {
+  const Expr count = c.type("values").sizes[static_cast<size_t>(values_dim(c, mask))];
+  const Sizes sizes = chosen_sizes(c, mask, count);
+  return broadcast(c, c.type("values").sizes, sizes) == sizes;
+}
+/// Dimensions [first, first + count) in front of the others.
+std::vector<int64_t> brought_to_front(int64_t first, int64_t count, int64_t rank) {
+  std::vector<int64_t> order;
+  for (int64_t dim = 0; dim < count; ++dim) order.push_back(first + dim);
+  for (int64_t dim = 0; dim < rank; ++dim)
+    if (dim < first || dim >= first + count) order.push_back(dim);
+  return order;
+}
+
+/// Which row of the values a row of the mask takes: the number of those before it that hold, or one
+/// behind the last, which is zeros. False in `holds` is an error where the count is another one.
+struct Numbered {
+  Tensor holds, row;
+  Numbered(Tensor mask, Expr count) {
+    Builder& b = mask.builder();
+    Tensor flat = reshape(mask, {mask.type().numel()});
+    Tensor ones = to(flat, DType::i64);
+    Tensor fits = call(b, "aten.eq.Scalar", {call(b, "aten.sum", {ones}), count});
+    const std::string text = fmt::format(
+        "shape mismatch: the mask chooses another number of elements than the {} that have values",
+        sym::to_string(count));
+    Tensor checked = call(b, "tandem.assert_true", {fits, text.c_str()});
+    holds = call(b, "aten.logical_and", {flat, checked});
+    Tensor number = call(b, "aten.sub.Scalar", {call(b, "aten.cumsum", {ones, 0}), Expr(1)});
+    row = call(b, "aten.where.ScalarOther", {holds, number, count});
+  }
+};
+
+/// A row of self that is chosen gets the row of the values that has its number.
+Tensors put_chosen(Builder& b, const Call& c, const Mask& mask) {
+  Tensor self{b, c.value("self")};
+  const int64_t many = mask.value->type.rank();
+  const Expr count = c.type("values").sizes[static_cast<size_t>(values_dim(c, mask))];
+  const Sizes sizes = chosen_sizes(c, mask, count);
+  const Expr rows = mask.value->type.numel();
+  Tensor values = expand(Tensor{b, c.value("values")}, sizes);
+  Tensor moved = permute(values, brought_to_front(mask.first, 1, values.rank()));
+  Expr width = 1;
+  for (int64_t dim = 1; dim < moved.rank(); ++dim) width = width * moved.size(dim);
+  Tensor front = permute(self, brought_to_front(mask.first, many, self.rank()));
+  Tensor old = reshape(front, {rows, width});
+  Tensor none = full(b, {Expr(1), width}, 0, self.dtype());
+  const Numbered numbered(Tensor{b, mask.value}, count);
+  Tensor read = call(b, "aten.index_select",
+                     {cat({reshape(moved, {count, width}), none}, 0), 0, numbered.row});
+  Tensor updated = c.boolean("accumulate") ? old + read : read;
+  Tensor made = reshape(where(unsqueeze(numbered.holds, 1), updated, old), front.sizes());
+  std::vector<int64_t> inverse(static_cast<size_t>(self.rank()));
+  const std::vector<int64_t> order = brought_to_front(mask.first, many, self.rank());
+  for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
+  return {permute(made, inverse)};
+}
+
 Tensors put_any(Builder& b, const Call& c) {
   Mask mask = mask_of(c);
-  return mask.value == nullptr ? put(b, c) : put_masked(b, c, mask);
+  if (mask.value == nullptr) return put(b, c);
+  return has_value_for_each(c, mask) ? put_chosen(b, c, mask) : put_masked(b, c, mask);
 }
 
 const OpDef kIndexPut{
@@ -330,8 +395,11 @@ const OpDef kIndexPut{
       if (mask.value != nullptr) {
         const Sizes& self = c.type("self").sizes;
         need_same_dtype(c, {"self", "values"});
-        if (broadcast(c, masked_values_sizes(c, mask), self) != self)
-          c.fail(c.describe("values") + " does not broadcast to what the mask chooses");
+        check_mask(c, mask.value->type, static_cast<size_t>(mask.first));
+        const bool fits = has_value_for_each(c, mask)
+                              ? fits_chosen(c, mask)
+                              : broadcast(c, masked_values_sizes(c, mask), self) == self;
+        if (!fits) c.fail(c.describe("values") + " does not broadcast to what the mask chooses");
         return unary_same(c);
       }
       Sizes sizes = result_sizes(c, plan_of(c));

@@ -14,7 +14,7 @@ from tandem._tandem import Unsupported, UserError, ops
 from tandem.autocast import autocast_dtype
 from tandem.capture import Captured
 from tandem.control_flow import Control
-from tandem.cutting import RELATIONS, is_in_program, relation_of
+from tandem.cutting import RELATIONS, equal_sizes, is_in_program, relation_of, tells_size
 from tandem.encoded import Encoded, Result
 from tandem.fakes import (
     changes_shape,
@@ -34,7 +34,7 @@ from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
 from tandem.host import HostOp
 from tandem.loops import ControlLines
-from tandem.ranges import divided_symbols, ranges_text
+from tandem.ranges import bounds_of, divided_symbols, ranges_text
 from tandem.scalars import READS_OF_NUMBERS, Scalars
 from tandem.sizes import (
     ASSERTS_ON_DATA,
@@ -101,6 +101,8 @@ class Encoder(ControlLines):
         self._scalars = Scalars(self._places)
         nodes = captured.graph_module.graph.nodes
         self._made = {u for node in nodes for u in node.meta.get("unbacked_bindings") or ()}
+        self._sizes.replacements.update(equal_sizes(nodes))
+        self._bounds = []  # relations of one such symbol and a number
         self._asserts = []  # names of results that nobody gets: a program computes what it returns
         self._offsets = {}  # number of an input -> the place in its storage that the text assumes
 
@@ -122,6 +124,7 @@ class Encoder(ControlLines):
         symbols = {symbol_name(each): read for each, read in symbol_readers(self._fakes).items()}
         readers = symbols, self._host, self._scalars.readers, self._offsets
         flags = [number >= 0 and self._requires_grad[number] for number in self._arguments]
+        readers = readers[0], self._made_sizes(), *readers[1:]
         border = self._examples, numbers, names, self._ops, self._lifted, *readers, flags
         return Encoded(
             self._text(), self._results, *border, bool(self._asserts), self._controls
@@ -129,7 +132,7 @@ class Encoder(ControlLines):
 
     def _text(self):
         symbols = self._sizes.symbols.values()
-        ranges = ranges_text(symbols, self._divided, self._fakes) if symbols else ""
+        ranges = ranges_text(symbols, self._divided, self._fakes, self._bounds) if symbols else ""
         where = f" where {ranges}" if ranges else ""
         results = ", ".join(self._returned)
         body = "\n".join("  " + line for line in self._lines)
@@ -368,10 +371,15 @@ class Encoder(ControlLines):
         relation = relation_of(node)
         if relation is None or not self._made & relation.free_symbols:
             return False
+        if self._size_text(relation.lhs) == self._size_text(relation.rhs):
+            return True  # one symbol, and all nodes that make it compare it
+        if bounds_of(relation) is not None:
+            self._bounds.append(relation)  # the node that makes the symbol compares it
+            return True
         if self.is_body:
             raise Unsupported(f"[{node.target}] in the body of a custom function or loop")
         text = plain_text(node.args[1] if len(node.args) > 1 else str(relation))
-        left, right = (self._sizes.print(side) for side in (relation.lhs, relation.rhs))
+        left, right = (self._size_text(side) for side in (relation.lhs, relation.rhs))
         at = len(self._lines)
         self._add_line([f"%v{at}"], f"aten.full([], {left}, dtype=i64)", node)
         compare = f"aten.{RELATIONS[type(relation).__name__]}.Scalar(%v{at}, {right})"
@@ -442,8 +450,8 @@ class Encoder(ControlLines):
             dtype_text(value)  # other layouts than strided have no strides to ask for
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
             return "%" + name
-        if node.meta.get("unbacked_bindings"):
-            return f"%{name}: {self._type_text(value)}"
+        if tells_size(node) and self._has_made_size(node):
+            return f"%{name}: {self._type_text(value)}"  # torch knows equal ones of one mask
         if not is_row_major(value):
             return f"%{name}: {self._type_text(value)}"
         operands = [each.meta["val"] for each in node.all_input_nodes if is_tensor(each)]
@@ -503,18 +511,49 @@ class Encoder(ControlLines):
         self._returned = []
         if self.is_body:
             kept = [out for out in outputs if self.gives_none or out is not None]
-            self._results, self._returned = [], [self._argument(out) for out in kept]
+            self._results, self._given = [], []
+            self._returned = [self._argument(out) for out in kept]
             return
+        self._given = []  # nodes, by number of the result
         self._results = [self._result(out) for out in outputs]
         self._returned += ["%" + name for name in self._asserts]
 
     def _result(self, out):
         if not isinstance(out, fx.Node):
             return Result("constant", value=out)
+        if not is_tensor(out) and self._is_made(out.meta["val"]):
+            name = f"v{len(self._lines)}"
+            text = self._sizes.text(out.meta["val"])
+            self._add_line(["%" + name], f"aten.full([], {text}, dtype=i64)", out)
+            self._returned.append("%" + name)
+            self._given.append(None)
+            return Result("number", number=len(self._returned) - 1)
         if not is_tensor(out):
             return Result("size", value=self._sizes.text(out.meta["val"]))
         self._returned.append("%" + self._names[out])
+        self._given.append(out)
         return Result("tensor", number=len(self._returned) - 1)
+
+    def _made_sizes(self):
+        """Where results have the sizes that the program makes."""
+        made = {symbol_name(symbol): [] for symbol in self._made}
+        for number, node in enumerate(self._given):
+            for dim, size in enumerate(node.meta["val"].shape if node is not None else ()):
+                if isinstance(size, torch.SymInt) and size.node.expr in self._made:
+                    made[symbol_name(size.node.expr)].append((number, dim))
+        return made
+
+    def _size_text(self, expr):
+        return self._sizes.print(expr.xreplace(self._sizes.replacements))
+
+    def _has_made_size(self, node):
+        value = node.meta["val"]
+        values = value if isinstance(value, (list, tuple)) else [value]
+        return any(self._is_made(size) for each in values for size in each.shape)
+
+    def _is_made(self, value):
+        """A number of which only the program knows the value."""
+        return isinstance(value, torch.SymInt) and bool(self._made & value.node.expr.free_symbols)
 
     def _root_input(self, node):
         """Number of the input that an in-place op handed on."""
