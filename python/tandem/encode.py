@@ -14,7 +14,8 @@ from tandem._tandem import Unsupported, UserError, ops
 from tandem.autocast import autocast_dtype
 from tandem.capture import Captured
 from tandem.control_flow import Control
-from tandem.cutting import RELATIONS, equal_sizes, is_in_program, relation_of, tells_size
+from tandem.cutting import equal_sizes, is_in_program, tells_size
+from tandem.data_sizes import EFFECTS, DataSizeLines
 from tandem.encoded import Encoded, Result
 from tandem.fakes import (
     changes_shape,
@@ -34,7 +35,7 @@ from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
 from tandem.host import HostOp
 from tandem.loops import ControlLines
-from tandem.ranges import bounds_of, divided_symbols, ranges_text
+from tandem.ranges import divided_symbols, ranges_text
 from tandem.scalars import READS_OF_NUMBERS, Scalars
 from tandem.sizes import (
     ASSERTS_ON_DATA,
@@ -50,7 +51,7 @@ class _ReadsBroken(Exception):
     """What is wrong has been said where it began."""
 
 
-class Encoder(ControlLines):
+class Encoder(ControlLines, DataSizeLines):
     """Writes one graph."""
 
     def __init__(
@@ -102,6 +103,7 @@ class Encoder(ControlLines):
         nodes = captured.graph_module.graph.nodes
         self._made = {u for node in nodes for u in node.meta.get("unbacked_bindings") or ()}
         self._sizes.replacements.update(equal_sizes(nodes))
+        self._last_effect = None  # name of what it gives
         self._bounds = []  # relations of one such symbol and a number
         self._asserts = []  # names of results that nobody gets: a program computes what it returns
         self._offsets = {}  # number of an input -> the place in its storage that the text assumes
@@ -215,6 +217,8 @@ class Encoder(ControlLines):
             if node.args[0] in self._broken:
                 raise _ReadsBroken
             self._names[node] = self._names[node.args[0]][node.args[1]]
+        elif target in EFFECTS:
+            self._effect(node)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
         elif isinstance(target, Control):
@@ -356,37 +360,6 @@ class Encoder(ControlLines):
         self._asserts.append(f"v{len(self._lines)}")
         call = f'tandem.assert_true({self._argument(value)}, "{plain_text(text)}")'
         self._add_line(["%" + self._asserts[-1]], call, node)
-
-    def _number(self, node, name, value):
-        """One that the program reads while it runs; an integer is a symbol."""
-        is_symbol = isinstance(value, torch.SymInt)
-        number = self._sizes.text(value) if is_symbol else f"v{len(self._lines)}"
-        self._names[node] = number
-        dtype = "i64" if is_symbol else "f64"
-        self._add_line([f"%{number}: {dtype}"], f"{name}({self._argument(node.args[0])})", node)
-
-    def _asserts_relation(self, node):
-        """Between sizes that only data tell: no guard of Dynamo's holds it. What they are compared
-        with alone is their range."""
-        relation = relation_of(node)
-        if relation is None or not self._made & relation.free_symbols:
-            return False
-        if self._size_text(relation.lhs) == self._size_text(relation.rhs):
-            return True  # one symbol, and all nodes that make it compare it
-        if bounds_of(relation) is not None:
-            self._bounds.append(relation)  # the node that makes the symbol compares it
-            return True
-        if self.is_body:
-            raise Unsupported(f"[{node.target}] in the body of a custom function or loop")
-        text = plain_text(node.args[1] if len(node.args) > 1 else str(relation))
-        left, right = (self._size_text(side) for side in (relation.lhs, relation.rhs))
-        at = len(self._lines)
-        self._add_line([f"%v{at}"], f"aten.full([], {left}, dtype=i64)", node)
-        compare = f"aten.{RELATIONS[type(relation).__name__]}.Scalar(%v{at}, {right})"
-        self._add_line([f"%v{at + 1}"], compare, node)
-        self._asserts.append(f"v{at + 2}")
-        self._add_line([f"%v{at + 2}"], f'tandem.assert_true(%v{at + 1}, "{text}")', node)
-        return True
 
     def _gradient(self, node):
         lists = ", ".join(self._argument(values) for values in node.args)
@@ -533,27 +506,6 @@ class Encoder(ControlLines):
         self._returned.append("%" + self._names[out])
         self._given.append(out)
         return Result("tensor", number=len(self._returned) - 1)
-
-    def _made_sizes(self):
-        """Where results have the sizes that the program makes."""
-        made = {symbol_name(symbol): [] for symbol in self._made}
-        for number, node in enumerate(self._given):
-            for dim, size in enumerate(node.meta["val"].shape if node is not None else ()):
-                if isinstance(size, torch.SymInt) and size.node.expr in self._made:
-                    made[symbol_name(size.node.expr)].append((number, dim))
-        return made
-
-    def _size_text(self, expr):
-        return self._sizes.print(expr.xreplace(self._sizes.replacements))
-
-    def _has_made_size(self, node):
-        value = node.meta["val"]
-        values = value if isinstance(value, (list, tuple)) else [value]
-        return any(self._is_made(size) for each in values for size in each.shape)
-
-    def _is_made(self, value):
-        """A number of which only the program knows the value."""
-        return isinstance(value, torch.SymInt) and bool(self._made & value.node.expr.free_symbols)
 
     def _root_input(self, node):
         """Number of the input that an in-place op handed on."""

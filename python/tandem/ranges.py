@@ -30,8 +30,8 @@ def bounds_of(relation):
 
 
 def ranges_text(symbols, divided, fakes, asserted=()):
-    """What follows `where`. `divided`: see divided_symbols. `asserted`: relations as bounds_of takes
-    them. What only data tell may be negative."""
+    """What follows `where`. `divided`: see divided_symbols; `asserted`: relations for bounds_of.
+    What only data tell may be negative."""
     environment = _environment_of_any(fakes)
     ranges = []
     for part in symbols:
