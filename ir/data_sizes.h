@@ -18,8 +18,8 @@ sym::Expr new_size(sym::Pool& pool, sym::Range range = {0, sym::Range::kMax});
 
 /// Reads a number while the program runs.
 bool gives_number(const Node& node);
-/// The symbol that the node gives its value: a size of its first result, or an i64 result that has
-/// the symbol's name.
+/// The symbol that the node gives its value, or the number that it must be: a size of its first
+/// result, or an i64 result that has the symbol's name.
 std::optional<sym::Expr> symbol_made_by(const Graph& graph, const Node& node);
 /// Those of all nodes, in their order.
 std::vector<sym::Expr> symbols_made_in(const Graph& graph);

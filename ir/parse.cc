@@ -23,13 +23,15 @@
 namespace tandem::ir {
 namespace {
 
-/// The symbol that stands for the size which only data tell.
+/// The symbol that stands for the size which only data tell; or what it must turn out to be.
 sym::Expr written_size(const std::string& op, const Type& type, int64_t dim, sym::Pool& pool) {
   const size_t at = static_cast<size_t>(dim);
+  if (at < type.sizes.size() && type.sizes[at].constant()) return type.sizes[at];
   if (at < type.sizes.size() && type.sizes[at].is_symbol())
     return pool.symbol(type.sizes[at].name(), {0, sym::Range::kMax});
-  throw UserError(fmt::format("[{}] result is {}: only data tell size {}, which must be a symbol",
-                              op, to_string(type), dim));
+  throw UserError(
+      fmt::format("[{}] result is {}: only data tell size {}, which must be a symbol or a number",
+                  op, to_string(type), dim));
 }
 
 class Parser : private SignatureReader {

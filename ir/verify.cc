@@ -108,6 +108,7 @@ class Verifier {
         add(fmt::format("[{}] has the size {} before the node that makes it",
                         node.op->schema.full_name(), symbol.name()),
             node.origin.place);
+    if (own && own->constant()) return;  // compared
     if (own && !own->is_symbol())
       add(fmt::format("[{}] makes the size {}, which is no symbol", node.op->schema.full_name(),
                       sym::to_string(*own)),

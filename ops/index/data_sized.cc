@@ -252,7 +252,11 @@ const OpDef* const kOps[] = {&kReadScalar,   &kLocalScalar,      &kItem,    &kNo
 
 }  // namespace
 
-void make_size(Tensor count, Expr size) { read_scalar(count, size.name()); }
+void make_size(Tensor count, Expr size) {
+  const std::optional<int64_t> known = size.constant();
+  sym::Pool& pool = count.builder().graph().pool();
+  read_scalar(count, (known ? ir::new_size(pool, {*known, *known}) : size).name());
+}
 
 Tensor places_where(Tensor mask, Expr size) {
   Builder& b = mask.builder();

@@ -5,7 +5,7 @@
 
 namespace tandem::ops {
 
-/// Gives `size`, a symbol, the value of `count`, i64[].
+/// Gives `size`, a symbol, the value of `count`, i64[]; a number, it is compared with.
 void make_size(Tensor count, sym::Expr size);
 /// i64[size]: row-major numbers of the elements of `mask` (bool) that hold, ascending. Gives
 /// `size`, a symbol, its value.

@@ -97,21 +97,23 @@ def tells_size(node):
 
 
 def is_in_program(node):
-    """The program has it, and gives the symbol that it makes its value: a size or a number that
-    torch knows as that symbol and as nothing else."""
+    """The program has it, and gives the symbol that it makes its value, or compares what a check
+    says that it is: a number, or a size of the caller's."""
     if not tells_size(node):
         return False
     symbols = set(node.meta.get("unbacked_bindings") or ())
     value = node.meta["val"]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return bool(symbols)
     if isinstance(value, torch.SymInt):
-        return {value.node.expr} == symbols
+        return {value.node.expr} == symbols or value.node.expr.is_Integer
     if isinstance(value, torch.SymFloat):
         return all(isinstance(each.meta.get("val"), torch.Tensor) for each in node.users)
     if not isinstance(value, (torch.Tensor, tuple, list)):
         return False
     first = value if isinstance(value, torch.Tensor) else value[0]
     exprs = [size.node.expr for size in first.shape if isinstance(size, torch.SymInt)]
-    return len(symbols) == 1 and symbols <= set(exprs)
+    return len(symbols) == 1 and all(expr.is_Symbol or expr.is_Integer for expr in exprs)
 
 
 def is_outside(node):

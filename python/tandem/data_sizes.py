@@ -2,11 +2,12 @@
 that they are, what is asserted of these; and for effects, which wait for each other as for a size.
 """
 
+import sympy
 import torch
 
 from tandem._tandem import Unsupported
 from tandem.cutting import RELATIONS, relation_of
-from tandem.fakes import plain_text
+from tandem.fakes import is_tensor, plain_text
 from tandem.host import HostEffect
 from tandem.ranges import bounds_of
 from tandem.sizes import symbol_name
@@ -20,11 +21,19 @@ class DataSizeLines:
 
     def _number(self, node, name, value):
         """One that the program reads while it runs; an integer is a symbol."""
-        is_symbol = isinstance(value, torch.SymInt)
-        number = self._sizes.text(value) if is_symbol else f"v{len(self._lines)}"
+        is_symbol = not isinstance(value, torch.SymFloat)
+        number = self._made_number(node, value) if is_symbol else f"v{len(self._lines)}"
         self._names[node] = number
         dtype = "i64" if is_symbol else "f64"
         self._add_line([f"%{number}: {dtype}"], f"{name}({self._argument(node.args[0])})", node)
+
+    def _made_number(self, node, value):
+        """The symbol's name; a number that a check says is its range."""
+        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            return self._sizes.text(value)
+        (symbol,) = node.meta["unbacked_bindings"]
+        self._bounds.append(sympy.Eq(symbol, int(value), evaluate=False))
+        return self._sizes.print(symbol)
 
     def _asserts_relation(self, node):
         """Between sizes that only data tell: no guard of Dynamo's holds it. What they are compared
@@ -57,6 +66,11 @@ class DataSizeLines:
         return isinstance(value, torch.SymInt) and bool(self._made & value.node.expr.free_symbols)
 
     def _has_made_size(self, node):
+        """Or one that it makes, and a check says what it is."""
+        read = [each.meta["val"] for each in node.all_input_nodes if is_tensor(each)]
+        reads_mask = any(tensor.dtype == torch.bool for tensor in read)
+        if node.meta.get("unbacked_bindings") or reads_mask:
+            return True
         value = node.meta["val"]
         values = value if isinstance(value, (list, tuple)) else [value]
         return any(self._is_made(size) for each in values for size in each.shape)

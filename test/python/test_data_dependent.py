@@ -204,6 +204,21 @@ def test_relations_of_sizes(one_graph):
         compiled(torch.ones(6), torch.randn(5, 2))
 
 
+def test_sizes_that_a_check_says(one_graph):
+    def function(x, w):
+        n = (x.detach() > 0).sum().item()
+        torch._check(n == 3)
+        places = torch.nonzero(x.detach() > 0)
+        torch._check(places.shape[0] == 3)
+        return x[x > 0] * w[:n], places + torch.ones(3, 1), w.new_ones(n)
+
+    x = torch.tensor([1.0, -1, 2, 0.5], requires_grad=True)
+    w = torch.randn(5, requires_grad=True)
+    compiled = beside_eager(function, x, w, on_unsupported="strict")
+    with pytest.raises(RuntimeError, match="is 2, which is not in"):
+        compiled(torch.tensor([1.0, -1, -2, 0.5]), w)
+
+
 def test_second_derivatives(one_graph):
     def function(x):
         return (x[x > 0] ** 3).sum() + torch.masked_select(x.sin(), x < 0).sum()
