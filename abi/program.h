@@ -174,7 +174,20 @@ struct Control {
   std::string label;
 };
 
-using Instruction = std::variant<Launch, LibraryCall, Copy, HostCall, Control>;
+/// Gives a slot the value of a number that instructions before it have made: an i64, or the bits of
+/// an f64. An i64 must be in [least, most], and equal where the slot has a value before. Codes that
+/// read the slot belong to later instructions, and to buffers that only these use, outputs and
+/// write-backs.
+struct ReadScalar {
+  TensorRef source;  // 0-d, i64 or f64
+  uint32_t slot = 0;
+  int64_t least = INT64_MIN;
+  int64_t most = INT64_MAX;
+  std::string name;  // of the number, for the error
+  std::string label;
+};
+
+using Instruction = std::variant<Launch, LibraryCall, Copy, HostCall, Control, ReadScalar>;
 
 /// A tensor or scalar the caller passes.
 struct Input {

@@ -28,9 +28,14 @@ bool has_tensor(const ir::Schema& schema) {
   return false;
 }
 
+bool gives_number(const ir::Schema& schema) {
+  return schema.results.size() == 1 && schema.results[0].type == ir::ParamType::scalar;
+}
+
 std::string route_of(const ir::Op& op) {
   const ops::OpDef& def = ops::def_of(op);
   if (!def.runs.empty()) return "programs of its bodies";
+  if (gives_number(op.schema) && def.opaque) return "the runtime";
   if (def.opaque) return "the caller's framework";
   if (op.is_view()) return "view";
   if (def.lower != nullptr) return def.fast.empty() ? "loops" : "loops or library";
@@ -51,6 +56,7 @@ OpInfo info_of(const ir::Op& op) {
   info.random = def.random;
   info.is_view = op.is_view();
   info.mutates = op.mutates();
+  info.tells_size = op.data_sized.dim != nullptr || gives_number(op.schema);
   static constexpr const char* kPolicies[] = {"none", "lower", "full", "promote"};
   info.autocast = kPolicies[static_cast<size_t>(op.autocast)];
   return info;

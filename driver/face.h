@@ -31,6 +31,7 @@ struct OpInfo {
   bool random = false;
   bool is_view = false;
   bool mutates = false;
+  bool tells_size = false;            // of its results, or gives a number: only data tell
   std::string autocast;               // none, lower, full, promote
   std::vector<std::string> variants;  // in-place and out= forms derived from it
 };

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/diagnostic.h"
+#include "ir/data_sizes.h"
 
 namespace tandem::ir {
 namespace {
@@ -185,7 +186,7 @@ Node* Builder::stamped(Node* node) const {
 
 Node* Builder::call(const Op& op, std::vector<Arg> positional, std::vector<Keyword> keywords) {
   const Op& chosen = overload_for_numbers(op, positional, graph_->ops());
-  if (chosen.types == nullptr)
+  if (chosen.types == nullptr && chosen.data_sized.types == nullptr)
     throw UserError(
         fmt::format("[{}] the types of its results must be written", chosen.schema.full_name()));
   std::vector<Arg> args = complete_args(chosen, std::move(positional), std::move(keywords));
@@ -211,7 +212,9 @@ Builder::Stamp Builder::stamp_of(const Node& node) {
 Node* clone_node_with_args(Graph& graph, const Node& node, std::vector<Arg> args, Node* before) {
   std::vector<Type> types;
   for (const Value* result : node.results) types.push_back(result->type);
-  Node* copy = node.op->types == nullptr
+  const bool makes_size = data_dim(*node.op, args) >= 0;
+  if (makes_size) types = data_sized_types(*node.op, args, *symbol_made_by(graph, node));
+  Node* copy = makes_size || node.op->types == nullptr
                    ? graph.insert_typed(*node.op, std::move(args), std::move(types), before)
                    : graph.insert(*node.op, std::move(args), before);
   copy->origin = node.origin;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ir/data_sizes.h"
 
 namespace tandem::ir {
 
@@ -134,7 +135,8 @@ void Graph::remove_uses(Node* node, uint32_t number) {
 }
 
 Node* Graph::insert(const Op& op, std::vector<Arg> args, Node* before) {
-  std::vector<Type> types = op.types(Call(op, args));
+  std::vector<Type> types = data_dim(op, args) < 0 ? op.types(Call(op, args))
+                                                   : data_sized_types(op, args, new_size(pool()));
   for (const Type& type : types)
     for (const sym::Expr& size : type.sizes)
       if (size.range().hi < 0)

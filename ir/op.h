@@ -21,6 +21,14 @@ class Call;
 /// Types of the results of a call; throws UserError on arguments that the op does not accept.
 using TypeRule = std::vector<Type> (*)(const Call&);
 
+/// Of an op that gives results of a size which only data tell: the dimension of its first result
+/// that has it (-1: of this call all sizes follow from the operands), and the types of its results,
+/// where `size` is that size.
+struct DataSized {
+  int64_t (*dim)(const Call&) = nullptr;
+  std::vector<Type> (*types)(const Call&, sym::Expr size) = nullptr;
+};
+
 /// What an autocast region does with the float operands of a call: nothing, casts them to its
 /// 16-bit type, to f32, or to the widest of theirs.
 enum class Autocast : uint8_t { none, lower, full, promote };
@@ -33,6 +41,7 @@ struct Op {
   /// result.
   const Op* functional = nullptr;
   Autocast autocast = Autocast::none;
+  DataSized data_sized{};
 
   std::string name() const { return schema.dotted_name(); }
   bool is_view() const { return schema.is_view(); }

@@ -15,12 +15,24 @@
 #include "base/diagnostic.h"
 #include "ir/autocast.h"
 #include "ir/builder.h"
+#include "ir/data_sizes.h"
 #include "ir/readers.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 
 namespace tandem::ir {
 namespace {
+
+/// The symbol that stands for the size which only data tell; or what it must turn out to be.
+sym::Expr written_size(const std::string& op, const Type& type, int64_t dim, sym::Pool& pool) {
+  const size_t at = static_cast<size_t>(dim);
+  if (at < type.sizes.size() && type.sizes[at].constant()) return type.sizes[at];
+  if (at < type.sizes.size() && type.sizes[at].is_symbol())
+    return pool.symbol(type.sizes[at].name(), {0, sym::Range::kMax});
+  throw UserError(
+      fmt::format("[{}] result is {}: only data tell size {}, which must be a symbol or a number",
+                  op, to_string(type), dim));
+}
 
 class Parser : private SignatureReader {
  public:
@@ -155,6 +167,15 @@ class Parser : private SignatureReader {
     std::vector<Keyword> keywords;
     for (const std::pair<std::string, Arg>& entry : named)
       keywords.emplace_back(entry.first, entry.second);
+    if (found != nullptr && found->data_sized.dim != nullptr && is_typed) {
+      std::vector<Arg> args = complete_args(*found, std::move(positional), std::move(keywords));
+      if (const int64_t dim = data_dim(*found, args); dim >= 0) {
+        const sym::Expr size = written_size(op, *written[0].type, dim, module_->pool());
+        std::vector<Type> types = data_sized_types(*found, args, size);
+        return Builder(*graph_).call_typed(*found, std::move(args), std::move(types));
+      }
+      return Builder(*graph_).call(*found, std::move(args));
+    }
     if (found != nullptr && found->types == nullptr && is_typed) {
       std::vector<Type> types;
       for (const Written& result : written) types.push_back(*result.type);

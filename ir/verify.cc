@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/dense_map.h"
+#include "ir/data_sizes.h"
 #include "ir/text.h"
 
 namespace tandem::ir {
@@ -35,6 +36,9 @@ class Verifier {
     for (const Value* input : graph_.inputs()) {
       if (!names.insert(input->name).second) add("input %" + input->name + " is defined twice", "");
       defined_[input] = true;
+      given_.insert(input->name);
+      for (sym::Expr size : input->type.sizes)
+        if (size.is_symbol()) given_.insert(size.name());
       if (input->constant) check_constant(*input);
       check_subject(*input);
     }
@@ -77,6 +81,7 @@ class Verifier {
           node.origin.place);
     for_each_operand(node.args, [&](const Value* value) { check_operand(node, *value); });
     check_types(node);
+    check_symbols(node);
     for (const Value* result : node.results) defined_[result] = true;
   }
 
@@ -91,9 +96,33 @@ class Verifier {
           node.origin.place);
   }
 
+  /// What the node reads of symbols that nodes make has been made. What several make is compared.
+  void check_symbols(const Node& node) {
+    if (made_.empty()) return;
+    const std::optional<sym::Expr> own = symbol_made_by(graph_, node);
+    std::vector<sym::Expr> read;
+    collect_symbols(node, read);
+    for (sym::Expr symbol : read)
+      if (symbol != own && std::ranges::find(made_, symbol) != made_.end() &&
+          known_.count(symbol.name()) == 0 && given_.count(symbol.name()) == 0)
+        add(fmt::format("[{}] has the size {} before the node that makes it",
+                        node.op->schema.full_name(), symbol.name()),
+            node.origin.place);
+    if (own && own->constant()) return;  // compared
+    if (own && !own->is_symbol())
+      add(fmt::format("[{}] makes the size {}, which is no symbol", node.op->schema.full_name(),
+                      sym::to_string(*own)),
+          node.origin.place);
+    else if (own)
+      known_.insert(own->name());
+  }
+
   void check_types(const Node& node) {
-    if (node.op->types == nullptr) return;
-    std::vector<Type> types = node.op->types(node.call());
+    const bool makes_size = data_dim(*node.op, node.args) >= 0;
+    if (!makes_size && node.op->types == nullptr) return;
+    std::vector<Type> types =
+        makes_size ? data_sized_types(*node.op, node.args, *symbol_made_by(graph_, node))
+                   : node.op->types(node.call());
     for (size_t i = 0; i < node.results.size(); ++i)
       if (i >= types.size() || !types[i].same_elements(node.results[i]->type))
         add(fmt::format("[{}] result {} is {}, the op gives {}", node.op->schema.full_name(), i,
@@ -103,6 +132,9 @@ class Verifier {
   }
 
   const Graph& graph_;
+  const std::vector<sym::Expr> made_ = symbols_made_in(graph_);
+  std::set<std::string> given_;  // by inputs
+  std::set<std::string> known_;  // symbols that a node has made
   DenseMap<Value, char> defined_;
   std::vector<Diagnostic> problems_;
 };

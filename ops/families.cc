@@ -67,6 +67,7 @@ std::vector<Family> other_families() {
       recurrent_family(),
       encoder_layer_family(),
       index_tensor_family(),
+      data_sized_family(),
       pool_family(),
       adaptive_pool_family(),
       fold_family(),
@@ -220,7 +221,8 @@ void add_out(ir::OpTable& table, const ir::Op& functional) {
 
 void add(ir::OpTable& table, ir::Schema schema, const OpDef& def) {
   const ir::Autocast autocast = autocast_of(schema);
-  const ir::Op& op = table.add({std::move(schema), def.types, &def, nullptr, autocast});
+  const ir::Op& op =
+      table.add({std::move(schema), def.types, &def, nullptr, autocast, def.data_sized});
   if (def.inplace) add_inplace(table, op);
   if (def.out) add_out(table, op);
 }
@@ -279,7 +281,8 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
     const OpDef& def = def_of(op);
     bool is_effect = op.mutates();  // copy_: functionalize removes it
     if (def.opaque || is_replaced(op)) continue;
-    if (def.types == nullptr) problems.push_back(op.name() + " has no type rule");
+    if (def.types == nullptr && def.data_sized.types == nullptr)
+      problems.push_back(op.name() + " has no type rule");
     if (def.lower == nullptr && def.decompose == nullptr && !is_effect)
       problems.push_back(op.name() + " has neither a lowering nor a decomposition");
     if (def.composite != nullptr && def.decompose == nullptr)
@@ -291,7 +294,9 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
       problems.push_back(op.name() + " is a view without a scatter rule");
     const bool has_graph = std::any_of(op.schema.params.begin(), op.schema.params.end(),
                                        [](const ir::Param& param) { return param.name == "body"; });
-    if (def.samples.empty() && !is_effect && !has_graph)
+    const bool gives_number =
+        op.schema.results.size() == 1 && op.schema.results[0].type == ir::ParamType::scalar;
+    if (def.samples.empty() && !is_effect && !has_graph && !gives_number)
       problems.push_back(op.name() + " has no samples");
   }
   return problems;

@@ -78,6 +78,7 @@ Family join_family();
 Family conversion_family();
 Family scan_family();
 Family index_write_family();
+Family data_sized_family();
 Family search_family();
 Family sort_family();
 Family reduce_composite_family();

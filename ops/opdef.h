@@ -143,6 +143,7 @@ enum class RouteKind : uint8_t {
   rank,  // out[..., i] = place of self[..., i] in the sorted row; arguments self, descending, limit
   grouped_rows,  // arguments and result of tandem::grouped_rows
   grouped_sums,  // of tandem::grouped_sums
+  read_scalar,   // of tandem::read_scalar
 };
 struct Route {
   RouteKind kind;
@@ -162,6 +163,7 @@ enum class DTypes : uint8_t { floats, numbers, integers, all, f32_only, booleans
 struct OpDef {
   std::string_view schema{};          // exact ATen text
   ir::TypeRule types = nullptr;       // the only source of result types
+  ir::DataSized data_sized{};         // of calls whose sizes only data tell
   LowerRule lower = nullptr;          // loops: serves every dtype and shape …
   DecomposeRule decompose = nullptr;  // … or other ops
   /// Calls that are always decomposed, though the op has loops and a gradient for the others (a

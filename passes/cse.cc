@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ir/data_sizes.h"
 #include "ops/opdef.h"
 #include "passes/passes.h"
 
@@ -37,7 +38,8 @@ void cse(ir::Graph& graph, GraphCtx&) {
   std::map<std::string, ir::Node*> seen;
   for (ir::Node* node = graph.first(); node != nullptr;) {
     ir::Node* next = node->next;
-    if (!node->op->mutates() && !ops::def_of(*node).opaque) {
+    const bool makes_size = ir::data_dim(*node->op, node->args) >= 0;  // a symbol of its own
+    if (!node->op->mutates() && !ops::def_of(*node).opaque && !makes_size) {
       std::pair<std::map<std::string, ir::Node*>::iterator, bool> entry =
           seen.emplace(key_of(*node), node);
       if (!entry.second) {

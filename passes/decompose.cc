@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ir/data_sizes.h"
 #include "ops/opdef.h"
 #include "passes/passes.h"
 
@@ -44,6 +45,7 @@ void decompose_composite(ir::Graph& graph, GraphCtx& ctx) {
     const ops::OpDef& def = ops::def_of(node);
     if (std::ranges::find(ctx.kept, node.op->name()) != ctx.kept.end()) return false;
     if (def.composite != nullptr) return def.composite(node.call());
+    if (ir::data_dim(*node.op, node.args) >= 0) return true;
     return def.vjp == nullptr && def.no_grad.empty();
   });
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/dense_map.h"
+#include "ir/data_sizes.h"
 #include "passes/passes.h"
 
 namespace tandem::passes {
@@ -49,7 +50,7 @@ void begin_anew(ir::Graph& graph) {
 void erase_what_nothing_reads(ir::Graph& graph) {
   for (Node* node = graph.last(); node != nullptr;) {
     Node* previous = node->prev;
-    bool used = false;
+    bool used = ir::gives_number(*node);  // it may be a size
     for (const Value* result : node->results) used |= !result->uses.empty();
     if (!used) graph.erase(node);
     node = previous;
@@ -81,7 +82,7 @@ std::vector<std::string> inputs_of_gradients(const ir::Graph& graph) {
   for (const ir::Output& output : graph.outputs())
     if (output.kind == OutputKind::gradient && output.value != nullptr) read[output.value] = 1;
   for (const Node* node = graph.last(); node != nullptr; node = node->prev) {
-    bool runs = false;
+    bool runs = ir::gives_number(*node);
     for (const Value* result : node->results) runs |= read.at(result) != 0;
     if (runs) ir::for_each_operand(node->args, [&](const Value* operand) { read[operand] = 1; });
   }

@@ -3,25 +3,12 @@
 // values.
 #include <algorithm>
 
+#include "ir/data_sizes.h"
 #include "ops/bodies.h"
 #include "passes/passes.h"
 
 namespace tandem::passes {
 namespace {
-
-void collect(const ir::Type& type, std::vector<sym::Expr>& symbols) {
-  for (sym::Expr size : type.sizes) sym::collect_symbols(size, symbols);
-  for (sym::Expr stride : type.strides) sym::collect_symbols(stride, symbols);
-}
-
-void collect(const ir::Node& node, std::vector<sym::Expr>& symbols) {
-  for (const ir::Value* result : node.results) collect(result->type, symbols);
-  for (const ir::Arg& arg : node.args) {
-    if (const sym::Expr* one = std::get_if<sym::Expr>(&arg)) sym::collect_symbols(*one, symbols);
-    if (const ir::Ints* many = std::get_if<ir::Ints>(&arg))
-      for (sym::Expr each : *many) sym::collect_symbols(each, symbols);
-  }
-}
 
 /// What bodies of the graph are given.
 void collect_of_bodies(const ir::Graph& graph, std::vector<sym::Expr>& symbols) {
@@ -40,9 +27,9 @@ bool tells(const ir::Value* input, sym::Expr symbol) {
 
 void size_inputs(ir::Graph& graph, GraphCtx&) {
   std::vector<sym::Expr> symbols;
-  for (const ir::Value* input : graph.inputs()) collect(input->type, symbols);
+  for (const ir::Value* input : graph.inputs()) ir::collect_symbols(input->type, symbols);
   for (const ir::Node* node = graph.first(); node != nullptr; node = node->next)
-    collect(*node, symbols);
+    ir::collect_symbols(*node, symbols);
   collect_of_bodies(graph, symbols);
   for (sym::Expr symbol : symbols)
     if (std::ranges::none_of(graph.inputs(),

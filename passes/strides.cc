@@ -36,13 +36,17 @@ class AddressLowering final : public ops::Lowering {
   const Sizes* strides_;
 };
 
+/// A size that may be 0 counts as 1 or as itself: where it is 0 there are no elements to lie.
 bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
   Sizes wanted = ir::contiguous_strides(sizes);
-  for (size_t i = 0; i < sizes.size(); ++i) {
+  Expr product = 1;
+  bool same = true;
+  for (size_t i = sizes.size(); i-- > 0;) {
     if (sizes[i] == Expr(0)) return true;
-    if (sizes[i] != Expr(1) && strides[i] != wanted[i]) return false;
+    if (sizes[i] != Expr(1) && strides[i] != wanted[i] && strides[i] != product) same = false;
+    product = product * sizes[i];
   }
-  return true;
+  return same;
 }
 
 /// Whether the op's arguments are places in the storage of its operand.
@@ -57,6 +61,7 @@ std::vector<int64_t> by_stride(const Sizes& sizes, const Sizes& strides) {
     const size_t a = static_cast<size_t>(first);
     const size_t b = static_cast<size_t>(second);
     if (sym::known_lt(strides[a], strides[b])) return true;
+    if (!sizes[a].constant() && strides[a] * sizes[a] == strides[b]) return true;
     return strides[a] == strides[b] && sizes[a] == Expr(1) && sizes[b] != Expr(1);
   };
   for (size_t i = 0; i < strides.size(); ++i) {

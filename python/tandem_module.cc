@@ -118,6 +118,7 @@ void bind_ops(nb::module_& m) {
       .def_ro("random", &OpInfo::random)
       .def_ro("is_view", &OpInfo::is_view)
       .def_ro("mutates", &OpInfo::mutates)
+      .def_ro("tells_size", &OpInfo::tells_size)
       .def_ro("autocast", &OpInfo::autocast)
       .def_ro("variants", &OpInfo::variants)
       .def("__repr__", [](const OpInfo& op) { return "<tandem op " + op.schema + ">"; });

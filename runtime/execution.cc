@@ -34,6 +34,11 @@ std::string expected_text(const abi::Input& input) {
 
 constexpr uintptr_t kBlockAlignment = 64;  // the allocator's; mappings mark stores that need it
 
+std::string range_text(const abi::ReadScalar& read) {
+  const std::string most = read.most == INT64_MAX ? "inf" : std::to_string(read.most);
+  return "[" + (read.least == INT64_MIN ? "-inf" : std::to_string(read.least)) + ", " + most + "]";
+}
+
 std::string kind_of(const Argument& argument) {
   if (const Array* array = std::get_if<Array>(&argument)) return array->describe();
   return std::holds_alternative<int64_t>(argument) ? "an i64 scalar" : "an f64 scalar";
@@ -44,7 +49,9 @@ std::string kind_of(const Argument& argument) {
 Execution::Execution(const LoadedProgram& loaded) : loaded_(loaded) {
   slots_.assign(program().slots, 0);
   for (const abi::Buffer& buffer : program().buffers)
-    buffers_.push_back({buffer.kind, buffer.index});
+    buffers_.push_back({buffer.kind, buffer.index, loaded_.level_of(buffer.bytes)});
+  output_views_.resize(program().outputs.size());
+  write_back_views_.resize(program().write_backs.size());
   bases_.assign(buffers_.size(), nullptr);
   blocks_.resize(buffers_.size());
   input_strides_.resize(program().inputs.size());
@@ -73,6 +80,7 @@ void Execution::make_step(uint32_t number) {
     }
     LaunchState& state = launches_.emplace_back();
     state.launch = launch;
+    state.level = loaded_.level_of(instruction);
     state.kernel = loaded_.kernels_[launch->kernel];
     state.pointers.resize(launch->buffers.size());
     state.sizes.resize(launch->sizes.size());
@@ -83,15 +91,23 @@ void Execution::make_step(uint32_t number) {
         call->args.size() > 1 &&
         program().buffers[call->args[1].buffer].kind == abi::BufferKind::constant;
     libraries_.push_back({call, LibrarySite(*call, has_constant_weight), nullptr, {}, {}, {}});
+    libraries_.back().level = loaded_.level_of(instruction);
   } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
     add_step(StepKind::host, hosts_.size(), number);
     hosts_.push_back({host, {}, {}, {}});
+    hosts_.back().level = loaded_.level_of(instruction);
   } else if (const abi::Control* control = std::get_if<abi::Control>(&instruction)) {
     add_step(StepKind::control, controls_.size(), number);
     controls_.push_back({control, {}, {}, {}});
+    controls_.back().level = loaded_.level_of(instruction);
+  } else if (const abi::ReadScalar* read = std::get_if<abi::ReadScalar>(&instruction)) {
+    add_step(StepKind::read, reads_.size(), number);
+    reads_.push_back({read, {}, number});
+    reads_.back().level = loaded_.level_of(instruction);
   } else {
     add_step(StepKind::copy, copies_.size(), number);
     copies_.push_back({&std::get<abi::Copy>(instruction), {}, {}});
+    copies_.back().level = loaded_.level_of(instruction);
   }
 }
 
@@ -243,21 +259,26 @@ void Execution::point_buffers(std::span<const Argument> arguments, std::byte* ar
       case abi::BufferKind::output: break;
     }
   }
-  for (const uint32_t buffer : unborn_) take_block(buffer);
+  for (const uint32_t buffer : unborn_)
+    if (buffers_[buffer].level == 0) take_block(buffer);
   for (const ScalarArgument& scalar : scalar_arguments_)
-    launches_[scalar.launch].sizes[scalar.index] = evaluate(*scalar.code, slots_);
+    if (launches_[scalar.launch].level == 0)
+      launches_[scalar.launch].sizes[scalar.index] = evaluate(*scalar.code, slots_);
 }
 
 // An output that shares its buffer with another one would take that one along. Kernels may count on
-// the alignment that blocks have.
+// the alignment that blocks have. What has a size that is read later has no view yet.
 void Execution::use_places(std::span<const std::optional<Array>> places) {
   places_.assign(places.empty() ? 0 : buffers_.size(), nullptr);
   std::vector<uint32_t> outputs(places_.size());
   for (size_t i = 0; i < places.size(); ++i)
-    if (program().outputs[i].kind == abi::Output::Kind::tensor) ++outputs[output_views_[i].buffer];
+    if (program().outputs[i].kind == abi::Output::Kind::tensor)
+      ++outputs[program().outputs[i].ref.buffer];
   for (size_t i = 0; i < places.size(); ++i) {
+    const abi::Output& output = program().outputs[i];
+    if (!places[i] || output.kind != abi::Output::Kind::tensor) continue;
+    if (buffers_[output.ref.buffer].level > 0) continue;
     const View& view = output_views_[i];
-    if (!places[i] || program().outputs[i].kind != abi::Output::Kind::tensor) continue;
     const bool fits = view.dtype == places[i]->dtype() && view.offset == 0 &&
                       std::ranges::equal(view.sizes, places[i]->sizes()) &&
                       std::ranges::equal(view.strides, places[i]->strides()) &&
@@ -294,14 +315,14 @@ void Execution::point_launch(LaunchState& state) const {
 
 // One region for all. A thread takes an equal share of the work, which is laid out launch after
 // launch: the part of one that it covers is a range of its tasks.
-void Execution::run_beside(std::span<LaunchState> launches, std::byte* scratch) const {
+void Execution::run_beside(std::span<LaunchState> launches) const {
   int64_t work = 0;
   for (LaunchState& state : launches) {
     point_launch(state);
     work += state.work;
   }
   const auto run = [&](int64_t lo, int64_t hi) {
-    std::byte* const own = scratch == nullptr ? nullptr : scratch + thread_index() * scratch_bytes_;
+    std::byte* const own = scratch_.of_thread(thread_index());
     int64_t begin = 0;  // of the launch's work
     for (const LaunchState& state : launches) {
       const auto task = [&](int64_t at) {
@@ -320,14 +341,14 @@ void Execution::run_beside(std::span<LaunchState> launches, std::byte* scratch) 
   }
 }
 
-void Execution::run_launch(LaunchState& state, std::byte* scratch) const {
+void Execution::run_launch(LaunchState& state) const {
   if (state.tasks <= 0) return;
   point_launch(state);
   int64_t status = 0;
   if (!state.is_parallel) {
-    status = state.kernel(state.pointers.data(), state.sizes.data(), 0, state.tasks, scratch);
+    status = state.kernel(state.pointers.data(), state.sizes.data(), 0, state.tasks, scratch_.data);
   } else {
-    status = run_team(state, scratch);
+    status = run_team(state);
   }
   if (status == 0) [[likely]]
     return;
@@ -336,12 +357,12 @@ void Execution::run_launch(LaunchState& state, std::byte* scratch) const {
   throw DataError(state.launch->errors[number]);
 }
 
-int64_t Execution::run_team(const LaunchState& state, std::byte* scratch) const {
+int64_t Execution::run_team(const LaunchState& state) const {
   std::mutex mutex;
   int64_t failed_at = INT64_MAX;
   int64_t failed_status = 0;
   parallel_for(state.tasks, [&](int64_t lo, int64_t hi) {
-    std::byte* const own = scratch == nullptr ? nullptr : scratch + thread_index() * scratch_bytes_;
+    std::byte* const own = scratch_.of_thread(thread_index());
     const int64_t status = state.kernel(state.pointers.data(), state.sizes.data(), lo, hi, own);
     if (status == 0) return;
     const std::lock_guard<std::mutex> lock(mutex);
@@ -391,58 +412,75 @@ void Execution::run_host(const HostState& state) const {
   loaded_.host_functions_[number](arguments, state.sizes, results);
 }
 
-void Execution::run_steps(std::byte* scratch, std::span<Argument> dropped) {
+// The slots of later levels have values of an earlier call, or none, until their reads have run.
+void Execution::read_scalar(const ReadState& state) {
+  const abi::ReadScalar& read = *state.read;
+  const int64_t value = *static_cast<const int64_t*>(address(state.source));
+  const bool is_integer = state.source.dtype == DType::i64;
+  if (is_integer && (value < read.least || value > read.most))
+    throw DataError("[" + read.label + "] " + read.name + " is " + std::to_string(value) +
+                    ", which is not in " + range_text(read));
+  const uint32_t begins = loaded_.slot_levels_[read.slot];
+  const bool is_first = begins > 0 && loaded_.level_begins_[begins] == state.instruction + 1;
+  if (!is_first && slots_[read.slot] != value)
+    throw DataError("[" + read.label + "] " + read.name + " is " + std::to_string(value) +
+                    ", and was to be " + std::to_string(slots_[read.slot]));
+  slots_[read.slot] = value;
+  if (is_first) resolve_level(begins);
+}
+
+void Execution::run_steps(std::span<Argument> dropped) {
   if (loaded_.trace_.running()) [[unlikely]]
-    return run_traced(scratch, dropped);
+    return run_traced(dropped);
   for (const Step& step : steps_) {
     if (step.instruction <= loaded_.first_write_) poll_interrupt();
-    run_with_blocks(step, scratch, dropped);
+    run_with_blocks(step, dropped);
   }
 }
 
-inline void Execution::run_with_blocks(const Step& step, std::byte* scratch,
-                                       std::span<Argument> dropped) {
+inline void Execution::run_with_blocks(const Step& step, std::span<Argument> dropped) {
   for (const uint32_t buffer : step.born) take_block(buffer);
   if (loaded_.profile_.running()) [[unlikely]] {
-    run_profiled(step, scratch);
+    run_profiled(step);
   } else {
-    run_step(step, scratch);
+    run_step(step);
   }
   for (const uint32_t buffer : step.dead) let_go(buffer, dropped);
 }
 
-void Execution::run_traced(std::byte* scratch, std::span<Argument> dropped) {
+void Execution::run_traced(std::span<Argument> dropped) {
   MemoryTrace::Call call;
   call.before = bytes_before_;
   allocator().take_watermark();
   for (const Step& step : steps_) {
     if (step.instruction <= loaded_.first_write_) poll_interrupt();
-    run_with_blocks(step, scratch, dropped);
+    run_with_blocks(step, dropped);
     call.peaks.push_back(allocator().take_watermark());
   }
   loaded_.trace_.keep(std::move(call));
 }
 
-void Execution::run_profiled(const Step& step, std::byte* scratch) {
+void Execution::run_profiled(const Step& step) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
-  run_step(step, scratch);
+  run_step(step);
   const std::chrono::nanoseconds taken = Clock::now() - start;
   loaded_.profile_.add(step.instruction, taken.count());
 }
 
-inline void Execution::run_step(const Step& step, std::byte* scratch) {
+inline void Execution::run_step(const Step& step) {
   switch (step.kind) {
     case StepKind::launch:
       if (step.count > 1) {
-        run_beside(std::span(launches_).subspan(step.index, step.count), scratch);
+        run_beside(std::span(launches_).subspan(step.index, step.count));
       } else {
-        run_launch(launches_[step.index], scratch);
+        run_launch(launches_[step.index]);
       }
       break;
     case StepKind::library: run_library(libraries_[step.index]); break;
     case StepKind::host: run_host(hosts_[step.index]); break;
     case StepKind::control: run_control(controls_[step.index]); break;
+    case StepKind::read: read_scalar(reads_[step.index]); break;
     case StepKind::copy: {
       const CopyState& state = copies_[step.index];
       copy_strided(address(state.dst), state.dst.strides, address(state.src), state.src.strides,
@@ -499,6 +537,7 @@ std::vector<Result> Execution::results(std::span<const Argument> arguments) {
   }
   for (std::shared_ptr<const Storage>& block : blocks_) block.reset();
   staged_.clear();
+  late_scratch_.reset();
   return results;
 }
 
@@ -529,12 +568,13 @@ std::vector<Result> Execution::run(std::span<const Argument> arguments, std::spa
     bytes_before_ = allocator().counters().live_bytes;
   bind(arguments);
   if (!is_resolved_) resolve();
-  if (!is_packed_) pack_weights();
+  if (!is_packed_) pack_weights(0);
   use_places(places);
   point_inputs(arguments);
   std::byte* const memory = take_frame();
   point_buffers(arguments, memory);
-  run_steps(frame_bytes_ > arena_bytes_ ? memory + arena_bytes_ : nullptr, dropped);
+  scratch_ = {frame_bytes_ > arena_bytes_ ? memory + arena_bytes_ : nullptr, scratch_bytes_};
+  run_steps(dropped);
   if (!write_back_views_.empty() || !staged_.empty()) write_back(arguments);
   std::vector<Result> given = results(arguments);
   if (!keeps_frame_) drop_frame();

@@ -57,6 +57,7 @@ class Execution {
     int64_t tasks = 0;
     int64_t work = 0;  // nanoseconds, at least 1
     bool is_parallel = false;
+    uint32_t level = 0;
   };
   struct LibraryState {
     const abi::LibraryCall* call = nullptr;
@@ -65,25 +66,35 @@ class Execution {
     Array packed;             // its weight, where the plan wants a constant one packed
     std::vector<View> views;  // args, then out
     std::vector<void*> pointers;
+    uint32_t level = 0;
   };
   struct CopyState {
     const abi::Copy* copy = nullptr;
     View src;
     View dst;
+    uint32_t level = 0;
   };
   struct ControlState {
     const abi::Control* control = nullptr;
     std::vector<View> args;
     std::vector<View> results;
     std::vector<std::vector<int64_t>> sizes;  // by callee
+    uint32_t level = 0;
   };
   struct HostState {
     const abi::HostCall* call = nullptr;
     std::vector<View> args;
     std::vector<View> results;
     std::vector<int64_t> sizes;
+    uint32_t level = 0;
   };
-  enum class StepKind : uint8_t { launch, library, copy, host, control };
+  struct ReadState {
+    const abi::ReadScalar* read = nullptr;
+    View source;
+    uint32_t instruction = 0;
+    uint32_t level = 0;  // of the source
+  };
+  enum class StepKind : uint8_t { launch, library, copy, host, control, read };
   struct Step {
     StepKind kind;
     uint32_t index;
@@ -94,7 +105,8 @@ class Execution {
   };
   struct BufferState {
     abi::BufferKind kind;
-    uint32_t index;  // input or constant
+    uint32_t index;      // input or constant
+    uint32_t level = 0;  // of its size: those that wait for a read have blocks of their own
     int64_t bytes = 0;
     int64_t offset = 0;      // temporaries: in the arena
     bool has_block = false;  // outputs and large temporaries
@@ -104,6 +116,14 @@ class Execution {
     const abi::SizeCode* code;
     uint32_t launch;
     uint32_t index;
+  };
+  /// Working memory of each thread.
+  struct Scratch {
+    std::byte* data = nullptr;
+    int64_t bytes = 0;
+    std::byte* of_thread(int64_t number) const {
+      return data == nullptr ? nullptr : data + number * bytes;
+    }
   };
   /// A staged input: what the kernels see instead of the caller's array.
   struct StagedInput {
@@ -126,11 +146,16 @@ class Execution {
 
   // For new sizes.
   void resolve();
+  void resolve_level(uint32_t level);
   void resolve_arena();
   void plan_blocks();
+  uint32_t first_instruction_with(const BufferState& state) const;
   size_t step_of(uint32_t instruction) const;
-  void resolve_steps();
-  void resolve_libraries();
+  int64_t resolve_launch(LaunchState& state) const;
+  int64_t resolve_steps(uint32_t level);
+  void resolve_libraries(uint32_t level);
+  void resolve_results(uint32_t level);
+  View view_of(const abi::Output& output) const;
   void resolve_host(HostState& state) const;
   void resolve_control(ControlState& state) const;
   int64_t most_of_bodies(const ControlState& state) const;
@@ -139,7 +164,7 @@ class Execution {
   std::vector<int64_t> held_bytes(std::span<const int64_t> freed) const;
   void add_blocks(CallTimeline& made, std::span<const int64_t> freed) const;
   void add_arena(CallTimeline& made) const;
-  void pack_weights();
+  void pack_weights(uint32_t level);
   View resolve(const abi::TensorRef& ref, DType dtype) const;
   View resolve(const abi::TensorRef& ref) const;
   int64_t value(const abi::SizeCode& code) const;
@@ -154,16 +179,17 @@ class Execution {
   void use_places(std::span<const std::optional<Array>> places);
   void take_block(uint32_t buffer);
   void let_go(uint32_t buffer, std::span<Argument> dropped);
-  void run_steps(std::byte* scratch, std::span<Argument> dropped);
-  void run_step(const Step& step, std::byte* scratch);
-  void run_profiled(const Step& step, std::byte* scratch);
-  void run_traced(std::byte* scratch, std::span<Argument> dropped);
-  void run_with_blocks(const Step& step, std::byte* scratch, std::span<Argument> dropped);
-  void run_launch(LaunchState& state, std::byte* scratch) const;
-  int64_t run_team(const LaunchState& state, std::byte* scratch) const;
+  void run_steps(std::span<Argument> dropped);
+  void run_step(const Step& step);
+  void run_profiled(const Step& step);
+  void run_traced(std::span<Argument> dropped);
+  void run_with_blocks(const Step& step, std::span<Argument> dropped);
+  void run_launch(LaunchState& state) const;
+  int64_t run_team(const LaunchState& state) const;
   void point_launch(LaunchState& state) const;
-  void run_beside(std::span<LaunchState> launches, std::byte* scratch) const;
+  void run_beside(std::span<LaunchState> launches) const;
   void run_library(LibraryState& state) const;
+  void read_scalar(const ReadState& state);
   void run_host(const HostState& state) const;
   void run_control(const ControlState& state) const;
   Array array_at(const View& view) const;
@@ -184,6 +210,7 @@ class Execution {
   std::vector<CopyState> copies_;
   std::vector<HostState> hosts_;
   std::vector<ControlState> controls_;
+  std::vector<ReadState> reads_;
   std::vector<uint32_t> unborn_;  // buffers with a block of their own that no step uses
   std::vector<BufferState> buffers_;
   std::vector<void*> bases_;  // of each buffer, this call
@@ -199,6 +226,8 @@ class Execution {
   bool keeps_frame_ = false;
 
   // Of the running call only.
+  Scratch scratch_;
+  std::optional<ScopedBlock> late_scratch_;  // where a launch needs more than was known at first
   std::vector<std::shared_ptr<const Storage>> blocks_;  // by buffer; of those that have one
   std::vector<StagedInput> staged_;
   std::vector<void*> places_;  // by buffer; of outputs that the caller has memory for

@@ -55,6 +55,8 @@ void visit_instruction(const abi::Instruction& instruction, const F& visit) {
     for (const abi::Callee& callee : control->callees)
       for (const SizeCode& code : callee.sizes) visit(code, Use::structure);
     visit(control->seed, Use::passed_on);
+  } else if (const abi::ReadScalar* read = std::get_if<abi::ReadScalar>(&instruction)) {
+    visit_ref(read->source, visit);
   } else {
     visit_ref(std::get<abi::Copy>(instruction).src, visit);
     visit_ref(std::get<abi::Copy>(instruction).dst, visit);
@@ -154,6 +156,11 @@ class Verifier {
       for (const abi::TensorRef& ref : control->args) check_ref(ref);
       for (const abi::TensorRef& ref : control->results) check_ref(ref);
       check_control(*control);
+    } else if (const abi::ReadScalar* read = std::get_if<abi::ReadScalar>(&instruction)) {
+      check_ref(read->source);
+      const DType dtype = program_.buffers[read->source.buffer].dtype;
+      expect((dtype == DType::i64 || dtype == DType::f64) && read->slot < program_.slots,
+             "the number " + read->name + " is malformed");
     } else {
       check_ref(std::get<abi::Copy>(instruction).src);
       check_ref(std::get<abi::Copy>(instruction).dst);
@@ -272,6 +279,7 @@ void LoadedProgram::plan_binding() {
     }
   }
   is_cheap_slot_ = std::move(is_scalar);
+  find_levels(is_bound);
   visit_codes(program_, [&](const SizeCode& code, Use use) {
     for (const abi::SizeInstruction& instruction : code) {
       if (instruction.op != abi::SizeInstruction::Op::slot) continue;
@@ -282,6 +290,69 @@ void LoadedProgram::plan_binding() {
                         std::to_string(slot));
     }
   });
+}
+
+// A slot that an instruction reads is there behind it. Such a read begins a level, and what is
+// resolved of a level reads slots of no later one. A slot that has a value before is compared.
+void LoadedProgram::find_levels(std::vector<char>& is_bound) {
+  slot_levels_.assign(program_.slots, 0);
+  level_begins_ = {0};
+  uint32_t number = 0;  // of instructions seen
+  for (const abi::Instruction& instruction : program_.instructions) {
+    visit_instruction(instruction, [&](const SizeCode& code, Use) {
+      for (const abi::SizeInstruction& part : code)
+        if (part.op == abi::SizeInstruction::Op::slot &&
+            is_bound[static_cast<size_t>(part.value)] == 0)
+          throw UserError("program '" + program_.name + "' is damaged: nothing gives s" +
+                          std::to_string(part.value) + " its value before it is used");
+    });
+    ++number;
+    const abi::ReadScalar* read = std::get_if<abi::ReadScalar>(&instruction);
+    if (read == nullptr || is_bound[read->slot] != 0) continue;
+    is_bound[read->slot] = 1;
+    slot_levels_[read->slot] = static_cast<uint32_t>(level_begins_.size());
+    level_begins_.push_back(number);
+  }
+  check_levels();
+}
+
+// What is compared before a call, and memory that is used, has sizes that are known there.
+void LoadedProgram::check_levels() const {
+  const auto expect = [&](bool holds) {
+    if (!holds)
+      throw UserError("program '" + program_.name +
+                      "' is damaged: a size is used before it is read");
+  };
+  for (const abi::Input& input : program_.inputs)
+    for (const std::vector<SizeCode>* codes : {&input.sizes, &input.strides})
+      for (const SizeCode& code : *codes) expect(level_of(code) == 0);
+  for (const abi::Guard& guard : program_.guards)
+    expect(level_of(guard.left) == 0 && level_of(guard.right) == 0);
+  for (size_t i = 0; i < program_.buffers.size(); ++i) {
+    const uint32_t level = level_of(program_.buffers[i].bytes);
+    expect(level == 0 || lifetimes_[i].first_use >= level_begins_[level]);
+  }
+}
+
+uint32_t LoadedProgram::level_of(const SizeCode& code) const {
+  uint32_t level = 0;
+  for (const abi::SizeInstruction& part : code)
+    if (part.op == abi::SizeInstruction::Op::slot)
+      level = std::max(level, slot_levels_[static_cast<size_t>(part.value)]);
+  return level;
+}
+
+uint32_t LoadedProgram::level_of(const abi::TensorRef& ref) const {
+  uint32_t level = 0;
+  visit_ref(ref, [&](const SizeCode& code, Use) { level = std::max(level, level_of(code)); });
+  return level;
+}
+
+uint32_t LoadedProgram::level_of(const abi::Instruction& instruction) const {
+  uint32_t level = 0;
+  visit_instruction(instruction,
+                    [&](const SizeCode& code, Use) { level = std::max(level, level_of(code)); });
+  return level;
 }
 
 void LoadedProgram::find_written_inputs() {
@@ -319,6 +390,8 @@ void visit_buffers(const abi::Instruction& instruction, const F& visit) {
   } else if (const abi::Control* control = std::get_if<abi::Control>(&instruction)) {
     visit_all(control->args);
     visit_all(control->results);
+  } else if (const abi::ReadScalar* read = std::get_if<abi::ReadScalar>(&instruction)) {
+    visit(read->source.buffer);
   } else {
     visit(std::get<abi::Copy>(instruction).src.buffer);
     visit(std::get<abi::Copy>(instruction).dst.buffer);

@@ -179,6 +179,12 @@ class LoadedProgram {
   bool may_drop(abi::BufferKind kind, uint32_t input) const;
   void find_lifetimes();
   void plan_binding();
+  void find_levels(std::vector<char>& is_bound);
+  void check_levels() const;
+  /// The number of reads that it waits for; 0: all is known at the start of a call.
+  uint32_t level_of(const abi::SizeCode& code) const;
+  uint32_t level_of(const abi::TensorRef& ref) const;
+  uint32_t level_of(const abi::Instruction& instruction) const;
   void find_written_inputs();
   void find_first_write(const std::vector<char>& is_target);
   void load_constants(std::vector<abi::KernelFunction> setup_kernels);
@@ -204,6 +210,8 @@ class LoadedProgram {
   std::unique_ptr<LoadedProgram> setup_;  // null when the program has none
   std::vector<SizeStep> bind_steps_;
   std::vector<SizeStep> check_steps_;
+  std::vector<uint32_t> slot_levels_;   // 0: arguments tell it; else the number of its ReadScalar
+  std::vector<uint32_t> level_begins_;  // the first instruction of each level
   std::vector<char> is_cheap_slot_;   // scalars that only kernel arguments and scalar outputs read
   std::vector<char> is_written_;      // inputs that are mutated
   std::vector<char> has_view_;        // inputs that an output is a view of

@@ -85,6 +85,12 @@ void fields(A& archive, Control& control) {
 }
 
 template <class A>
+void fields(A& archive, ReadScalar& read) {
+  auto& [source, slot, least, most, name, label] = read;
+  archive(source, slot, least, most, name, label);
+}
+
+template <class A>
 void fields(A& archive, Input& input) {
   auto& [name, is_scalar, scalar_slot, dtype, sizes, strides, mutated] = input;
   archive(name, is_scalar, scalar_slot, dtype, sizes, strides, mutated);

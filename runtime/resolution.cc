@@ -44,23 +44,47 @@ void Execution::resolve() {
       input_strides_[i].push_back(value(code));
   }
   resolve_arena();
-  resolve_steps();
-  output_views_.clear();
-  for (const abi::Output& output : program().outputs) {
-    if (output.kind == abi::Output::Kind::scalar) {
-      output_views_.emplace_back();
-    } else if (output.kind == abi::Output::Kind::input_view) {
-      output_views_.push_back(resolve(output.ref, program().inputs[output.input].dtype));
-    } else if (output.kind == abi::Output::Kind::constant_view) {
-      output_views_.push_back(resolve(output.ref, program().constants[output.input].dtype));
-    } else {
-      output_views_.push_back(resolve(output.ref));
-    }
-  }
-  write_back_views_.clear();
-  for (const abi::WriteBack& write_back : program().write_backs)
-    write_back_views_.push_back(resolve(write_back.src));
+  scratch_bytes_ = resolve_steps(0);
+  is_packed_ = false;
+  resolve_results(0);
   is_resolved_ = true;
+}
+
+// What waited for a number that has been read now: at every call, as each brings another one.
+void Execution::resolve_level(uint32_t level) {
+  for (BufferState& state : buffers_)
+    if (state.level == level)
+      state.bytes = value(program().buffers[static_cast<size_t>(&state - buffers_.data())].bytes);
+  for (const uint32_t buffer : unborn_)
+    if (buffers_[buffer].level == level) take_block(buffer);
+  const int64_t needed = resolve_steps(level);
+  if (needed > scratch_.bytes) {
+    late_scratch_.emplace(needed * threads());
+    scratch_ = {late_scratch_->data(), needed};
+  }
+  pack_weights(level);
+  resolve_results(level);
+}
+
+Execution::View Execution::view_of(const abi::Output& output) const {
+  switch (output.kind) {
+    case abi::Output::Kind::scalar: return {};
+    case abi::Output::Kind::input_view:
+      return resolve(output.ref, program().inputs[output.input].dtype);
+    case abi::Output::Kind::constant_view:
+      return resolve(output.ref, program().constants[output.input].dtype);
+    case abi::Output::Kind::tensor: break;
+  }
+  return resolve(output.ref);
+}
+
+void Execution::resolve_results(uint32_t level) {
+  for (size_t i = 0; i < output_views_.size(); ++i)
+    if (loaded_.level_of(program().outputs[i].ref) == level)
+      output_views_[i] = view_of(program().outputs[i]);
+  for (size_t i = 0; i < write_back_views_.size(); ++i)
+    if (loaded_.level_of(program().write_backs[i].src) == level)
+      write_back_views_[i] = resolve(program().write_backs[i].src);
 }
 
 void Execution::resolve_arena() {
@@ -69,9 +93,9 @@ void Execution::resolve_arena() {
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const LoadedProgram::BufferLife& life = loaded_.lifetimes_[i];
     BufferState& state = buffers_[i];
-    state.bytes = value(program().buffers[i].bytes);
+    state.bytes = state.level > 0 ? 0 : value(program().buffers[i].bytes);
     const bool is_temporary = state.kind == abi::BufferKind::temporary;
-    state.has_block = state.kind == abi::BufferKind::output ||
+    state.has_block = state.kind == abi::BufferKind::output || (is_temporary && state.level > 0) ||
                       (is_temporary && spread && state.bytes >= kOwnBlock &&
                        life.first_use <= loaded_.first_write_);
     const bool in_arena = is_temporary && !state.has_block;
@@ -91,6 +115,11 @@ size_t Execution::step_of(uint32_t instruction) const {
   return after == steps_.begin() ? 0 : static_cast<size_t>(after - steps_.begin()) - 1;
 }
 
+// Behind the read that tells its size.
+uint32_t Execution::first_instruction_with(const BufferState& state) const {
+  return loaded_.level_begins_[state.level];
+}
+
 // A block is taken at the first use, but before the first instruction that writes an input, because
 // there may be no memory; later temporaries are in the arena for that reason. What the epilogue
 // reads lives to the end of the call.
@@ -106,7 +135,9 @@ void Execution::plan_blocks() {
     const BufferState& state = buffers_[i];
     const bool is_used = life.first_use < end;
     if (state.has_block && is_used) {
-      steps_[step_of(std::min(life.first_use, loaded_.first_write_))].born.push_back(i);
+      steps_[step_of(std::max(std::min(life.first_use, loaded_.first_write_),
+                              first_instruction_with(state)))]
+          .born.push_back(i);
     } else if (state.has_block) {
       unborn_.push_back(i);
     }
@@ -116,29 +147,39 @@ void Execution::plan_blocks() {
   }
 }
 
-void Execution::resolve_steps() {
-  scratch_bytes_ = 0;
-  for (LaunchState& state : launches_) {
-    for (size_t i = 0; i < state.sizes.size(); ++i) state.sizes[i] = value(state.launch->sizes[i]);
-    state.tasks = value(state.launch->tasks);
-    state.work = std::max<int64_t>(value(state.launch->work), 1);
-    state.is_parallel = state.tasks > 1 && state.work > kParallelNanoseconds;
-    scratch_bytes_ = std::max(scratch_bytes_, (value(state.launch->scratch_bytes) + 63) / 64 * 64);
-  }
-  resolve_libraries();
-  is_packed_ = false;
+int64_t Execution::resolve_launch(LaunchState& state) const {
+  for (size_t i = 0; i < state.sizes.size(); ++i) state.sizes[i] = value(state.launch->sizes[i]);
+  state.tasks = value(state.launch->tasks);
+  state.work = std::max<int64_t>(value(state.launch->work), 1);
+  state.is_parallel = state.tasks > 1 && state.work > kParallelNanoseconds;
+  return (value(state.launch->scratch_bytes) + 63) / 64 * 64;
+}
+
+// Gives the scratch that a thread needs.
+int64_t Execution::resolve_steps(uint32_t level) {
+  int64_t scratch = 0;
+  for (LaunchState& state : launches_)
+    if (state.level == level) scratch = std::max(scratch, resolve_launch(state));
+  resolve_libraries(level);
   for (CopyState& state : copies_) {
+    if (state.level != level) continue;
     state.src = resolve(state.copy->src);
     state.dst = resolve(state.copy->dst);
   }
-  for (HostState& state : hosts_) resolve_host(state);
-  for (ControlState& state : controls_) resolve_control(state);
+  for (HostState& state : hosts_)
+    if (state.level == level) resolve_host(state);
+  for (ControlState& state : controls_)
+    if (state.level == level) resolve_control(state);
+  for (ReadState& state : reads_)
+    if (state.level == level) state.source = resolve(state.read->source);
+  return scratch;
 }
 
-void Execution::resolve_libraries() {
+void Execution::resolve_libraries(uint32_t level) {
   if (libraries_.empty()) return;
   const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::plans));
   for (LibraryState& state : libraries_) {
+    if (state.level != level) continue;
     state.views.clear();
     for (const abi::TensorRef& ref : state.call->args) state.views.push_back(resolve(ref));
     state.views.push_back(resolve(state.call->out));
@@ -187,13 +228,13 @@ std::shared_ptr<ConstantSet> Execution::use(const std::shared_ptr<ConstantSet>& 
   return std::exchange(constants_, constants);
 }
 
-void Execution::pack_weights() {
+void Execution::pack_weights(uint32_t level) {
   for (LibraryState& state : libraries_) {
-    if (state.plan->packed_layout().empty()) continue;
+    if (state.level != level || state.plan->packed_layout().empty()) continue;
     const View& weight = state.views[1];
     state.packed = constants_->packed(buffers_[weight.buffer].index, weight.offset, *state.plan);
   }
-  is_packed_ = true;
+  if (level == 0) is_packed_ = true;
 }
 
 int64_t Execution::taken(uint32_t buffer) const {

@@ -231,10 +231,14 @@ class Emitter {
       for (Expr size : value->type.sizes)
         if (size.is_symbol()) bound.insert(size.name());
     }
+    for (const ir::Node* node = graph_.graph->first(); node != nullptr; node = node->next)
+      for (const Value* result : node->results)
+        if (!result->type.is_tensor()) bound.insert({result->name, "scalar$" + result->name});
     for (const std::pair<const std::string, uint32_t>& slot : sizes_.all())
       if (bound.count(slot.first) == 0)
-        throw UserError(
-            fmt::format("nothing gives {} a value: it is the size of no input", slot.first));
+        throw UserError(fmt::format(
+            "nothing gives {} a value: it is the size of no input, and no node makes it",
+            slot.first));
   }
 
   // --- order

@@ -12,6 +12,7 @@
 #include "schedule/cost.h"
 #include "schedule/fit.h"
 #include "schedule/group_storage.h"
+#include "schedule/numbers_read.h"
 #include "schedule/reads.h"
 #include "schedule/steps.h"
 
@@ -58,7 +59,7 @@ bool may_have_stage(const Group& group, const Item& item, int stage) {
 
 class Fuser {
  public:
-  explicit Fuser(KernelGraph& graph) : graph_(graph), reads_(graph) {}
+  explicit Fuser(KernelGraph& graph) : graph_(graph), reads_(graph), numbers_(*graph.graph) {}
 
   void run() {
     found_.group_of.assign(graph_.items.size(), kUnplaced);
@@ -71,8 +72,6 @@ class Fuser {
   }
 
  private:
-  // --- reading
-
   using Reads = PlacedReads;
 
   /// What the item reads at a point of the space.
@@ -155,11 +154,13 @@ class Fuser {
 
   std::set<uint32_t> dependencies(const Item& item, const Reads& reads, uint32_t self) const {
     std::set<uint32_t> depends;
-    for (const std::pair<const Value*, Expr>& entry : reads.at)
-      if (const uint32_t* home = group_of(entry.first); home && *home != self)
-        depends.insert(*home);
+    const auto add = [&](const Value* value) {
+      if (const uint32_t* home = group_of(value); home && *home != self) depends.insert(*home);
+    };
+    for (const std::pair<const Value*, Expr>& entry : reads.at) add(entry.first);
     if (item.partial_of != nullptr && found_.group_of[item.partial_of->id] != self)
       depends.insert(found_.group_of[item.partial_of->id]);
+    for (const Value* number : numbers_.read_for(*item.node)) add(number);
     return depends;
   }
 
@@ -282,6 +283,7 @@ class Fuser {
     group.needs.can_fail = ops::def_of(*item.node).opaque;  // it may raise
     Reads reads;
     ir::for_each_operand(item.node->args, [&](const Value* operand) {
+      if (!operand->type.is_tensor()) return;
       const Value* source = graph_.is_realized(operand) ? operand : view_root_of(operand);
       reads.at.emplace_back(source, 0);
     });
@@ -301,6 +303,7 @@ class Fuser {
 
   KernelGraph& graph_;
   ReadsInSpace reads_;
+  NumbersRead numbers_;
   GroupReads found_;
 };
 

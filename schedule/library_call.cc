@@ -3,6 +3,7 @@
 #include "schedule/library_call.h"
 
 #include "base/check.h"
+#include "ir/data_sizes.h"
 #include "ops/bodies.h"
 
 namespace tandem::schedule {
@@ -47,6 +48,7 @@ struct LibraryCalls {
       case ops::RouteKind::repeat_backward:
         return control(item, abi::Control::Kind::repeat_backward);
       case ops::RouteKind::call: return control(item, abi::Control::Kind::call);
+      case ops::RouteKind::read_scalar: return read_scalar(item);
     }
     TD_CHECK(false) << "no such route";
     return {};
@@ -107,6 +109,24 @@ struct LibraryCalls {
     for (const Slot& slot : item.slots) call.results.push_back(ref_of(view(slot.value, 1)));
     call.label = node.string("label");
     return call;
+  }
+
+  /// An i64 with a symbol's name gives that symbol its value; its range is checked.
+  abi::ReadScalar read_scalar(const Item& item) const {
+    const Value& made = *item.slots[0].value;
+    abi::ReadScalar read;
+    read.source = ref_of(view(item.node->call().value("self"), 1));
+    read.name = made.name;
+    read.label = item.node->op->name();
+    const std::optional<Expr> symbol = ir::symbol_made_by(*graph.graph, *item.node);
+    read.slot = sizes.slot_of(symbol ? made.name : "scalar$" + made.name);
+    sizes.bind("scalar$" + made.name, read.slot);
+    if (symbol) {
+      const sym::Range range = symbol->range();
+      if (range.lo > sym::Range::kMin) read.least = range.lo;
+      if (range.hi < sym::Range::kMax) read.most = range.hi;
+    }
+    return read;
   }
 
   /// Bodies have the numbers that they have among those of this graph.

@@ -193,7 +193,7 @@ class Parser : private WordReader {
       item_->slots.push_back(slot(line, *item_));
     } else if (line.eat("route")) {
       const int64_t route = line.integer();
-      if (route < 0 || route > static_cast<int64_t>(ops::RouteKind::grouped_sums))
+      if (route < 0 || route > static_cast<int64_t>(ops::RouteKind::read_scalar))
         line.fail("no such route");
       item_->route = static_cast<ops::RouteKind>(route);
     } else if (line.eat("combines")) {

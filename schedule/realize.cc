@@ -199,6 +199,7 @@ class Realizer {
     item.route = route;
     for (const Value* result : node.results) add_slot(item, result);
     ir::for_each_operand(node.args, [&](const Value* operand) {
+      if (!operand->type.is_tensor()) return;
       const Value* root = view_root(graph_, operand);
       force(root, "a library call reads it");
       if (root != operand && !is_strided(graph_, view_of(graph_, operand, root)))

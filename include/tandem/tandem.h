@@ -25,15 +25,22 @@
 #include "driver/api.h"
 #include "nn/checkpoint.h"
 #include "nn/control.h"
+#include "nn/data_sizes.h"
 #include "nn/layers.h"
 
 namespace tandem {
 
 using nn::checkpoint;
 using nn::cond;
+using nn::index;
+using nn::item;
+using nn::masked_select;
+using nn::nonzero;
 using nn::RecomputePolicy;
 using nn::scan;
 using nn::Scanned;
+using nn::Unique;
+using nn::unique;
 using nn::while_loop;
 using runtime::Array;
 

@@ -5,10 +5,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/diagnostic.h"
 #include "ops/elements.h"
 #include "ops/families.h"
+#include "ops/index/data_sized.h"
 
 namespace tandem::ops {
 namespace {
@@ -21,35 +23,44 @@ struct Plan {
   int64_t place = 0;             // of the broadcast dimensions in the result
 };
 
+/// Of each dimension of self, from the first one on: the sizes of its index, where it has one.
+using IndexSizes = std::vector<std::optional<Sizes>>;
+
 void check_index(const Call& c, const ir::Value& index, int64_t dim) {
   DType dtype = index.type.dtype;
   if (dtype == DType::boolean || dtype == DType::u8)
     throw Unsupported(fmt::format(
-        "[{}] a mask as index {} has a result of unknown size: not implemented (ops); indices "
+        "[{}] a mask as index {} has a result of unknown size: not implemented here (ops); indices "
         "of i64 or i32 are accepted",
         c.op().schema.full_name(), dim));
   if (dtype != DType::i64 && dtype != DType::i32)
     c.fail(fmt::format("index {} is {}, not i64 or i32", dim, to_string(index.type)));
 }
 
-Plan plan_of(const Call& c) {
-  const ir::Values& indices = c.values("indices");
+Plan plan_of(const Call& c, const IndexSizes& indices) {
   int64_t rank = c.type("self").rank();
   if (static_cast<int64_t>(indices.size()) > rank)
     c.fail(fmt::format("{} indices are too many for {}", indices.size(), c.describe("self")));
   Plan plan;
   for (int64_t dim = 0; dim < rank; ++dim) {
-    const ir::Value* index = dim < static_cast<int64_t>(indices.size()) ? indices[dim] : nullptr;
-    (index == nullptr ? plan.kept : plan.indexed).push_back(dim);
-    if (index == nullptr) continue;
-    check_index(c, *index, dim);
-    plan.broadcast = broadcast(c, plan.broadcast, index->type.sizes);
+    const bool is_indexed = dim < static_cast<int64_t>(indices.size()) && indices[dim].has_value();
+    (is_indexed ? plan.indexed : plan.kept).push_back(dim);
+    if (is_indexed) plan.broadcast = broadcast(c, plan.broadcast, *indices[dim]);
   }
   if (plan.indexed.empty()) c.fail("needs at least one index");
   bool neighbours =
       plan.indexed.back() - plan.indexed.front() + 1 == static_cast<int64_t>(plan.indexed.size());
   plan.place = neighbours ? plan.indexed.front() : 0;
   return plan;
+}
+
+Plan plan_of(const Call& c) {
+  IndexSizes sizes;
+  for (const ir::Value* index : c.values("indices")) {
+    if (index != nullptr) check_index(c, *index, static_cast<int64_t>(sizes.size()));
+    sizes.push_back(index == nullptr ? std::nullopt : std::optional<Sizes>(index->type.sizes));
+  }
+  return plan_of(c, sizes);
 }
 
 Sizes result_sizes(const Call& c, const Plan& plan) {
@@ -96,17 +107,90 @@ loop::Val element(Lowering& lowering, const Call& c, const Plan& plan, const Ind
   return result;
 }
 
+// --- reading by a mask: by the coordinates of its elements that hold
+
+const ir::Value* mask_among(const Call& c) {
+  const ir::Value* mask = nullptr;
+  for (const ir::Value* index : c.values("indices")) {
+    if (index == nullptr || index->type.dtype != DType::boolean) continue;
+    if (mask != nullptr)
+      throw Unsupported(
+          fmt::format("[{}] two masks as indices: not implemented (ops); one mask beside indices "
+                      "of i64 or i32 is accepted",
+                      c.op().schema.full_name()));
+    mask = index;
+  }
+  return mask;
+}
+
+/// Its sizes are those of self at its place.
+void check_mask(const Call& c, const ir::Type& mask, size_t first) {
+  const ir::Type& self = c.type("self");
+  for (size_t i = 0; i < mask.sizes.size(); ++i)
+    if (first + i >= self.sizes.size() || sym::known_ne(self.sizes[first + i], mask.sizes[i]))
+      c.fail(fmt::format("the mask {} at dimension {} does not fit {}", to_string(mask), first,
+                         c.describe("self")));
+}
+
+/// Sizes of the indices, with `size` for the coordinates that stand for a mask.
+IndexSizes sizes_by_coordinates(const Call& c, Expr size) {
+  IndexSizes sizes;
+  for (const ir::Value* index : c.values("indices")) {
+    if (index == nullptr) {
+      sizes.emplace_back();
+    } else if (index->type.dtype == DType::boolean) {
+      check_mask(c, index->type, sizes.size());
+      sizes.insert(sizes.end(), index->type.sizes.size(), Sizes{size});
+    } else {
+      check_index(c, *index, static_cast<int64_t>(sizes.size()));
+      sizes.emplace_back(index->type.sizes);
+    }
+  }
+  return sizes;
+}
+
+/// Where the number of elements that the mask chooses is in the result; -1 without a mask.
+int64_t chosen_dim(const Call& c) {
+  const ir::Value* mask = mask_among(c);
+  if (mask == nullptr) return -1;
+  if (mask->type.rank() == 0)
+    throw Unsupported(fmt::format("[{}] a mask of one value as index: not implemented (ops)",
+                                  c.op().schema.full_name()));
+  const Plan plan = plan_of(c, sizes_by_coordinates(c, 1));
+  return plan.place + static_cast<int64_t>(plan.broadcast.size()) - 1;
+}
+
+Types masked_types(const Call& c, Expr size) {
+  const Plan plan = plan_of(c, sizes_by_coordinates(c, size));
+  return {ir::Type::tensor(c.type("self").dtype, result_sizes(c, plan))};
+}
+
+Tensors index_by_mask(Builder& b, const Call& c) {
+  const Expr size = c.result()->type.sizes[static_cast<size_t>(chosen_dim(c))];
+  ir::Values indices;
+  for (ir::Value* index : c.values("indices")) {
+    if (index == nullptr || index->type.dtype != DType::boolean)
+      indices.push_back(index);
+    else
+      for (Tensor column : columns_where({b, index}, size)) indices.push_back(column.value());
+  }
+  return {call(b, "aten.index.Tensor", {c.arg("self"), ir::Arg(indices)})};
+}
+
 const OpDef kIndex{
     .schema = "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor",
     .types = [](const Call& c) -> Types {
       return {ir::Type::tensor(c.type("self").dtype, result_sizes(c, plan_of(c)))};
     },
+    .data_sized = {chosen_dim, masked_types},
     .lower =
         [](Lowering& lowering, const Call& c) {
           return map_definition(c, [&lowering, c, plan = plan_of(c)](size_t, const Index& index) {
             return element(lowering, c, plan, index);
           });
         },
+    .decompose = index_by_mask,
+    .composite = [](const Call& c) { return mask_among(c) != nullptr; },
     // Elements read several times add up.
     .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
       Tensor zeros = zeros_like(Tensor{b, c.value("self")});
@@ -115,7 +199,8 @@ const OpDef kIndex{
     .samples = {"$[5, 4], [i64[3]:index(5)]", "$[5, 4], [i64[3]:index(5), i64[3]:index(4)]",
                 "$[5, 4], [none, i64[2, 3]:index(4)]",
                 "$[5, 4, 3], [i64[2]:index(5), none, i64[2]:index(3)]",
-                "$[5, 4], [i64[2, 1]:index(5), i64[3]:index(4)]", "$[5, 4], [i64[0]]"},
+                "$[5, 4], [i64[2, 1]:index(5), i64[3]:index(4)]", "$[5, 4], [i64[0]]",
+                "$[5, 4], [bool[5]]", "$[5, 4], [bool[5, 4]]", "$[2, 5, 4], [none, bool[5]]"},
     .sample_dtypes = DTypes::all,
     .gathers = "self",
     .can_fail = true};
@@ -199,26 +284,24 @@ Mask mask_of(const Call& c) {
   }
   return mask;
 }
+/// The dimension of `values` that the chosen elements are along; negative where there is none.
+int64_t values_dim(const Call& c, const Mask& mask) {
+  const int64_t behind = c.type("self").rank() - mask.first - mask.value->type.rank();
+  return c.type("values").rank() - behind - 1;
+}
+/// Whether there is a value for each chosen element.
+bool has_value_for_each(const Call& c, const Mask& mask) {
+  const int64_t at = values_dim(c, mask);
+  return at >= 0 && c.type("values").sizes[static_cast<size_t>(at)] != Expr(1);
+}
 /// Sizes of `values` with the dimension of the chosen elements, which has size 1 or is not there,
 /// replaced by those of the mask.
 Sizes masked_values_sizes(const Call& c, const Mask& mask) {
-  const ir::Type& self = c.type("self");
-  int64_t rank = mask.value->type.rank();
-  for (int64_t i = 0; i < rank; ++i)
-    if (mask.first + i >= self.rank() ||
-        !sym::known_eq(self.sizes[mask.first + i], mask.value->type.sizes[i]))
-      c.fail(fmt::format("the mask {} does not fit {}", to_string(mask.value->type),
-                         c.describe("self")));
+  const int64_t at = values_dim(c, mask);
   Sizes sizes = c.type("values").sizes;
-  int64_t at = static_cast<int64_t>(sizes.size()) - (self.rank() - mask.first - rank) - 1;
   if (at < 0) return sizes;
-  if (sizes[at] != Expr(1))
-    throw Unsupported(
-        fmt::format("[{}] a value for each element that the mask chooses: not implemented (ops); "
-                    "aten.masked_scatter and values that are the same for all are accepted",
-                    c.op().schema.full_name()));
   sizes[at] = 1;
-  sizes.insert(sizes.begin() + at, static_cast<size_t>(rank), Expr(1));
+  sizes.insert(sizes.begin() + at, mask.value->type.sizes.size(), Expr(1));
   sizes.erase(sizes.begin() + at);
   return sizes;
 }
@@ -231,9 +314,76 @@ Tensors put_masked(Builder& b, const Call& c, const Mask& mask) {
   return {where(chosen, c.boolean("accumulate") ? self + values : values, self)};
 }
 
+/// Sizes of what a mask reads, where it chooses `count` elements.
+Sizes chosen_sizes(const Call& c, const Mask& mask, Expr count) {
+  const Sizes& self = c.type("self").sizes;
+  Sizes sizes(self.begin(), self.begin() + mask.first);
+  sizes.push_back(count);
+  sizes.insert(sizes.end(), self.begin() + mask.first + mask.value->type.rank(), self.end());
+  return sizes;
+}
+bool fits_chosen(const Call& c, const Mask& mask) {
+  const Expr count = c.type("values").sizes[static_cast<size_t>(values_dim(c, mask))];
+  const Sizes sizes = chosen_sizes(c, mask, count);
+  return broadcast(c, c.type("values").sizes, sizes) == sizes;
+}
+/// Dimensions [first, first + count) in front of the others.
+std::vector<int64_t> brought_to_front(int64_t first, int64_t count, int64_t rank) {
+  std::vector<int64_t> order;
+  for (int64_t dim = 0; dim < count; ++dim) order.push_back(first + dim);
+  for (int64_t dim = 0; dim < rank; ++dim)
+    if (dim < first || dim >= first + count) order.push_back(dim);
+  return order;
+}
+
+/// Which row of the values a row of the mask takes: the number of those before it that hold, or one
+/// behind the last, which is zeros. False in `holds` is an error where the count is another one.
+struct Numbered {
+  Tensor holds, row;
+  Numbered(Tensor mask, Expr count) {
+    Builder& b = mask.builder();
+    Tensor flat = reshape(mask, {mask.type().numel()});
+    Tensor ones = to(flat, DType::i64);
+    Tensor fits = call(b, "aten.eq.Scalar", {call(b, "aten.sum", {ones}), count});
+    const std::string text = fmt::format(
+        "shape mismatch: the mask chooses another number of elements than the {} that have values",
+        sym::to_string(count));
+    Tensor checked = call(b, "tandem.assert_true", {fits, text.c_str()});
+    holds = call(b, "aten.logical_and", {flat, checked});
+    Tensor number = call(b, "aten.sub.Scalar", {call(b, "aten.cumsum", {ones, 0}), Expr(1)});
+    row = call(b, "aten.where.ScalarOther", {holds, number, count});
+  }
+};
+
+/// A row of self that is chosen gets the row of the values that has its number.
+Tensors put_chosen(Builder& b, const Call& c, const Mask& mask) {
+  Tensor self{b, c.value("self")};
+  const int64_t many = mask.value->type.rank();
+  const Expr count = c.type("values").sizes[static_cast<size_t>(values_dim(c, mask))];
+  const Sizes sizes = chosen_sizes(c, mask, count);
+  const Expr rows = mask.value->type.numel();
+  Tensor values = expand(Tensor{b, c.value("values")}, sizes);
+  Tensor moved = permute(values, brought_to_front(mask.first, 1, values.rank()));
+  Expr width = 1;
+  for (int64_t dim = 1; dim < moved.rank(); ++dim) width = width * moved.size(dim);
+  Tensor front = permute(self, brought_to_front(mask.first, many, self.rank()));
+  Tensor old = reshape(front, {rows, width});
+  Tensor none = full(b, {Expr(1), width}, 0, self.dtype());
+  const Numbered numbered(Tensor{b, mask.value}, count);
+  Tensor read = call(b, "aten.index_select",
+                     {cat({reshape(moved, {count, width}), none}, 0), 0, numbered.row});
+  Tensor updated = c.boolean("accumulate") ? old + read : read;
+  Tensor made = reshape(where(unsqueeze(numbered.holds, 1), updated, old), front.sizes());
+  std::vector<int64_t> inverse(static_cast<size_t>(self.rank()));
+  const std::vector<int64_t> order = brought_to_front(mask.first, many, self.rank());
+  for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
+  return {permute(made, inverse)};
+}
+
 Tensors put_any(Builder& b, const Call& c) {
   Mask mask = mask_of(c);
-  return mask.value == nullptr ? put(b, c) : put_masked(b, c, mask);
+  if (mask.value == nullptr) return put(b, c);
+  return has_value_for_each(c, mask) ? put_chosen(b, c, mask) : put_masked(b, c, mask);
 }
 
 const OpDef kIndexPut{
@@ -245,8 +395,11 @@ const OpDef kIndexPut{
       if (mask.value != nullptr) {
         const Sizes& self = c.type("self").sizes;
         need_same_dtype(c, {"self", "values"});
-        if (broadcast(c, masked_values_sizes(c, mask), self) != self)
-          c.fail(c.describe("values") + " does not broadcast to what the mask chooses");
+        check_mask(c, mask.value->type, static_cast<size_t>(mask.first));
+        const bool fits = has_value_for_each(c, mask)
+                              ? fits_chosen(c, mask)
+                              : broadcast(c, masked_values_sizes(c, mask), self) == self;
+        if (!fits) c.fail(c.describe("values") + " does not broadcast to what the mask chooses");
         return unary_same(c);
       }
       Sizes sizes = result_sizes(c, plan_of(c));

@@ -9,6 +9,7 @@
 
 #include "ops/elements.h"
 #include "ops/families.h"
+#include "ops/index/data_sized.h"
 
 namespace tandem::ops {
 namespace {
@@ -221,67 +222,86 @@ const OpDef kScalarIsin{
     .sample_dtypes = DTypes::numbers};
 
 // --- repeats by a tensor
-// -------------------------------------------------------------------------- The result's size is
-// in the data, so output_size must say it. Result i is a copy of the element whose share of the
-// running sum of repeats holds i.
+// -------------------------------------------------------------------------- Result i is a copy of
+// the element whose share of the running sum of repeats holds i. Where output_size does not say how
+// many there are, only data tell.
 
 void check_repeats(const Call& c) {
   DType dtype = c.type("repeats").dtype;
   if (dtype != DType::i64 && dtype != DType::i32)
     c.fail(c.describe("repeats") + " must have dtype i64 or i32");
-  if (!c.has("output_size"))
-    throw Unsupported(fmt::format(
-        "[{}] a result of unknown size: not implemented (ops); output_size= is accepted",
-        c.op().schema.full_name()));
-  if (c.integer("output_size").range().hi < 0) c.fail("output_size must not be negative");
+  if (c.has("output_size") && c.integer("output_size").range().hi < 0)
+    c.fail("output_size must not be negative");
 }
-Tensor repeated_places(Builder& b, Tensor repeats, Expr size) {
+
+/// Which element stands at each place, of `size` places that the call makes or is told.
+Tensor repeated_places(Builder& b, const Call& c, Tensor repeats, Expr size) {
+  if (!c.has("output_size")) {
+    Tensor times = to(repeats, DType::i64);
+    Tensor fits = call(b, "aten.all", {call(b, "aten.ge.Scalar", {times, 0})});
+    Tensor checked = call(b, "tandem.assert_true", {fits, "repeats can not be negative"});
+    make_size(call(b, "aten.sum", {times}) * to(checked, DType::i64), size);
+  }
   Tensor sums = call(b, "aten.cumsum", {repeats, 0});
   Tensor place = arange(b, size, DType::i64);
   return call(b, "aten.searchsorted.Tensor", {sums, place, repeats.dtype() == DType::i32, true});
+}
+
+Types repeats_types(const Call& c, Expr size) {
+  need_rank(c, "repeats", 1, 1);
+  check_repeats(c);
+  return {ir::Type::tensor(c.type("repeats").dtype, {size})};
 }
 const OpDef kRepeatTensor{
     .schema =
         "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> "
         "Tensor",
-    .types = [](const Call& c) -> Types {
-      need_rank(c, "repeats", 1, 1);
-      check_repeats(c);
-      return {ir::Type::tensor(c.type("repeats").dtype, {c.integer("output_size")})};
-    },
+    .types = [](const Call& c) -> Types { return repeats_types(c, c.integer("output_size")); },
+    .data_sized = {[](const Call& c) -> int64_t { return c.has("output_size") ? -1 : 0; },
+                   repeats_types},
     .decompose = [](Builder& b, const Call& c) -> Tensors {
-      return {repeated_places(b, Tensor{b, c.value("repeats")}, c.integer("output_size"))};
+      return {repeated_places(b, c, Tensor{b, c.value("repeats")}, c.result()->type.sizes[0])};
     },
     .no_grad = kPosition,
-    .samples = {"i64[1]:index(1), output_size=0", "i64[0], output_size=0",
-                "i32[0], output_size=0"}};
+    .samples = {"i64[1]:index(1), output_size=0", "i64[0], output_size=0", "i32[0], output_size=0",
+                "i64[4]:index(3)", "i32[5]:index(4)", "i64[0]"}};
+
+int64_t repeated_dim(const Call& c) {
+  const int64_t rank = c.type("self").rank();
+  if (c.has("dim") && rank == 0) c.fail("a 0-d tensor has no dimension to repeat");
+  return c.has("dim") ? c.dim("dim", rank) : 0;
+}
+Types repeat_self_types(const Call& c, Expr size) {
+  need_rank(c, "repeats", 0, 1);
+  check_repeats(c);
+  Sizes sizes = c.type("self").sizes;
+  if (!c.has("dim")) sizes = {c.type("self").numel()};
+  const size_t dim = static_cast<size_t>(repeated_dim(c));
+  Expr count = c.type("repeats").numel();
+  if (count != Expr(1) && count != sizes[dim] && !sym::known_eq(count, sizes[dim]))
+    c.fail(c.describe("repeats") + " must have an element for each that is repeated");
+  sizes[dim] = size;
+  return {ir::Type::tensor(c.type("self").dtype, sizes)};
+}
 const OpDef kRepeatSelf{
     .schema =
         "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, "
         "SymInt? output_size=None) -> Tensor",
-    .types = [](const Call& c) -> Types {
-      need_rank(c, "repeats", 0, 1);
-      check_repeats(c);
-      Sizes sizes = c.type("self").sizes;
-      if (!c.has("dim")) sizes = {c.type("self").numel()};
-      if (sizes.empty()) c.fail("a 0-d tensor has no dimension to repeat");
-      int64_t dim = c.has("dim") ? c.dim("dim", static_cast<int64_t>(sizes.size())) : 0;
-      Expr count = c.type("repeats").numel();
-      if (count != Expr(1) && count != sizes[dim] && !sym::known_eq(count, sizes[dim]))
-        c.fail(c.describe("repeats") + " must have an element for each that is repeated");
-      sizes[dim] = c.integer("output_size");
-      return {ir::Type::tensor(c.type("self").dtype, sizes)};
-    },
+    .types = [](const Call& c) -> Types { return repeat_self_types(c, c.integer("output_size")); },
+    .data_sized = {[](const Call& c) { return c.has("output_size") ? -1 : repeated_dim(c); },
+                   repeat_self_types},
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor self{b, c.value("self")};
       Tensor repeats{b, c.value("repeats")};
       if (!c.has("dim")) self = reshape(self, {self.type().numel()});
-      int64_t dim = c.has("dim") ? c.dim("dim", self.rank()) : 0;
+      const int64_t dim = repeated_dim(c);
       repeats = expand(reshape(repeats, {repeats.type().numel()}), {self.size(dim)});
-      Tensor places = repeated_places(b, repeats, c.integer("output_size"));
-      return {call(b, "aten.index_select", {self, dim, places})};
+      const Expr size = c.result()->type.sizes[static_cast<size_t>(dim)];
+      return {call(b, "aten.index_select", {self, dim, repeated_places(b, c, repeats, size)})};
     },
-    .samples = {"$[3], i64[1]:index(1), 0, output_size=0", "$[0, 2], i64[0], 0, output_size=0"},
+    .samples = {"$[3], i64[1]:index(1), 0, output_size=0", "$[0, 2], i64[0], 0, output_size=0",
+                "$[4, 3], i64[4]:index(3), 0", "$[2, 3], i64[3]:index(3), -1",
+                "$[5], i64[5]:index(4)", "$[2, 2], i64[1]:index(4), 1"},
     .can_fail = true};
 
 const OpDef* const kOps[] = {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ir/data_sizes.h"
 #include "ops/opdef.h"
 #include "passes/partition/partition.h"
 
@@ -20,6 +21,7 @@ namespace {
 constexpr int64_t kTypicalSize = 64;
 
 bool must_run_forward(const Node& node) {
+  if (ir::gives_number(node)) return true;
   return node.op->mutates() || (ops::def_of(node).can_fail && !node.backward);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ir/data_sizes.h"
 #include "ops/opdef.h"
 #include "passes/partition/partition.h"
 #include "passes/passes.h"
@@ -44,20 +45,6 @@ class Splitter {
     }
   }
 
-  static void collect(const ir::Type& type, std::vector<sym::Expr>& symbols) {
-    for (sym::Expr size : type.sizes) sym::collect_symbols(size, symbols);
-    for (sym::Expr stride : type.strides) sym::collect_symbols(stride, symbols);
-  }
-
-  static void collect(const Node& node, std::vector<sym::Expr>& symbols) {
-    for (const ir::Arg& arg : node.args) {
-      if (const sym::Expr* one = std::get_if<sym::Expr>(&arg)) sym::collect_symbols(*one, symbols);
-      if (const ir::Ints* many = std::get_if<ir::Ints>(&arg))
-        for (sym::Expr each : *many) sym::collect_symbols(each, symbols);
-    }
-    for (const Value* result : node.results) collect(result->type, symbols);
-  }
-
   /// Symbols of backward that are no size of a saved value or tangent by themselves.
   void find_sizes() {
     ir::Values tensors = carried_;
@@ -66,10 +53,10 @@ class Splitter {
     std::vector<sym::Expr> symbols;
     std::vector<sym::Expr> bound;
     for (const Value* tensor : tensors) {
-      collect(tensor->type, symbols);
+      ir::collect_symbols(tensor->type, symbols);
       bound.insert(bound.end(), tensor->type.sizes.begin(), tensor->type.sizes.end());
     }
-    for (const Node* node : backward_nodes_) collect(*node, symbols);
+    for (const Node* node : backward_nodes_) ir::collect_symbols(*node, symbols);
     for (sym::Expr symbol : symbols) {
       bool seen = std::find(bound.begin(), bound.end(), symbol) != bound.end();
       if (!seen) sizes_.push_back(symbol.name());

@@ -2,12 +2,13 @@
 symbols which nothing before them tells, and what Python computes from numbers."""
 
 import dataclasses
+import functools
 import operator
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from tandem._tandem import ops
 from tandem.control_flow import Control
 from tandem.sizes import symbols_of
 
@@ -17,7 +18,14 @@ _EXIT = torch.amp.autocast_mode._exit_autocast
 _SET_GRAD = torch._C._set_grad_enabled
 _MODES = (_ENTER, _EXIT, _SET_GRAD)
 _ITEMS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
-_PUTS = (torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default)
+RELATIONS = {
+    "Equality": "eq",
+    "Unequality": "ne",
+    "StrictLessThan": "lt",
+    "LessThan": "le",
+    "StrictGreaterThan": "gt",
+    "GreaterThan": "ge",
+}
 _ASSERT = torch.ops.aten._assert_scalar.default
 
 
@@ -79,8 +87,46 @@ def is_evaluated(node):
     return known and node.op == "call_function" and not is_cut(node)
 
 
+@functools.cache
+def _compiled_operators():
+    return frozenset(op.name for op in ops() if op.tells_size)
+
+
+def tells_size(node):
+    return str(node.target).removesuffix(".default") in _compiled_operators()
+
+
+def is_in_program(node):
+    """The program has it, and gives the symbol that it makes its value, or compares what a check
+    says that it is: a number, or a size of the caller's."""
+    if not tells_size(node):
+        return False
+    symbols = set(node.meta.get("unbacked_bindings") or ())
+    value = node.meta["val"]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return bool(symbols)
+    if isinstance(value, torch.SymInt):
+        return {value.node.expr} == symbols or value.node.expr.is_Integer
+    if isinstance(value, torch.SymFloat):
+        return all(isinstance(each.meta.get("val"), torch.Tensor) for each in node.users)
+    if not isinstance(value, (torch.Tensor, tuple, list)):
+        return False
+    first = value if isinstance(value, torch.Tensor) else value[0]
+    exprs = [size.node.expr for size in first.shape if isinstance(size, torch.SymInt)]
+    return len(symbols) == 1 and all(expr.is_Symbol or expr.is_Integer for expr in exprs)
+
+
+def is_outside(node):
+    """No program has it."""
+    return is_cut(node) and not (node.op == "call_function" and is_in_program(node))
+
+
+def makes_size(node):
+    return bool(node.meta.get("unbacked_bindings")) or is_cut(node)
+
+
 def is_cut(node):
-    """Only data tell a size: of what it gives, or of what it writes. Or it draws from a generator
+    """Only data tell a size of what it gives. Or it draws from a generator
     of the caller, whose state follows from the draws and their order."""
     if node.op != "call_function":
         return False
@@ -92,9 +138,50 @@ def is_cut(node):
         read = [source.meta.get("val") for source in node.all_input_nodes]
         odd = any(isinstance(value, (torch.SymBool, torch.SymFloat)) for value in read)
         return odd or any(isinstance(value, NUMBERS) for value in node.meta["val"])
-    if node.target in _PUTS:
-        return _writes_chosen(*node.args[:3])
     return node.target in _ITEMS and node.args[0].op != "placeholder"
+
+
+def relation_of(node):
+    """Of an `_assert_scalar`, the relation of sizes that it asserts; None where that is no one
+    relation, or known."""
+    value = node.args[0].meta.get("val") if isinstance(node.args[0], fx.Node) else node.args[0]
+    expr = value.node.expr if isinstance(value, torch.SymBool) else value
+    return expr if type(expr).__name__ in RELATIONS else None
+
+
+def equal_sizes(nodes):
+    """Symbols that nodes make and that an assert makes equal to one made before: by that one. Two
+    reads by one mask have two, and what is made of both has one size."""
+    made = {}  # symbol -> its place
+    for node in nodes:
+        for symbol in node.meta.get("unbacked_bindings") or ():
+            made.setdefault(symbol, len(made))
+    equal = {}
+    for node in nodes:
+        relation = relation_of(node) if node.target is _ASSERT else None
+        if type(relation).__name__ != "Equality" or not {relation.lhs, relation.rhs} <= made.keys():
+            continue
+        first, second = (_end_of(equal, side) for side in (relation.lhs, relation.rhs))
+        if first != second:
+            first, second = sorted((first, second), key=made.get)
+            equal[second] = first
+    return {symbol: _end_of(equal, symbol) for symbol in equal}
+
+
+def _end_of(equal, symbol):
+    while symbol in equal:
+        symbol = equal[symbol]
+    return symbol
+
+
+def _asserts_else(node):
+    """Something of symbols that is no relation."""
+    if node.target is not _ASSERT or not isinstance(node.args[0], fx.Node):
+        return False
+    value = node.args[0].meta.get("val")
+    symbols = value.node.expr.free_symbols if isinstance(value, torch.SymBool) else ()
+    of_data = any(str(symbol).startswith("u") for symbol in symbols)
+    return of_data and relation_of(node) is None
 
 
 def has_generator(node):
@@ -108,24 +195,11 @@ def _is_generator(value):
     return isinstance(value, torch.Generator)
 
 
-def _writes_chosen(target, indices, values):
-    """`x[mask] = values`, with a value for each element that the mask chooses."""
-    given = [(i, index.meta["val"]) for i, index in enumerate(indices) if index is not None]
-    masks = [(first, index) for first, index in given if index.dtype == torch.bool]
-    if not masks:
-        return False
-    first, mask = masks[0]
-    behind = target.meta["val"].dim() - first - mask.dim()
-    sizes = values.meta["val"].shape
-    at = len(sizes) - behind - 1
-    return len(given) > 1 or (at >= 0 and not statically_known_true(sizes[at] == 1))
-
-
 def needs_chain(captured):
     """Whether one program cannot hold the graph: it has a node to cut at, or gives numbers that are
     no sizes, or nothing else."""
     graph = captured.graph_module.graph
-    if any(is_cut(node) for node in graph.nodes):
+    if any(is_outside(node) or _asserts_else(node) for node in graph.nodes):
         return True
     (output,) = graph.find_nodes(op="output")
     values = [node.meta.get("val") for node in output.all_input_nodes]

@@ -14,6 +14,8 @@ from tandem._tandem import Unsupported, UserError, ops
 from tandem.autocast import autocast_dtype
 from tandem.capture import Captured
 from tandem.control_flow import Control
+from tandem.cutting import equal_sizes, is_in_program, tells_size
+from tandem.data_sizes import EFFECTS, DataSizeLines
 from tandem.encoded import Encoded, Result
 from tandem.fakes import (
     changes_shape,
@@ -49,7 +51,7 @@ class _ReadsBroken(Exception):
     """What is wrong has been said where it began."""
 
 
-class Encoder(ControlLines):
+class Encoder(ControlLines, DataSizeLines):
     """Writes one graph."""
 
     def __init__(
@@ -99,6 +101,11 @@ class Encoder(ControlLines):
         self._written = {}  # Control -> names of its bodies
         self._controls = {}  # kind -> count, of those that are nodes of the program
         self._scalars = Scalars(self._places)
+        nodes = captured.graph_module.graph.nodes
+        self._made = {u for node in nodes for u in node.meta.get("unbacked_bindings") or ()}
+        self._sizes.replacements.update(equal_sizes(nodes))
+        self._last_effect = None  # name of what it gives
+        self._bounds = []  # relations of one such symbol and a number
         self._asserts = []  # names of results that nobody gets: a program computes what it returns
         self._offsets = {}  # number of an input -> the place in its storage that the text assumes
 
@@ -120,6 +127,7 @@ class Encoder(ControlLines):
         symbols = {symbol_name(each): read for each, read in symbol_readers(self._fakes).items()}
         readers = symbols, self._host, self._scalars.readers, self._offsets
         flags = [number >= 0 and self._requires_grad[number] for number in self._arguments]
+        readers = readers[0], self._made_sizes(), *readers[1:]
         border = self._examples, numbers, names, self._ops, self._lifted, *readers, flags
         return Encoded(
             self._text(), self._results, *border, bool(self._asserts), self._controls
@@ -127,7 +135,7 @@ class Encoder(ControlLines):
 
     def _text(self):
         symbols = self._sizes.symbols.values()
-        ranges = ranges_text(symbols, self._divided, self._fakes) if symbols else ""
+        ranges = ranges_text(symbols, self._divided, self._fakes, self._bounds) if symbols else ""
         where = f" where {ranges}" if ranges else ""
         results = ", ".join(self._returned)
         body = "\n".join("  " + line for line in self._lines)
@@ -210,6 +218,8 @@ class Encoder(ControlLines):
             if node.args[0] in self._broken:
                 raise _ReadsBroken
             self._names[node] = self._names[node.args[0]][node.args[1]]
+        elif target in EFFECTS:
+            self._effect(node)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
         elif isinstance(target, Control):
@@ -224,11 +234,15 @@ class Encoder(ControlLines):
         name = str(target).removesuffix(".default")
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
+        if name == "aten._assert_scalar" and self._asserts_relation(node):
+            return
         if name in CHECKS_OF_SIZES or name in QUESTIONS_OF_SIZES:
             return
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
             if is_float(node) and self._scalars.note(node):
                 return
+            if is_in_program(node):
+                return self._number(node, name, value)
             raise Unsupported(f"[{name}] gives a number")
         if changes_shape(target):
             name = self._view_form(node, name)
@@ -410,6 +424,8 @@ class Encoder(ControlLines):
             dtype_text(value)  # other layouts than strided have no strides to ask for
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
             return "%" + name
+        if tells_size(node) and self._has_made_size(node):
+            return f"%{name}: {self._type_text(value)}"  # torch knows equal ones of one mask
         if not is_row_major(value):
             return f"%{name}: {self._type_text(value)}"
         operands = [each.meta["val"] for each in node.all_input_nodes if is_tensor(each)]
@@ -424,7 +440,7 @@ class Encoder(ControlLines):
             number = value.meta.get("val")
             if isinstance(number, (torch.SymInt, int)) and not isinstance(number, bool):
                 return self._sizes.text(number)
-            if is_float(value) and value.op == "call_function":
+            if is_float(value) and value.op == "call_function" and value not in self._names:
                 return self._float(value)
             return "%" + self._names[value]
         if isinstance(value, (list, tuple)):
@@ -469,17 +485,27 @@ class Encoder(ControlLines):
         self._returned = []
         if self.is_body:
             kept = [out for out in outputs if self.gives_none or out is not None]
-            self._results, self._returned = [], [self._argument(out) for out in kept]
+            self._results, self._given = [], []
+            self._returned = [self._argument(out) for out in kept]
             return
+        self._given = []  # nodes, by number of the result
         self._results = [self._result(out) for out in outputs]
         self._returned += ["%" + name for name in self._asserts]
 
     def _result(self, out):
         if not isinstance(out, fx.Node):
             return Result("constant", value=out)
+        if not is_tensor(out) and self._is_made(out.meta["val"]):
+            name = f"v{len(self._lines)}"
+            text = self._sizes.text(out.meta["val"])
+            self._add_line(["%" + name], f"aten.full([], {text}, dtype=i64)", out)
+            self._returned.append("%" + name)
+            self._given.append(None)
+            return Result("number", number=len(self._returned) - 1)
         if not is_tensor(out):
             return Result("size", value=self._sizes.text(out.meta["val"]))
         self._returned.append("%" + self._names[out])
+        self._given.append(out)
         return Result("tensor", number=len(self._returned) - 1)
 
     def _root_input(self, node):

@@ -6,7 +6,8 @@ import dataclasses
 @dataclasses.dataclass
 class Result:
     """One result of the user's graph. `kind`: "tensor" (`number` of those that the text returns),
-    "size" (`value`: text of an expression of sizes), "constant" (`value`)."""
+    "size" (`value`: text of an expression of sizes), "number" (the value of such a tensor),
+    "constant" (`value`)."""
 
     kind: str
     number: int = 0
@@ -23,6 +24,7 @@ class Encoded:
     ops: dict  # overload -> count
     lifted: list  # tensors that the graph holds itself
     symbols: dict  # name -> function of the inputs that gives its value
+    made: dict  # name of a symbol that the program makes -> (number, dim) of results that have it
     host: list  # HostOp, HostControl: nodes that Python runs
     readers: list  # functions of the inputs: floats that come after inputs and `lifted`
     offsets: dict  # number of an input -> the only offset in its storage that the text holds for

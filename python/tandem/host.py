@@ -1,5 +1,5 @@
 """Nodes of a compiled graph that Python runs: an operator that torch computes
-(`on_unsupported="eager"`), or a loop or branch around bodies that Tandem compiled.
+(`on_unsupported="eager"`), a loop or branch around bodies that Tandem compiled, or an effect.
 
 The program calls `forward(tensors, sizes, results)` with tensors over its own buffers; what the
 node gives is copied into `results`. The gradient runs the node once more, recorded by autograd, so
@@ -155,6 +155,20 @@ class HostControl(_HostNode):
     def _differentiable(self, inputs, sizes):
         with torch.enable_grad():
             return [out for out in self._run(inputs, sizes) if out.is_floating_point()]
+
+
+class HostEffect(_HostNode):
+    """What is there for what it does, as `print`. It reads the effect before it, and gives one
+    number for the next one to read: so they run in their order, each once."""
+
+    def __init__(self, node, sizes):
+        super().__init__(node, sizes)
+        self.name = str(node.target).removesuffix(".default")
+
+    def _run(self, tensors, sizes):
+        args, kwargs = self._filled(tensors, sizes)
+        self.node.target(*args, **kwargs)
+        return [torch.zeros((), dtype=torch.int64)]
 
 
 class HostOp(_HostNode):

@@ -7,7 +7,7 @@ import torch
 from tandem._tandem import Unsupported
 from tandem.capture import Captured
 from tandem.control_flow import Cond, Region, WhileLoop
-from tandem.cutting import needs_chain
+from tandem.cutting import makes_size, needs_chain
 from tandem.gradients import GRADIENT
 from tandem.host import HostControl
 
@@ -77,7 +77,7 @@ def _encoder(body, encoder_of, number):
     fakes = [*body.fakes, *body.symbols]
     captured = Captured(body.graph_module, fakes, [False] * len(fakes), [], "body", body.bodies)
     captured.no_grad, captured.autocast = body.no_grad, body.autocast
-    if needs_chain(captured):
+    if needs_chain(captured) or any(map(makes_size, body.graph_module.graph.nodes)):
         raise InPython("a size in a body is known to data alone")
     encoder = encoder_of(captured, number)
     encoder.gives_none = False

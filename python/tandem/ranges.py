@@ -14,8 +14,24 @@ _PERIODS = 4
 _ENDLESS = 2**60
 
 
-def ranges_text(symbols, divided, fakes):
-    """What follows `where`. `divided`: see divided_symbols. What only data tell may be negative."""
+def bounds_of(relation):
+    """(symbol, least, greatest) where the relation is one symbol's to a number; else None."""
+    if not relation.lhs.is_Symbol or not relation.rhs.is_Integer:
+        return None
+    number = int(relation.rhs)
+    bounds = {
+        "Equality": (number, number),
+        "StrictLessThan": (-_ENDLESS, number - 1),
+        "LessThan": (-_ENDLESS, number),
+        "StrictGreaterThan": (number + 1, _ENDLESS),
+        "GreaterThan": (number, _ENDLESS),
+    }.get(type(relation).__name__)
+    return None if bounds is None else (relation.lhs, *bounds)
+
+
+def ranges_text(symbols, divided, fakes, asserted=()):
+    """What follows `where`. `divided`: see divided_symbols; `asserted`: relations for bounds_of.
+    What only data tell may be negative."""
     environment = _environment_of_any(fakes)
     ranges = []
     for part in symbols:
@@ -25,6 +41,8 @@ def ranges_text(symbols, divided, fakes):
         low = int(known.lower) if known.lower.is_Integer else lowest
         high = int(known.upper) if known.upper.is_Integer else _ENDLESS
         low, high = narrowed(symbol, environment.guards, max(low, lowest), high)
+        own = [bounds[1:] for bounds in map(bounds_of, asserted) if bounds[0] == symbol]
+        low, high = max([low, *(b[0] for b in own)]), min([high, *(b[1] for b in own)])
         high = "inf" if high >= _ENDLESS else high // divisor
         ranges.append(f"{symbol_name(part)} in [{-(-low // divisor)}, {high}]")
     return ", ".join(ranges)

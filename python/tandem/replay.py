@@ -6,6 +6,7 @@ import re
 
 import torch
 
+from tandem._tandem import Unsupported
 from tandem.fakes import DTYPES
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?![\w=])")
@@ -49,6 +50,8 @@ class Replay:
     def _text(self, result):
         if result.kind == "tensor":
             return self._value(self._returned[result.number])
+        if result.kind == "number":
+            return f"{self._value(self._returned[result.number])}.item()"
         if result.kind == "constant":
             name = f"constant{len(self._known)}"
             self._known[name] = result.value
@@ -85,6 +88,16 @@ class Replay:
             elif name in self._symbols:
                 self._known[f"read_{name}"] = self._symbols[name]
                 yield name, f"read_{name}(i)"
+            elif name in self._encoded.made:
+                yield name, self._made_size(name)
+
+    def _made_size(self, name):
+        """Read off a result that has it."""
+        for number, dim in self._encoded.made[name]:
+            value = self._value(self._returned[number])
+            if value.startswith("r["):
+                return f"{value}.shape[{dim}]"
+        raise Unsupported(f"the size {name}, which only data tell, of a view of a result")
 
     def _compiled(self, code):
         space = dict(self._known)

@@ -100,6 +100,12 @@ def integers_cross(x, w):
     return indices * 2, values * chosen.sum(), chosen.view(-1, 1) * w[:1], x.gather(1, indices)
 
 
+def views_of_results(x, w):
+    y = x[x > 0] * w.sum()
+    places = torch.nonzero(x)
+    return y, y.view(-1, 1), y[:-1], places, places.t(), y.shape[0] + 2
+
+
 def regions(x, w):
     with torch.no_grad():
         limit = x.mean()
@@ -112,7 +118,9 @@ def regions(x, w):
 
 
 ALL = [chosen, listed, selected, repeated, numbered, scaled, below_zero, written, places, distinct]
-ALL += [in_turn, regions, replaced, integers_cross]
+ALL += [in_turn, regions, replaced, integers_cross, views_of_results]
+# Numbers that Python computes with.
+IN_SEGMENTS = [scaled]
 
 
 @pytest.mark.parametrize("function", ALL, ids=lambda f: f.__name__)
@@ -162,9 +170,90 @@ def test_one_graph(one_graph, function, dynamic):
     graphs = tandem.report()["graphs"]
     between = [graph.get("between segments", {}) for graph in graphs]
     assert len(graphs) == 2 and [graph["fallbacks"] for graph in graphs] == between
-    if function is not written:
+    if function in IN_SEGMENTS:
         assert sum(between[0].values()) >= 1
         assert "between segments" in str(tandem.report())
+    else:  # one program, and nothing in torch
+        assert "between segments" not in graphs[0]
+
+
+IN_PROGRAMS = [function for function in ALL if function not in IN_SEGMENTS]
+
+
+@pytest.mark.parametrize("function", IN_PROGRAMS, ids=lambda f: f.__name__)
+def test_nothing_runs_in_torch(one_graph, function):
+    tolerance = 2e-2 if function is regions else 1e-5
+    options = {"on_unsupported": "strict", "tolerance": tolerance}
+    compiled = beside_eager(function, *inputs(), **options)
+    for factor in (-1, 0, 3):
+        x, w = inputs()
+        x = (x.detach() * factor).requires_grad_()
+        beside_eager(function, x, w, compiled=compiled, tolerance=tolerance)
+
+
+def test_relations_of_sizes(one_graph):
+    def function(x, y):
+        n = (x > 0).sum().item()
+        torch._check(n <= y.shape[0], lambda: "more than y has")
+        return y[:n] * 2, torch.ones(n)
+
+    x = torch.tensor([1.0, -1, 2])
+    compiled = beside_eager(function, x, torch.randn(5, 2), dynamic=True, on_unsupported="strict")
+    beside_eager(function, torch.ones(4), torch.randn(4, 2), compiled=compiled)
+    with pytest.raises(RuntimeError):
+        compiled(torch.ones(6), torch.randn(5, 2))
+
+
+def test_sizes_that_a_check_says(one_graph):
+    def function(x, w):
+        n = (x.detach() > 0).sum().item()
+        torch._check(n == 3)
+        places = torch.nonzero(x.detach() > 0)
+        torch._check(places.shape[0] == 3)
+        return x[x > 0] * w[:n], places + torch.ones(3, 1), w.new_ones(n)
+
+    x = torch.tensor([1.0, -1, 2, 0.5], requires_grad=True)
+    w = torch.randn(5, requires_grad=True)
+    compiled = beside_eager(function, x, w, on_unsupported="strict")
+    with pytest.raises(RuntimeError, match="is 2, which is not in"):
+        compiled(torch.tensor([1.0, -1, -2, 0.5]), w)
+
+
+def test_second_derivatives(one_graph):
+    def function(x):
+        return (x[x > 0] ** 3).sum() + torch.masked_select(x.sin(), x < 0).sum()
+
+    x = torch.tensor([1.0, -1, 2, 0.5], requires_grad=True)
+    compiled = compile_with(function, fullgraph=True, on_unsupported="strict")
+
+    def second(f):
+        (first,) = torch.autograd.grad(f(x), x, create_graph=True)
+        return torch.autograd.grad((first * first).sum(), x)[0]
+
+    torch.testing.assert_close(second(compiled), second(function))
+
+
+def test_counts_in_a_training_step(one_graph):
+    """A loss over the chosen rows alone, as detectors have it: weights and statistics learn."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+
+    def loss(x, labels):
+        chosen = labels >= 0
+        return F.cross_entropy(model(x)[chosen], labels[chosen]) + chosen.sum() * 0.1
+
+    compiled = compile_with(loss, fullgraph=True, on_unsupported="strict")
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x, labels = torch.randn(9, 4), torch.randint(-2, 3, (9,))
+        grads = []
+        for f in (compiled, loss):
+            model.zero_grad()
+            value = f(x, labels)
+            value.backward()
+            grads.append([value.detach(), *(p.grad.clone() for p in model.parameters())])
+        for ours, theirs in zip(*grads, strict=True):
+            torch.testing.assert_close(ours, theirs)
 
 
 def test_a_mask_written_to_is_one_program(one_graph):
