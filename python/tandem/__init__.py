@@ -151,8 +151,9 @@ def compile_text(
     `gradients`: "", "tangents" (one input for each output's tangent), "ones" (the first output
     is a scalar loss) or "forward" (an input `tangent_x` for each input `x` that requires a
     gradient; behind the results, the derivative along these of each that depends on one).
-    `interpret` runs the slow reference engine instead of machine code; `always_parallel` uses the thread team for work of any size. `freeze`: inputs
-    marked `param` or `buffer` are constants, which `bind_constants` gives."""
+    `interpret` runs the slow reference engine instead of machine code; `always_parallel` uses the
+    thread team for work of any size. `freeze`: inputs marked `param` or `buffer` are constants,
+    which `bind_constants` gives."""
     return Executable(
         _compile_text(text, gradients, interpret, always_parallel, report, level, freeze)
     )
