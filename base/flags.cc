@@ -22,9 +22,10 @@ namespace tandem {
 namespace {
 
 constexpr std::array<FlagInfo, kFlagCount> kFlags = {{
-    {"TANDEM_DUMP", "changed | after:<pass> | before:schedule | all:<dir> | pareto",
+    {"TANDEM_DUMP", "changed | after:<pass> | before:schedule | all:<dir> | pareto | joint",
      "print the program after passes that changed it, after one, or every stage into numbered "
-     "files; pareto: bytes saved against time computed again, of partitions",
+     "files; pareto: bytes saved against time computed again, of partitions; joint: forward beside "
+     "backward, what is saved marked",
      false},
     {"TANDEM_LOG", "<room>:<level>[,...]; room or `all`, level 0..9",
      "say what a room does and why: decisions (1), reasons for what was declined (2), details (3)",
@@ -227,6 +228,7 @@ DumpFlag flag_dump() {
   const std::optional<std::string> text = text_of(Flag::dump);
   if (!text || text->empty()) return {};
   if (*text == "pareto") return {DumpFlag::When::pareto, ""};
+  if (*text == "joint") return {DumpFlag::When::joint, ""};
   if (*text == "changed") return {DumpFlag::When::changed, ""};
   if (text->starts_with("after:") && text->size() > 6)
     return {DumpFlag::When::after, text->substr(6)};

@@ -46,9 +46,9 @@ std::string flags_cache_key();
 /// together.
 void check_flags();
 
-/// TANDEM_DUMP: `changed`, `after:<pass>`, `before:schedule`, `all:<dir>` or `pareto`.
+/// TANDEM_DUMP: `changed`, `after:<pass>`, `before:schedule`, `all:<dir>`, `pareto` or `joint`.
 struct DumpFlag {
-  enum class When : uint8_t { never, changed, after, before, all, pareto };
+  enum class When : uint8_t { never, changed, after, before, all, pareto, joint };
   When when = When::never;
   std::string argument;  // the pass of `after` and `before`, the folder of `all`
 };

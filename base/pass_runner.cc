@@ -31,6 +31,7 @@ int number_behind(const std::string& name) {
 std::FILE* new_file(const std::string& folder, std::string_view pass) {
   int number = 0;
   std::error_code error;
+  std::filesystem::create_directories(folder, error);
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
        at.increment(error))
     number = std::max(number, number_behind(at->path().filename().string()));

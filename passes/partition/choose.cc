@@ -11,6 +11,7 @@
 #include "ops/opdef.h"
 #include "passes/partition/budget.h"
 #include "passes/partition/cut_report.h"
+#include "passes/partition/joint_text.h"
 #include "passes/partition/partition.h"
 #include "passes/passes.h"
 
@@ -124,6 +125,8 @@ void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved) {
   if (flag_dump().when == DumpFlag::When::pareto)
     std::fprintf(stderr, "; choices of @%s\n%s", graph.name().c_str(),
                  choices_text(graph, ctx).c_str());
+  if (flag_dump().when == DumpFlag::When::joint)
+    std::fputs(joint_text(graph, saved).c_str(), stderr);
 }
 
 namespace {

@@ -40,6 +40,7 @@ TEST(Flags, DumpHasFiveForms) {
            {"", DumpFlag::When::never, ""},
            {"changed", DumpFlag::When::changed, ""},
            {"pareto", DumpFlag::When::pareto, ""},
+           {"joint", DumpFlag::When::joint, ""},
            {"after:min_cut", DumpFlag::When::after, "min_cut"},
            {"before:schedule", DumpFlag::When::before, "schedule"},
            {"all:/tmp/a:b", DumpFlag::When::all, "/tmp/a:b"}}) {
