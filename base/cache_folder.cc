@@ -271,6 +271,19 @@ std::vector<CacheFolder::Entry> CacheFolder::entries() const {
   return found;
 }
 
+std::vector<std::string> CacheFolder::names(std::string_view beginning) const {
+  std::vector<std::string> found;
+  const int opening = openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* stream = opening < 0 ? nullptr : fdopendir(opening);
+  if (stream == nullptr) return found;
+  while (const dirent* at = readdir(stream))
+    if (std::string_view(at->d_name).starts_with(beginning) && is_entry_name(at->d_name))
+      found.emplace_back(at->d_name);
+  closedir(stream);
+  std::ranges::sort(found);
+  return found;
+}
+
 void CacheFolder::remove(const std::string& name) const {
   const FolderLock lock(descriptor_, LOCK_EX);
   unlinkat(descriptor_, name.c_str(), 0);

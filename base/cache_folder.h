@@ -47,6 +47,8 @@ class CacheFolder {
   };
   /// Files that begin as entries do, by name; what they hold is not checked.
   std::vector<Entry> entries() const;
+  /// Names alone that begin so, in order; no file is opened.
+  std::vector<std::string> names(std::string_view beginning) const;
   static bool is_entry_name(std::string_view name);
   void remove(const std::string& name) const;
 

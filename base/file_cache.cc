@@ -1,5 +1,8 @@
-// A file holds the full key, which tells its length, then the content. Its name is a hash of the
-// key; the key inside is compared, so a collision is a miss and never another key's content.
+// A file holds the full key, which tells its length, then the content. Its name is made of sums
+// over the text that was asked for and over the whole key; the key inside is compared, so a
+// collision is a miss and never another key's content. A day of tests can write a million entries,
+// so the daily trim is not enough: one name in a thousand trims as well, whichever process writes
+// it.
 #include "base/file_cache.h"
 
 #include <dlfcn.h>
@@ -80,6 +83,15 @@ std::string build_of_binary() {
   return note.digits.empty() ? place_of_binary(here) : note.digits;
 }
 
+constexpr uint64_t kStoresForTrim = 1024;
+
+/// A name tells the text from all else, so that entries of one text are found by name.
+std::string digits_of(std::string_view bytes) {
+  return fmt::format("{:08x}", static_cast<uint32_t>(hash_bytes(bytes) >> 32));
+}
+std::string beginning_of(std::string_view text) { return digits_of(text); }
+std::string ending_of(std::string_view whole) { return digits_of(whole); }
+
 }  // namespace
 
 const std::string& compiler_build() {
@@ -100,16 +112,14 @@ CacheKey FileCache::key(std::string_view text) const {
   return key;
 }
 
-std::string FileCache::whole(std::string_view text) const { return to_bytes(key(text)); }
-
-std::string FileCache::name_of(std::string_view whole) const {
-  return fmt::format("{:016x}.{}", hash_bytes(whole), kind_);
+std::string FileCache::name_of(std::string_view text, std::string_view whole) const {
+  return beginning_of(text) + ending_of(whole) + "." + kind_;
 }
 
 std::optional<std::string> FileCache::find(std::string_view text) const {
   if (!is_on()) return std::nullopt;
-  const std::string begin = whole(text);
-  std::optional<std::string> entry = folder_.read(name_of(begin));
+  const std::string begin = to_bytes(key(text));
+  std::optional<std::string> entry = folder_.read(name_of(text, begin));
   if (!entry || !entry->starts_with(begin)) return std::nullopt;
   entry->erase(0, begin.size());
   return entry;
@@ -119,19 +129,20 @@ void FileCache::store(std::string_view text, std::string_view content) const {
   if (!is_on()) return;
   static std::once_flag trimmed;
   std::call_once(trimmed, [this] { folder_.trim_daily(CacheLimits()); });
-  const std::string begin = whole(text);
-  folder_.write(name_of(begin), begin + std::string(content));
+  const std::string begin = to_bytes(key(text));
+  if (hash_bytes(begin) % kStoresForTrim == 0) folder_.trim(CacheLimits());
+  folder_.write(name_of(text, begin), begin + std::string(content));
 }
 
 std::string FileCache::explain_miss(std::string_view text) const {
   if (!is_on()) return "";
   const CacheKey own = key(text);
   std::vector<std::string> nearest;
-  for (const CacheFolder::Entry& entry : folder_.entries()) {
-    if (!entry.name.ends_with("." + kind_)) continue;
-    const std::optional<std::string> bytes = folder_.peek(entry.name);
-    const std::optional<CacheKey> there = bytes ? key_of_entry(*bytes) : std::nullopt;
-    if (!there) continue;
+  for (const std::string& name : folder_.names(beginning_of(text))) {
+    if (!name.ends_with("." + kind_)) continue;
+    const std::optional<std::string> bytes = folder_.peek(name);
+    const std::optional<CacheKey> there = bytes ? key_of_entry(name, *bytes) : std::nullopt;
+    if (!there || part_of(*there, kText) != text) continue;
     std::vector<std::string> found = differences(own, *there);
     if (nearest.empty() || (!found.empty() && found.size() < nearest.size()))
       nearest = std::move(found);
@@ -139,6 +150,13 @@ std::string FileCache::explain_miss(std::string_view text) const {
   return fmt::format("{}", fmt::join(nearest, "; "));
 }
 
-std::optional<CacheKey> key_of_entry(std::string_view entry) { return take_key(entry); }
+std::optional<CacheKey> key_of_entry(std::string_view name, std::string_view entry) {
+  std::string_view rest = entry;
+  std::optional<CacheKey> key = take_key(rest);
+  if (!key || !CacheFolder::is_entry_name(name)) return std::nullopt;
+  const std::string_view whole = entry.substr(0, entry.size() - rest.size());
+  const std::string digits = beginning_of(part_of(*key, FileCache::kText)) + ending_of(whole);
+  return name.starts_with(digits + ".") ? key : std::nullopt;
+}
 
 }  // namespace tandem

@@ -27,21 +27,21 @@ class FileCache {
   std::optional<std::string> find(std::string_view text) const;
   void store(std::string_view text, std::string_view content) const;
 
-  /// Why `text` is not found: how the entry of this kind that is nearest differs. Empty where there
-  /// is none. Reads them all.
+  /// Why `text` is not found: how the entry of this kind and text that is nearest differs. Empty
+  /// where there is none.
   std::string explain_miss(std::string_view text) const;
 
  private:
   CacheKey key(std::string_view text) const;
-  std::string whole(std::string_view text) const;
-  std::string name_of(std::string_view whole) const;
+  std::string name_of(std::string_view text, std::string_view whole) const;
   CacheFolder folder_;
   std::string kind_;
   CacheKey context_;  // empty: off
 };
 
-/// Of the bytes of an entry; nothing where they are none.
-std::optional<CacheKey> key_of_entry(std::string_view entry);
+/// The key of an entry's bytes; nothing where they begin with none, or where one of this name has
+/// another.
+std::optional<CacheKey> key_of_entry(std::string_view name, std::string_view entry);
 /// Names the binary that this code is part of: the linker's sum over it, the same on any machine;
 /// or, where there is none, its place, size and time.
 const std::string& compiler_build();

@@ -49,18 +49,9 @@ uint64_t sum_of(const std::vector<Carried>& entries) {
   return sum;
 }
 
-/// Nothing where the name is not that of the key.
-std::optional<CacheKey> believed_key(const std::string& name, std::string_view content) {
-  std::string_view rest = content;
-  std::optional<CacheKey> key = take_key(rest);
-  if (!key || !CacheFolder::is_entry_name(name)) return std::nullopt;
-  const uint64_t sum = hash_bytes(content.substr(0, content.size() - rest.size()));
-  return name.starts_with(fmt::format("{:016x}.", sum)) ? key : std::nullopt;
-}
-
 std::optional<CacheKey> key_in(const CacheFolder& folder, const std::string& name) {
   const std::optional<std::string> content = folder.peek(name);
-  return content ? believed_key(name, *content) : std::nullopt;
+  return content ? key_of_entry(name, *content) : std::nullopt;
 }
 
 std::string age_of(int64_t seconds) {
@@ -127,7 +118,7 @@ size_t export_cache(const CacheFolder& folder, const std::string& file) {
   CacheExport all{std::string(kMagic), {}, 0};
   for (const CacheFolder::Entry& entry : folder.entries()) {
     std::optional<std::string> content = folder.peek(entry.name);
-    if (content && believed_key(entry.name, *content))
+    if (content && key_of_entry(entry.name, *content))
       all.entries.push_back({entry.name, std::move(*content)});
   }
   all.sum = sum_of(all.entries);
@@ -152,7 +143,7 @@ size_t import_cache(const CacheFolder& folder, const std::string& file) {
   if (!archive.is_complete() || all.magic != kMagic || all.sum != sum_of(all.entries))
     throw UserError("[cache] '" + file + "' holds no exported cache, or is damaged");
   for (const Carried& entry : all.entries)
-    if (!believed_key(entry.name, entry.content))
+    if (!key_of_entry(entry.name, entry.content))
       throw UserError("[cache] '" + file + "': entry '" + entry.name + "' is damaged");
   for (const Carried& entry : all.entries) folder.write(entry.name, entry.content);
   return all.entries.size();

@@ -29,13 +29,15 @@ bool draws(const ir::Graph& graph, const ir::Node& node) {
       bodies, [&](const std::string& name) { return has_seed(graph.module().find(name)); });
 }
 
-/// What a caller's pass adds to a graph that was numbered draws behind it.
+/// What a caller's pass adds to a graph that was numbered draws behind it; behind the highest
+/// number from 0 again.
 int64_t first_free_stream(const ir::Graph& graph) {
   int64_t stream = 0;
   for (const ir::Node* node = graph.first(); node != nullptr; node = node->next) {
     const ir::Schema& schema = node->op->schema;
     if (!draws(graph, *node) || schema.find("seed") < 0 || !node->call().has("seed")) continue;
-    stream = std::max(stream, node->call().constant("stream") + 1);
+    const uint64_t behind = static_cast<uint64_t>(node->call().constant("stream")) + 1;
+    stream = std::max(stream, static_cast<int64_t>(behind & INT64_MAX));
   }
   return stream;
 }

@@ -368,7 +368,7 @@ const OpDef kAsStridedScatter{
     .out = true};
 // y = self with src added, or stored, at the places: dsrc = dy there.
 Gradients strided_scatter_vjp(Builder& b, const Call& c, Grads g) {
-  const ir::Arg offset = c.arg("storage_offset");
+  const ir::Arg& offset = c.arg("storage_offset");
   const Tensor read = call(b, "aten.as_strided", {g[0], c.arg("size"), c.arg("stride"), offset});
   const Tensor self = c.boolean("accumulate")
                           ? g[0]

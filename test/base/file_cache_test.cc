@@ -2,6 +2,7 @@
 // damaged by hand here, and read by caches of other kinds and contexts.
 #include "base/file_cache.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -72,6 +73,29 @@ TEST_F(FileCacheTest, OneKeyIsNotTheBeginningOfAnother) {
   fs::copy_file(files()[0], folder_ + "/other/tandem-cache/" + name.string(),
                 fs::copy_options::overwrite_existing);  // as if both names were one hash
   EXPECT_EQ(other.find("keycon"), std::nullopt);
+}
+
+TEST_F(FileCacheTest, SaysInWhatTheNearestEntryOfOneTextDiffers) {
+  const CacheKey slow = {{"mode", "slow"}};
+  FileCache(folder_, "o", slow).store("one\ntwo", "content");
+  FileCache(folder_, "p", kContext).store("one\ntwo", "content");
+  EXPECT_EQ(FileCache(folder_, "o", kContext).explain_miss("one\ntwo"),
+            "mode: 'fast' here, 'slow' there");
+  EXPECT_EQ(FileCache(folder_, "o", kContext).explain_miss("one\nthree"), "");
+}
+
+/// However many entries are stored in a day, by whichever process.
+TEST_F(FileCacheTest, IsTrimmedOnTheWay) {
+  FileCache cache(folder_, "o", kContext);
+  for (const char* text : {"one", "two", "three"}) cache.store(text, "content");
+  const std::vector<fs::path> stored = files();  // a file may have 65,000 names
+  ASSERT_EQ(stored.size(), 3);
+  const CacheLimits most;
+  for (uint64_t i = 0; i < most.files + 100; ++i)
+    fs::create_hard_link(stored[i % 3], folder_ + "/tandem-cache/" + fmt::format("{:016x}.o", i));
+  ASSERT_GT(files().size(), most.files);
+  for (int i = 0; i < 20'000; ++i) cache.store(std::to_string(i), "");
+  EXPECT_LE(files().size(), most.files);
 }
 
 TEST_F(FileCacheTest, IsOffWithoutAFolder) {
