@@ -93,7 +93,8 @@ void add_row(std::string& text, const Row& row) {
 }  // namespace
 
 std::string joint_text(const ir::Graph& joint, const ir::Values& saved) {
-  std::string text = fmt::format("; joint graph @{}: forward | backward; * is saved\n", joint.name());
+  std::string text =
+      fmt::format("; joint graph @{}: forward | backward; * is saved\n", joint.name());
   for (const Value* input : joint.inputs())
     if (std::ranges::find(saved, input) != saved.end())
       text += fmt::format("* %{}: {}\n", input->name, to_string(input->type));

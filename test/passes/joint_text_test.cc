@@ -34,7 +34,7 @@ TEST(JointText, ForwardBesideItsBackwardByLine) {
             "* %w: f32[3, 3]\n"
             "model.py:4\n"
             "  %0: f32[2, 3] = aten.mm(%x, %w)                                       "
-            "  | %3: f32[3, 3] = aten.transpose.int(%w, -2, -1)\n"
+            " | %3: f32[3, 3] = aten.transpose.int(%w, -2, -1)\n"
             "                                                                        "
             " | %4: f32[2, 3] = aten.mm(%2, %3)\n"
             "model.py:5\n"
