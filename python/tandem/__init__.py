@@ -2,6 +2,7 @@
 
 from tandem._tandem import (
     DataError,
+    Graph,
     InternalError,
     Op,
     Unsupported,
@@ -21,6 +22,7 @@ __all__ = [
     "BudgetError",
     "DataError",
     "Executable",
+    "Graph",
     "InternalError",
     "Op",
     "Unsupported",

@@ -39,9 +39,13 @@ def test_gradient():
     assert torch.equal(dict(zip(graph.outputs, graph.run([x, repeats])))["x"], x.grad)
 
 
+def test_without_a_size_data_tell_it():
+    x, repeats = torch.randn(3), torch.tensor([2, 0, 3])
+    graph = build("%x: f32[3], %n: i64[3]", "%r = aten.repeat_interleave.self_Tensor(%x, %n)")
+    assert torch.equal(graph.run([x, repeats])[0], x.repeat_interleave(repeats))
+
+
 def test_refusals():
-    with pytest.raises(tandem.UserError, match="output_size"):
-        build("%x: f32[3], %n: i64[3]", "%r = aten.repeat_interleave.self_Tensor(%x, %n)")
     graph = build(
         "%x: f32[3], %n: i64[3]",
         "%r = aten.repeat_interleave.self_Tensor(%x, %n, output_size=9)",
