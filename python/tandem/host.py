@@ -171,6 +171,13 @@ class HostEffect(_HostNode):
         return [torch.zeros((), dtype=torch.int64)]
 
 
+def _wait(results):
+    """A collective gives its tensors before they hold anything, and its program waits where it
+    reads them. Here they are copied at once."""
+    for result in results:
+        torch.ops._c10d_functional.wait_tensor(result.detach())
+
+
 class HostOp(_HostNode):
     """An operator of torch."""
 
@@ -194,7 +201,10 @@ class HostOp(_HostNode):
         out = self.node.target(*args, **kwargs)
         if self.written:
             return [tensors[self.tensors.index(each)] for each in self.written]
-        return list(out) if isinstance(out, (list, tuple)) else [out]
+        results = list(out) if isinstance(out, (list, tuple)) else [out]
+        if self.node.target.namespace.startswith("_c10d_functional"):
+            _wait(results)
+        return results
 
     def _differentiable(self, inputs, sizes):
         """Results that are floats, recorded; arguments that torch refuses to differentiate are
