@@ -81,11 +81,14 @@ def _compile_graph(module, examples, options):
     times = {"capture": 1e3 * (time.perf_counter() - started)}
     try:
         compiled, report = _compile(captured, options, times, module.forward)
-    except UserError as problem:
+    except (UserError, BudgetError) as problem:  # bodies do not know of bytes
         if not captured.bodies.calls:
             raise
         captured = capture(module, examples, inlines=True)
-        compiled, report = _compile(captured, options, times, module.forward)
+        try:
+            compiled, report = _compile(captured, options, times, module.forward)
+        except BudgetError:
+            raise problem from None
         report.inlined = str(problem)
     if report.missing:
         names = ", ".join(report.missing)
@@ -129,10 +132,17 @@ def _compile_forward(captured, options):
 
 
 def _compile(captured, options, times, fallback):
-    """A Compiled or a Chain, and its report."""
+    """A Compiled or a Chain, and its report. What is no program with the nodes that make sizes may be
+    one between them."""
     if needs_chain(captured):
         return _compile_chain(captured, options, times)
-    encoded, native = _compile_as_general_as_possible(captured, options, times)
+    try:
+        encoded, native = _compile_as_general_as_possible(captured, options, times)
+    except UserError:
+        has_cuts = any(is_cut(node) for node in captured.graph_module.graph.nodes)
+        if not has_cuts or options.on_unsupported == "strict":
+            raise
+        return _compile_chain(captured, options, times)
     compiled = Compiled(native, encoded, fallback, options, captured.turns_grad_on())
     return compiled, GraphReport(compiled, times | native.times, captured, options.freeze)
 

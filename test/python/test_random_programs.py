@@ -116,9 +116,7 @@ def test_sizes_that_only_data_tell():
     tally = Tally()
     for program, expected in programs(500_000, 150, more):
         tally.check(program, expected, through_core(program))
-    # One returns a detached alias with a history of its own, which no program can: where a graph
-    # was cut at such sizes, that happened to be two segments.
-    tally.verdict(most_refused=0.01)
+    tally.verdict(most_refused=0)
 
 
 def test_through_torch_compile():

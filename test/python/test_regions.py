@@ -12,21 +12,24 @@ from compared import beside_eager
 from compiled import compile_with
 
 
-class Layer(torch.nn.Module):
+class WrittenOut(torch.nn.Module):
     def __init__(self, width=16):
         super().__init__()
         self.norm = torch.nn.LayerNorm(width)
         self.up = torch.nn.Linear(width, 2 * width)
         self.down = torch.nn.Linear(2 * width, width)
 
-    @nested_compile_region
     def forward(self, x):
         return x + self.down(F.gelu(self.up(self.norm(x))))
 
 
-def layers(count):
+class Layer(WrittenOut):
+    forward = nested_compile_region(WrittenOut.forward)
+
+
+def layers(count, kind=Layer):
     torch.manual_seed(0)
-    return torch.nn.Sequential(*[Layer() for _ in range(count)])
+    return torch.nn.Sequential(*[kind() for _ in range(count)])
 
 
 def rows(count, width=16):
@@ -41,6 +44,7 @@ def step(model, x):
 
 def beside(model, x, **options):
     """Results and gradients, compiled (whole, no part in torch) and in eager."""
+    torch._dynamo.reset()
     tandem.reset_report()
     compiled = torch.compile(
         copy.deepcopy(model), backend=tandem.backend,
@@ -64,6 +68,13 @@ def test_what_is_compiled_does_not_grow_with_the_calls():
 @pytest.mark.parametrize("budget", ["default", "min_memory", 0.5, "min_cut", "as_read"])
 def test_every_budget(budget):
     beside(layers(3), rows(4), memory_budget=budget)
+
+
+def test_bytes_that_nothing_keeps_are_an_error_of_the_regions_as_they_are():
+    x = rows(512)
+    least = beside(layers(4), x)["memory"]["step"]
+    with pytest.raises(Exception, match=f"it takes {least}, arguments included"):
+        beside(layers(4), x, memory_budget="1KB")
 
 
 def test_sizes_that_vary():
@@ -149,12 +160,8 @@ def test_what_cannot_be_a_body_runs_inline_and_the_report_says_why(name):
     x = torch.randn(5, 4)
     mine, theirs = torch.ones(4), torch.ones(4)
     tandem.reset_report()
-    try:
-        compiled = compile_with(f, on_unsupported="strict")
-        got = compiled(x, mine)
-    except torch._dynamo.exc.TorchDynamoException as refusal:
-        pytest.skip(f"torch gives no such region: {refusal}")
-    torch.testing.assert_close(got, f(x, theirs))
+    compiled = compile_with(f, on_unsupported="strict")
+    torch.testing.assert_close(compiled(x, mine), f(x, theirs))
     torch.testing.assert_close(mine, theirs)
     assert tandem.report()["graphs"][0]["regions inline"]
     assert "regions run inline" in str(tandem.report())

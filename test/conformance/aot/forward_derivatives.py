@@ -43,15 +43,16 @@ class NoDerivative(Exception):
 def eager(call):
     """Results, and derivatives of those that have a history."""
     inputs = call.inputs(True)
-    flags = [getattr(each, "requires_grad", False) for each in call(*inputs)]
+    flags = [each.requires_grad for each in call(*inputs) if isinstance(each, torch.Tensor)]
     try:
         with forward_ad.dual_level():
             duals = [
                 each if tangent is None else forward_ad.make_dual(each.detach(), tangent)
                 for each, tangent in zip(inputs, tangents_of(inputs), strict=True)
             ]
-            pairs = [forward_ad.unpack_dual(each) for each in call(*duals)]
-    except (RuntimeError, NotImplementedError, AttributeError) as error:
+            results = [each for each in call(*duals) if isinstance(each, torch.Tensor)]
+            pairs = [forward_ad.unpack_dual(each) for each in results]
+    except RuntimeError as error:
         raise NoDerivative from error
     primals = [pair.primal for pair in pairs]
     if not any(flags) or any(each.is_complex() for each in [*inputs, *primals]):
