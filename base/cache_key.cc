@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 
 #include "base/archive.h"
@@ -16,7 +15,7 @@ namespace {
 
 constexpr size_t kShort = 120;  // bytes of a value that is shown whole
 
-/// What the bytes of a number, and of a list, would hide is said by size alone.
+/// Bytes of numbers are not shown.
 bool is_text(std::string_view value) {
   return std::ranges::all_of(value, [](unsigned char c) { return c >= ' ' || c == '\n'; });
 }

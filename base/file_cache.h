@@ -14,7 +14,7 @@ namespace tandem {
 /// is asked for, which binary this code is part of, so another build never reads them. A damaged,
 /// unreadable or distrusted entry is a miss; a folder that cannot be made or trusted turns the
 /// cache off, and one that cannot be written is only read. Safe for threads and processes: entries
-/// appear whole. Once a day the first store of a process trims.
+/// appear whole. Once a day the first store of a process trims, and so does one in a thousand.
 class FileCache {
  public:
   /// The part that every key has, and the one that is asked for.

@@ -69,13 +69,14 @@ def compiled(kind, layers, tokens):
 
 
 def milliseconds(calls, tokens, turns=15):
+    """Quartiles of a step of each, which take turns."""
     taken = [[] for _ in calls]
     for _ in range(turns):
         for call, times in zip(calls, taken, strict=True):
             start = time.perf_counter()
             step(call, tokens)
             times.append(1e3 * (time.perf_counter() - start))
-    return [statistics.median(times) for times in taken]
+    return [statistics.quantiles(times, n=4) for times in taken]
 
 
 def main():
@@ -90,8 +91,8 @@ def main():
             numbers = [*times.values(), sum(times.values())]
             print(f"| {name}, {count} | " + " | ".join(f"{each:.0f}" for each in numbers) + " |")
     calls = [compiled(kind, 12, long)[0] for kind in (Region, Block)]
-    one, other = milliseconds(calls, long)
-    print(f"step of 12 layers, 8 x 256 tokens: {one:.1f} ms as regions, {other:.1f} written out")
+    one, other = ("{1:.1f} ({0:.1f}–{2:.1f})".format(*each) for each in milliseconds(calls, long))
+    print(f"step of 12 layers, 8 x 256 tokens: {one} ms as regions, {other} written out")
 
 
 if __name__ == "__main__":

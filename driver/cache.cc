@@ -1,6 +1,6 @@
 // Entries tell their own keys (base/cache_key), so all of this needs no compiler. A file of
-// exported entries is an archive with a sum; the name of an entry is the sum of its key, which is
-// counted again before it is believed.
+// exported entries is an archive with a sum; the name of an entry is made of sums over its key,
+// which are counted again before it is believed.
 #include "driver/cache.h"
 
 #include <fmt/format.h>
