@@ -132,8 +132,8 @@ def _compile_forward(captured, options):
 
 
 def _compile(captured, options, times, fallback):
-    """A Compiled or a Chain, and its report. What is no program with the nodes that make sizes may be
-    one between them."""
+    """A Compiled or a Chain, and its report. What is no program with the nodes that make sizes may
+    be one between them."""
     if needs_chain(captured):
         return _compile_chain(captured, options, times)
     try:
