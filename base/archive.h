@@ -79,6 +79,9 @@ class ArchiveReader {
   }
   /// All was read, and nothing is left over.
   bool is_complete() const { return good_ && bytes_.empty(); }
+  /// All was there so far, and what is left.
+  bool is_good() const { return good_; }
+  std::string_view rest() const { return bytes_; }
 
  private:
   bool raw(void* data, size_t size) {

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/archive.h"
 
@@ -68,37 +67,18 @@ CacheKey key_of(const Target& target) {
 }
 
 std::string to_bytes(const CacheKey& key) {
-  std::string bytes;
-  const auto number = [&](uint64_t value) {
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
-  number(key.size());
-  for (const KeyPart& part : key)
-    for (const std::string* text : {&part.name, &part.value}) {
-      number(text->size());
-      bytes += *text;
-    }
-  return bytes;
+  ArchiveWriter archive;
+  CacheKey parts = key;
+  archive(parts);
+  return archive.take();
 }
 
 std::optional<CacheKey> take_key(std::string_view& bytes) {
-  const auto number = [&]() -> std::optional<uint64_t> {
-    uint64_t value = 0;
-    if (bytes.size() < sizeof(value)) return std::nullopt;
-    std::memcpy(&value, bytes.data(), sizeof(value));
-    bytes.remove_prefix(sizeof(value));
-    return value;
-  };
-  const std::optional<uint64_t> parts = number();
-  if (!parts || *parts > bytes.size()) return std::nullopt;
-  CacheKey key(*parts);
-  for (KeyPart& part : key)
-    for (std::string* text : {&part.name, &part.value}) {
-      const std::optional<uint64_t> size = number();
-      if (!size || *size > bytes.size()) return std::nullopt;
-      text->assign(bytes.substr(0, *size));
-      bytes.remove_prefix(*size);
-    }
+  ArchiveReader archive(bytes);
+  CacheKey key;
+  archive(key);
+  if (!archive.is_good()) return std::nullopt;
+  bytes = archive.rest();
   return key;
 }
 

@@ -15,6 +15,11 @@ struct KeyPart {
   std::string name;
   std::string value;  // text, or bytes
 };
+template <class A>
+void fields(A& archive, KeyPart& part) {
+  auto& [name, value] = part;
+  archive(name, value);
+}
 using CacheKey = std::vector<KeyPart>;
 
 /// Parts of a key: its processor, caches, and what was measured of it.

@@ -8,14 +8,15 @@
 
 #include <algorithm>
 #include <ctime>
-#include <fstream>
-#include <sstream>
+#include <span>
 
 #include "base/archive.h"
 #include "base/diagnostic.h"
 #include "base/file_cache.h"
 #include "base/flags.h"
 #include "base/hash.h"
+#include "frontend/atomic_file.h"
+#include "frontend/mapped_file.h"
 
 namespace tandem::driver {
 namespace {
@@ -111,6 +112,8 @@ std::string explain_cache(const CacheFolder& folder, const std::string& name,
 size_t clear_cache(const CacheFolder& folder) {
   const std::vector<CacheFolder::Entry> entries = folder.entries();
   for (const CacheFolder::Entry& entry : entries) folder.remove(entry.name);
+  const size_t left = folder.entries().size();
+  if (left > 0) throw UserError(fmt::format("[cache] {} entries cannot be removed", left));
   return entries.size();
 }
 
@@ -124,20 +127,17 @@ size_t export_cache(const CacheFolder& folder, const std::string& file) {
   all.sum = sum_of(all.entries);
   ArchiveWriter archive;
   fields(archive, all);
-  std::ofstream out(file, std::ios::binary);
-  out << archive.take();
-  out.close();
-  if (!out) throw UserError("[cache] '" + file + "' cannot be written");
+  const std::string bytes = archive.take();
+  frontend::AtomicFile out(file);
+  out.write(std::as_bytes(std::span(bytes)));
+  out.commit();
   return all.entries.size();
 }
 
 size_t import_cache(const CacheFolder& folder, const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw UserError("[cache] '" + file + "' cannot be read");
-  std::ostringstream bytes;
-  bytes << in.rdbuf();
-  const std::string text = bytes.str();
-  ArchiveReader archive(text);
+  const frontend::MappedFile in(file);
+  const std::span<const std::byte> bytes = in.bytes();
+  ArchiveReader archive({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   CacheExport all;
   fields(archive, all);
   if (!archive.is_complete() || all.magic != kMagic || all.sum != sum_of(all.entries))
@@ -145,7 +145,11 @@ size_t import_cache(const CacheFolder& folder, const std::string& file) {
   for (const Carried& entry : all.entries)
     if (!key_of_entry(entry.name, entry.content))
       throw UserError("[cache] '" + file + "': entry '" + entry.name + "' is damaged");
-  for (const Carried& entry : all.entries) folder.write(entry.name, entry.content);
+  for (const Carried& entry : all.entries) {
+    folder.write(entry.name, entry.content);
+    if (folder.peek(entry.name) != entry.content)
+      throw UserError("[cache] entry '" + entry.name + "' cannot be stored: is the disk full?");
+  }
   return all.entries.size();
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 
@@ -184,6 +185,20 @@ def test_damage_is_found_and_nothing_damaged_is_imported(folder, model, tmp_path
     assert command("import", tmp_path / "none")[0] == 1
     assert command("explain", "no", "such")[0] == 1
     assert command("nothing")[0] == 1
+
+
+def test_an_import_that_a_disk_does_not_take_says_so(folder, model, tmp_path):
+    compiled(model)(torch.ones(2, 12))
+    carried = tmp_path / "carried"
+    command("export", carried)
+    command("clear")
+
+    def no_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    run = [sys.executable, "-m", "tandem.cache", "import", str(carried)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, preexec_fn=no_room)
+    assert done.returncode == 1 and "cannot be stored" in done.stderr
 
 
 def test_damaged_entries_are_compiled_again(folder, model):
