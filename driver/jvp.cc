@@ -22,12 +22,12 @@ std::vector<size_t> tangents_read(const ir::Graph& graph, const std::vector<AotI
   return read;
 }
 
-std::vector<char> dependent_outputs(const ir::Graph& joint) {
-  std::vector<char> depends(joint.outputs().size());
-  for (const ir::Value* input : joint.inputs())
-    if (input->role == ir::Role::tangent && input->subject.kind == ir::Subject::Kind::output)
-      depends[input->subject.number] = 1;
-  return depends;
+/// By result, whether a derivative of it follows.
+std::vector<char> results_with_derivative(const ir::Graph& graph, size_t results) {
+  std::vector<char> has(results);
+  for (const ir::Output& output : graph.outputs())
+    if (output.subject.kind == ir::Subject::Kind::output) has[output.subject.number] = 1;
+  return has;
 }
 
 }  // namespace
@@ -41,18 +41,12 @@ JvpFunction::JvpFunction(const ModelFunction& function, const std::vector<AotInp
   const size_t outputs = graph.outputs().size();
   const runtime::ForkHold hold;
   options.gradients = driver::Gradients::forward;
-  // Seen between the two ways back, where results have tangents.
-  options.joint_passes.push_back({"dependent outputs",
-                                  [&](ir::Graph& joint) {
-                                    has_derivative_ = dependent_outputs(joint);
-                                    has_derivative_.resize(outputs);
-                                  },
-                                  ""});
   driver::GraphCtx ctx;
   driver::run_passes(graph, options, ctx);
   for (const AotInput& input : inputs) tangents_ += input.requires_grad;
   for (const ir::Value* input : graph.inputs()) takes_seed_ |= input->role == ir::Role::seed;
   read_ = tangents_read(graph, inputs);
+  has_derivative_ = results_with_derivative(graph, outputs);
   program_ = driver::finish(graph, options);
 }
 

@@ -129,7 +129,7 @@ struct Output {
   /// Dimensions from the outermost in memory to the innermost, where that is not row-major; the
   /// result has no gaps.
   std::vector<int64_t> order{};
-  Subject subject{};  // of a gradient
+  Subject subject{};  // of a gradient, or of a derivative: the result that it is of
 };
 
 /// Nodes in program order. `for (Node* n = g.first(); n; n = n->next)`; erase keeps `next`

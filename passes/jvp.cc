@@ -54,12 +54,14 @@ void seed(ir::Graph& graph, ir::Builder& builder, ReverseMode& reverse) {
   }
 }
 
-void set_outputs(ir::Graph& graph, const ir::Values& derivatives) {
+/// Derivatives say of which result they are.
+void set_outputs(ir::Graph& graph, const ir::Values& starts, const ir::Values& derivatives) {
   const std::vector<ir::Output> outputs = graph.outputs();
   graph.clear_outputs();
   for (const ir::Output& output : outputs)
     if (output.kind == ir::OutputKind::output) graph.add_output(output);
-  for (Value* derivative : derivatives) graph.add_output(derivative);
+  for (size_t i = 0; i < starts.size(); ++i)
+    graph.add_output({derivatives[i], ir::OutputKind::output, "", {}, starts[i]->subject});
 }
 
 }  // namespace
@@ -88,7 +90,7 @@ void jvp(ir::Graph& graph, GraphCtx&) {
         derivative ? derivative.value()
                    : ops::full(builder, start->type.sizes, 0, start->type.dtype).value());
   }
-  set_outputs(graph, derivatives);
+  set_outputs(graph, starts, derivatives);
   ir::Builder front(graph, graph.first());
   for (Value* start : starts) {
     graph.replace_all_uses(start,

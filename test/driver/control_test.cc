@@ -12,6 +12,7 @@
 #include "nn/control.h"
 #include "nn/layers.h"
 #include "ops/opdef.h"
+#include "test/driver/arrays.h"
 
 namespace tandem {
 namespace {
@@ -20,19 +21,10 @@ using nn::Tensor;
 using nn::Tensors;
 using nn::Trace;
 using runtime::Array;
+using test::element;
+using test::vector_of;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-Array vector_of(const std::vector<float>& numbers) {
-  Array array = Array::empty(DType::f32, std::array{static_cast<int64_t>(numbers.size())});
-  std::ranges::copy(numbers, array.data<float>());
-  return array;
-}
-
-float element(const Array& array, int64_t i) { return array.data<float>()[i]; }
-float element(const runtime::Result& result, int64_t i) {
-  return element(std::get<Array>(result), i);
-}
 
 /// Doubles what is below `limit` in sum, and counts.
 Tensors double_up(Trace& trace, const Tensors& in) {

@@ -8,6 +8,7 @@
 #include "ir/text.h"
 #include "nn/data_sizes.h"
 #include "ops/opdef.h"
+#include "test/driver/arrays.h"
 
 namespace tandem {
 namespace {
@@ -16,15 +17,10 @@ using nn::Tensor;
 using nn::Tensors;
 using nn::Trace;
 using runtime::Array;
+using test::vector_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-Array vector_of(const std::vector<float>& numbers) {
-  Array array = Array::empty(DType::f32, std::array{static_cast<int64_t>(numbers.size())});
-  std::ranges::copy(numbers, array.data<float>());
-  return array;
-}
 
 template <class T>
 std::vector<T> elements(const runtime::Result& result) {

@@ -9,6 +9,7 @@
 #include "driver/api.h"
 #include "nn/control.h"
 #include "ops/opdef.h"
+#include "test/driver/arrays.h"
 
 namespace tandem {
 namespace {
@@ -17,18 +18,10 @@ using nn::Tensor;
 using nn::Tensors;
 using nn::Trace;
 using runtime::Array;
+using test::element;
+using test::vector_of;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-Array vector_of(const std::vector<float>& numbers) {
-  Array array = Array::empty(DType::f32, std::array{static_cast<int64_t>(numbers.size())});
-  std::ranges::copy(numbers, array.data<float>());
-  return array;
-}
-float element(const Array& array, int64_t i) { return array.data<float>()[i]; }
-float element(const runtime::Result& result, int64_t i) {
-  return element(std::get<Array>(result), i);
-}
 
 /// (x y, sum of x's squares, a count that depends on nothing)
 Tensors products(Trace& trace, const Tensors& in) {

@@ -24,6 +24,13 @@ def test_counts_are_numbers(tmp_path, option, count):
     assert f"{option} needs a number of at least 1, not '{count}'" in done.stderr
 
 
+def test_a_dump_makes_its_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "new" / "folder"
+    monkeypatch.setenv("TANDEM_DUMP", f"all:{folder}")
+    assert run(tmp_path).returncode == 0
+    assert any("aten.exp" in path.read_text() for path in folder.glob("*_functionalize.tir"))
+
+
 def test_profile_lists_instructions(tmp_path):
     done = run(tmp_path, "--profile", "2", "--repeat", "3")
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # noqa: F401: its operators
 import torch.nn.functional as F
 from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops.map import map as map_rows
@@ -381,3 +382,26 @@ def test_a_while_loop_has_a_second_gradient():
             first = torch.autograd.grad(total, (x, y), create_graph=True)
             found.append([*first, *torch.autograd.grad(first[0].sum(), (x, y))])
         torch.testing.assert_close(found[1], found[0])
+
+
+def test_quantized_products_in_a_branch_are_of_integers():
+    q = torch.ops.quantized_decomposed
+
+    def product(x, w):
+        left = q.dequantize_per_tensor(x, 0.02, 3, 0, 255, torch.uint8)
+        return F.linear(left, q.dequantize_per_tensor(w, 0.1, 0, -127, 127, torch.int8))
+
+    def f(x, w, predicate):
+        return torch.cond(predicate, product, lambda x, w: product(x, w) * 2, (x, w))
+
+    x = torch.randint(0, 255, (4, 16), dtype=torch.uint8)
+    w = torch.randint(-127, 127, (8, 16), dtype=torch.int8)
+    with torch.no_grad():
+        compiled = compile_with(f, int8="require", report=True, on_unsupported="strict")
+        sums = (x.double() - 3) @ w.double().T
+        for taken in (True, False):
+            result = compiled(x, w, torch.tensor(taken))
+            wanted = (sums * (0.02 * 0.1) * (1 if taken else 2)).float()
+            torch.testing.assert_close(result, wanted, rtol=1e-6, atol=0)
+    (graph,) = tandem.report()["graphs"]
+    assert len(graph["quantized products"]) == 2 and "dot" in graph["kernels"]
