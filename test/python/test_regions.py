@@ -1,6 +1,7 @@
 """Regions that are compiled once (torch.compiler.nested_compile_region): calls of one body."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -27,9 +28,9 @@ class Layer(WrittenOut):
     forward = nested_compile_region(WrittenOut.forward)
 
 
-def layers(count, kind=Layer):
+def layers(count, kind=Layer, width=16):
     torch.manual_seed(0)
-    return torch.nn.Sequential(*[kind() for _ in range(count)])
+    return torch.nn.Sequential(*[kind(width) for _ in range(count)])
 
 
 def rows(count, width=16):
@@ -75,6 +76,18 @@ def test_bytes_that_nothing_keeps_are_an_error_of_the_regions_as_they_are():
     least = beside(layers(4), x)["memory"]["step"]
     with pytest.raises(Exception, match=f"it takes {least}, arguments included"):
         beside(layers(4), x, memory_budget="1KB")
+
+
+def test_bytes_that_bodies_would_not_keep_are_kept_with_the_regions_inline():
+    """A product that is dear to compute again is saved by a body, whatever the bytes."""
+    x = rows(512, 128)
+    whole = beside(layers(4, width=128), x)["memory"]["step"]
+    with pytest.raises(Exception, match="it takes") as caught:
+        beside(layers(4, WrittenOut, 128), x, memory_budget="1KB")
+    least = int(re.search(r"it takes (\d+)", str(caught.value))[1])
+    assert least < whole
+    graph = beside(layers(4, width=128), x, memory_budget=f"{least}B")
+    assert graph["memory"]["step"] <= least and "no choice" in graph["regions inline"]
 
 
 def test_sizes_that_vary():
