@@ -105,14 +105,22 @@ class Verifier {
            names_.at(slot.value));
   }
 
+  /// A number is an input, or an earlier item reads it from memory (tandem::read_scalar).
+  bool is_known_before(const Item& item, const Value* number) const {
+    const Item* maker = graph_.homes.at(number).item;
+    return number->node == nullptr || (maker != nullptr && maker->id < item.id);
+  }
+
   void check(const loop::Scalar& element, const Item& item) {
     const Value* value = graph_.computations.value(element.slot);
     const std::string& name = names_.at(value);
     expect(element.dtype == value->type.dtype, Of::item, item.id, "it reads %{} as {}", name,
            tandem::name_of(element.dtype));
     if (!value->type.is_tensor()) {
-      expect(element.at.empty() && value->node == nullptr, Of::item, item.id, "it reads number %{}",
-             name);
+      expect(element.at.empty(), Of::item, item.id, "it reads number %{} with {} indices", name,
+             element.at.size());
+      expect(is_known_before(item, value), Of::item, item.id,
+             "it reads number %{}, which no earlier item makes", name);
       return;
     }
     const Home home = graph_.homes.at(value);
