@@ -62,7 +62,11 @@ class Emitter {
   };
   void begin_reductions(const loop::Stage& stage);
   void forget_locals(const loop::Stage& stage);
+  void forget_running_values(const loop::Stage& stage);
   void combine_reductions();
+  std::vector<llvm::Value*> running_lanes(const loop::Reduction& reduction,
+                                          std::vector<llvm::Value*> inputs,
+                                          const std::vector<llvm::Value*>& before);
   void end_block_of_sums();
   llvm::Value* make_slot(llvm::Value* start);
   void finish_reductions();

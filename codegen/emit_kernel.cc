@@ -196,6 +196,7 @@ void Emitter::emit_written_out(const Axis& axis, const std::function<void()>& bo
 void Emitter::emit_body(const Stage& stage) {
   combine_reductions();
   emit_stores(stage.body);
+  forget_running_values(stage);
 }
 
 void Emitter::emit_after(const Stage& stage) {

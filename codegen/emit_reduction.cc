@@ -1,6 +1,6 @@
 // Reductions: accumulators live in stack slots (promoted to registers), one value a lane when the
 // reduced axis is the vector axis; then lanes fold as a tree, i with i + lanes/2, which the
-// interpreter repeats.
+// interpreter repeats. A scan along that axis keeps in each lane what came before the step.
 #include "codegen/emit.h"
 #include "codegen/vector_math.h"
 
@@ -95,19 +95,49 @@ void Emitter::combine_reductions() {
     const bool is_packed =
         loop::multiplies(reduction.combiner) && reduction.combiner != Combiner::dot;
     std::vector<Value*> combined;
-    if (is_packed)
+    if (reduction.scan && accumulator.lanes)
+      combined = running_lanes(reduction, inputs, old);
+    else if (is_packed)
       combined = {packed_product(reduction.combiner, inputs[0], inputs[1], old[0])};
     else if (reduction.combiner == Combiner::dot)
       combined = {multiply_add(dtype, inputs[0], inputs[1], old[0])};
     else
       combined = combine(reduction.combiner, dtype, old, inputs);
     for (size_t i = 0; i < combined.size(); ++i) {
-      if (tail_mask_ != nullptr && accumulator.lanes)
+      if (reduction.scan) locals_[reduction.first_local + static_cast<int32_t>(i)] = combined[i];
+      if (reduction.scan && accumulator.lanes)
+        combined[i] = ir_.CreateShuffleVector(
+            combined[i], std::vector<int>(static_cast<size_t>(lanes_), lanes_ - 1));
+      else if (tail_mask_ != nullptr && accumulator.lanes)
         combined[i] = ir_.CreateSelect(tail_mask_, combined[i], old[i]);
       ir_.CreateStore(combined[i], accumulator.slots[i]);
-      if (reduction.scan) locals_[reduction.first_local + static_cast<int32_t>(i)] = combined[i];
     }
   }
+}
+
+/// What a scan has come to at each lane of a step: each with the lane 1, 2, 4, … before it, then
+/// with what came `before` the step. Lanes behind the end are the identity, so that the last lane
+/// has what the last point has.
+std::vector<Value*> Emitter::running_lanes(const loop::Reduction& reduction,
+                                           std::vector<Value*> inputs,
+                                           const std::vector<Value*>& before) {
+  const DType dtype = reduction.inputs[0]->dtype;
+  std::vector<Value*> none;
+  for (size_t part = 0; part < inputs.size(); ++part)
+    none.push_back(identity(reduction.combiner, dtype, part, true));
+  if (tail_mask_ != nullptr)
+    for (size_t part = 0; part < inputs.size(); ++part)
+      inputs[part] = ir_.CreateSelect(tail_mask_, inputs[part], none[part]);
+  for (int apart = 1; apart < lanes_; apart *= 2) {
+    std::vector<int> from(static_cast<size_t>(lanes_));
+    for (int i = 0; i < lanes_; ++i)
+      from[static_cast<size_t>(i)] = i < apart ? i : lanes_ + i - apart;
+    std::vector<Value*> earlier;
+    for (size_t part = 0; part < inputs.size(); ++part)
+      earlier.push_back(ir_.CreateShuffleVector(none[part], inputs[part], from));
+    inputs = combine(reduction.combiner, dtype, earlier, inputs);
+  }
+  return combine(reduction.combiner, dtype, before, inputs);
 }
 
 void Emitter::finish_reductions() {
@@ -119,7 +149,7 @@ void Emitter::finish_reductions() {
       llvm::AllocaInst* slot = llvm::cast<llvm::AllocaInst>(room);
       result.push_back(ir_.CreateLoad(slot->getAllocatedType(), slot));
     }
-    unsigned width = accumulator.lanes
+    unsigned width = accumulator.lanes && !reduction.scan
                          ? llvm::cast<llvm::FixedVectorType>(result[0]->getType())->getNumElements()
                          : 1;
     for (width /= 2; width >= 1; width /= 2) {
@@ -141,6 +171,15 @@ void Emitter::finish_reductions() {
     }
   }
   accumulators_.clear();
+}
+
+/// Those of scans are known at one step. Lanes have a loop of whole registers and another one for
+/// what is left.
+void Emitter::forget_running_values(const Stage& stage) {
+  for (const loop::Reduction& reduction : stage.reductions)
+    if (reduction.scan)
+      for (size_t i = 0; i < parts(reduction); ++i)
+        locals_.erase(reduction.first_local + static_cast<int32_t>(i));
 }
 
 /// Results that are known only at this point of the stage.

@@ -33,6 +33,9 @@ constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kF
 // are no calls. Behind functionalize, for which a result that is an operand would be one memory.
 constexpr GraphPass kInlineCalls{"inline_calls", passes::inline_calls, kFunctional, 0, 0};
 
+// Rows of what a body computes, before gradients are asked for of either.
+constexpr GraphPass kVmap{"vmap", passes::vmap, kFunctional, 0, 0};
+
 // Composites go before reverse mode, which needs a rule for every op. Dropout becomes a random
 // primitive here.
 constexpr GraphPass kDecomposeComposite{"decompose_composite", passes::decompose_composite,
@@ -107,6 +110,7 @@ constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChose
 constexpr std::array kAllPasses = {kShareOutputs,
                                    kFunctionalize,
                                    kInlineCalls,
+                                   kVmap,
                                    kFreeze,
                                    kDecomposeComposite,
                                    kRng,
@@ -185,9 +189,18 @@ void functionalize_with_bodies(ir::Graph& graph, bool inlines, GraphCtx& ctx) {
   }
 }
 
+/// What is left to a loop over rows is a body that comes late.
+void batch_rows(ir::Graph& graph, GraphCtx& ctx) {
+  const uint64_t before = graph.epoch();
+  run_pass(graph, kVmap, ctx);
+  if (graph.epoch() == before) return;
+  for (ir::Graph* body : ops::bodies_of(graph)) run_pass(*body, kDecomposeComposite, ctx);
+}
+
 /// The body of a loop, branch or call, which becomes a program of its own; those that it runs are
 /// done.
 void prepare_called(ir::Graph& body, GraphCtx& ctx) {
+  batch_rows(body, ctx);
   run_pass(body, kDecomposeComposite, ctx);
   run_pass(body, kRng, ctx);
   run_pass(body, kCse, ctx);
@@ -232,6 +245,7 @@ void run_until_joint(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
   functionalize_with_bodies(graph, options.freeze || passes::has_constants(graph), ctx);
   for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
+  batch_rows(graph, ctx);
   if (options.freeze) run_pass(graph, kFreeze, ctx);
   run_pass(graph, kDecomposeComposite, ctx);
   run_pass(graph, kRng, ctx);

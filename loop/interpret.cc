@@ -41,6 +41,9 @@ class Interpreter {
   struct Accumulator {
     Lanes lanes;
     Lanes totals;  // of a sum in blocks
+    // Of a scan: `lanes` are the inputs of this step.
+    std::vector<Bits> before;   // what came before the step
+    std::vector<Bits> running;  // up to this point
   };
 
   void plan(const Stage& stage);
@@ -55,6 +58,8 @@ class Interpreter {
   bool begins_block(const Stage& stage);
   static void end_block(const Reduction& reduction, Accumulator& accumulator, size_t first,
                         size_t count);
+  static void scan(const Reduction& reduction, Accumulator& accumulator, size_t lane,
+                   const std::vector<Bits>& inputs);
   void finish(const Reduction& reduction, Lanes& lanes);
   void set_locals(const Reduction& reduction, const std::vector<Bits>& values);
   void store(const Store& store);
@@ -228,13 +233,18 @@ void Interpreter::run_point(const Stage& stage, const StageLines& lines) {
     Lanes start(static_cast<size_t>(lane_count(stage)),
                 identity_of(reduction.combiner, reduction.inputs[0]->dtype));
     Lanes totals = in_blocks && sums_in_blocks(reduction) ? start : Lanes{};
-    accumulators.push_back({std::move(start), std::move(totals)});
+    const std::vector<Bits> nothing = start[0];
+    accumulators.push_back({std::move(start), std::move(totals), nothing, nothing});
   }
   if (has_points(lines.steps_ahead))
     loop(stage.reduce_axes, [&] { run_reduce_point(stage, lines, accumulators); });
   if (failed()) return;
   for (size_t i = 0; i < stage.reductions.size(); ++i) {
     Accumulator& each = accumulators[i];
+    if (stage.reductions[i].scan) {
+      set_locals(stage.reductions[i], each.running);
+      continue;
+    }
     end_block(stage.reductions[i], each, 0, each.lanes.size());
     finish(stage.reductions[i], each.totals.empty() ? each.lanes : each.totals);
   }
@@ -264,11 +274,35 @@ void Interpreter::run_reduce_point(const Stage& stage, const StageLines& lines,
     if (failed()) return;
     std::vector<Bits> inputs;
     for (Val input : reduction.inputs) inputs.push_back(value_of(input));
-    std::vector<Bits>& mine = accumulators[i].lanes[lane];
-    accumulate_bits(reduction.combiner, reduction.inputs[0]->dtype, mine, inputs);
-    if (reduction.scan) set_locals(reduction, mine);
+    if (reduction.scan) {
+      scan(reduction, accumulators[i], lane, inputs);
+      set_locals(reduction, accumulators[i].running);
+    } else {
+      accumulate_bits(reduction.combiner, reduction.inputs[0]->dtype, accumulators[i].lanes[lane],
+                      inputs);
+    }
   }
   run_stores(stage.body, lines.body);
+}
+
+/// The lanes of a step are combined with those 1, 2, 4, … before them, the identity where there is
+/// none; then all of them with what came before the step. A lane needs none behind it.
+void Interpreter::scan(const Reduction& reduction, Accumulator& accumulator, size_t lane,
+                       const std::vector<Bits>& inputs) {
+  const DType dtype = reduction.inputs[0]->dtype;
+  if (accumulator.lanes.size() == 1)
+    return accumulate_bits(reduction.combiner, dtype, accumulator.running, inputs);
+  if (lane == 0) accumulator.before = accumulator.running;
+  accumulator.lanes[lane] = inputs;
+  Lanes sums(accumulator.lanes.begin(), accumulator.lanes.begin() + static_cast<long>(lane) + 1);
+  for (size_t apart = 1; apart < accumulator.lanes.size(); apart *= 2)
+    for (size_t i = lane + 1; i-- > 0;) {
+      std::vector<Bits> sum = i < apart ? identity_of(reduction.combiner, dtype) : sums[i - apart];
+      combine_bits(reduction.combiner, dtype, sum, sums[i]);
+      sums[i] = std::move(sum);
+    }
+  accumulator.running = accumulator.before;
+  combine_bits(reduction.combiner, dtype, accumulator.running, sums[lane]);
 }
 
 /// Of sums in blocks: whether the step is the first of one. Steps that have not all lanes are a

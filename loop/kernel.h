@@ -120,7 +120,9 @@ Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype);
 
 /// Combines inputs over the reduce axes. A vectorised reduce axis keeps one accumulator a lane, one
 /// of threads one a thread; lanes fold at the end as a tree: i with i + lanes/2, then i + lanes/4,
-/// … (those of products by addition).
+/// … (those of products by addition). A scan over a vector axis, its only one, combines the lanes
+/// of a step among themselves, each with the one 1, then 2, 4, … before it (the identity where
+/// there is none), and then with what came before the step.
 struct Reduction {
   Combiner combiner = Combiner::sum;
   std::vector<Val> inputs;  // arity(combiner)

@@ -266,8 +266,13 @@ void Verifier::reduction(const Stage& stage, const Reduction& reduction) {
   std::string problem = input_problem(reduction);
   require(problem.empty(),
           name + " of " + std::string(name_of(reduction.inputs[0]->dtype)) + ": " + problem);
-  for (const Axis& each : stage.reduce_axes)
-    require(!reduction.scan || each.kind == AxisKind::serial, "a scan over a vector axis");
+  for (const Axis& each : stage.reduce_axes) {
+    const bool has_order = each.kind == AxisKind::serial ||
+                           (each.kind == AxisKind::vector && stage.reduce_axes.size() == 1);
+    require(!reduction.scan || has_order, "a scan over lanes, and over another axis");
+    require(!reduction.scan || each.kind == AxisKind::serial || !multiplies(reduction.combiner),
+            "a scan of products over lanes");
+  }
   for (size_t i = 0; i < static_cast<size_t>(results(reduction.combiner)); ++i) {
     int32_t local = reduction.first_local + static_cast<int32_t>(i);
     require(local >= 0 && local < kernel_.locals, number("l", local) + " is beyond the locals");

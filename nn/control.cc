@@ -117,6 +117,14 @@ ir::Arg list(const Tensors& tensors) { return ops::Operand(tensors).arg; }
 
 constexpr int64_t kNoStream = 0;
 
+/// -1 where there are none.
+int64_t place_of_rows(const ir::Type& type, std::optional<int64_t> dim) {
+  if (!dim) return -1;
+  if (*dim < -type.rank() || *dim >= type.rank())
+    throw UserError(fmt::format("[vmap] {} has no dimension {}", ir::to_string(type), *dim));
+  return *dim < 0 ? *dim + type.rank() : *dim;
+}
+
 }  // namespace
 
 Tensors cond(Trace& trace, Tensor predicate, const Tensors& operands, const BodyFunction& then,
@@ -140,6 +148,32 @@ Tensors invoke_subgraph(Trace& trace, const Tensors& operands, const BodyFunctio
       "tandem.invoke_subgraph",
       {bodies.operands(operands), bodies.name(0), sym::Expr(kNoStream), ir::None{}, std::string()},
       results);
+}
+
+Tensors vmap(Trace& trace, const Tensors& operands, const std::vector<std::optional<int64_t>>& dims,
+             const BodyFunction& body) {
+  if (dims.size() != operands.size())
+    throw UserError(
+        fmt::format("[vmap] {} dimensions of rows for {} operands", dims.size(), operands.size()));
+  std::optional<sym::Expr> rows;
+  std::vector<int64_t> places;
+  std::vector<ir::Type> types;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const ir::Type& type = operands[i].type();
+    places.push_back(place_of_rows(type, dims[i]));
+    types.push_back(ir::Type::tensor(type.dtype, type.sizes));
+    if (places[i] < 0) continue;
+    if (!rows) rows = type.sizes[static_cast<size_t>(places[i])];
+    types[i].sizes.erase(types[i].sizes.begin() + places[i]);
+  }
+  if (!rows) throw UserError("[vmap] no operand has rows");
+  Bodies bodies(trace, "vmap");
+  std::vector<ir::Type> results = types_of(bodies.trace("body", types, body));
+  for (ir::Type& type : results) type.sizes.insert(type.sizes.begin(), *rows);
+  const ir::Arg all = bodies.operands(operands);
+  places.resize(std::get<ir::Values>(all).size(), -1);
+  return bodies.call("tandem.vmap", {all, ir::Ints(places.begin(), places.end()), bodies.name(0)},
+                     std::move(results));
 }
 
 Tensors while_loop(Trace& trace, const Tensors& carried, const Tensors& operands,

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <vector>
 
 #include "nn/module.h"
 
@@ -27,6 +29,12 @@ Tensors while_loop(Trace& trace, const Tensors& carried, const Tensors& operands
 /// once, forward and backward. Nothing is fused across its border. Where weights are frozen it is
 /// as if the body stood here.
 Tensors invoke_subgraph(Trace& trace, const Tensors& operands, const BodyFunction& body);
+
+/// Runs `body` on each row of the operands at once: along dimension `dims[i]` of operand i (counted
+/// from the end where negative), or its whole where there is none. Parameters that it names are the
+/// same for all rows. Results have the rows in front. Gradients taken inside are of each row.
+Tensors vmap(Trace& trace, const Tensors& operands, const std::vector<std::optional<int64_t>>& dims,
+             const BodyFunction& body);
 
 struct Scanned {
   Tensors carried;

@@ -7,6 +7,8 @@
 //   scan        (c, y[i]) = body(c, rows[i], x) for each row i
 //   invoke_subgraph  y = body(x): a region of a program that is compiled once, and run from many
 //               places
+//   vmap        y[i] = body(x[i]) along dimension dims[k] of operand k, or its whole where that is
+//               -1; gone before gradients are asked for (passes/vmap.cc)
 //   while_loop_backward  runs the loop again, keeps what each step gives behind what it carries,
 //               and then d c, s = gradient(d c, s, kept, x) from the last step to the first
 //
@@ -117,6 +119,35 @@ void check_call(const Call& c, const ir::Module& module) {
   add_types(given, c.values("operands"));
   check_inputs(c, body_of(c, module, "body"), given);
   check_outputs(c, body_of(c, module, "body"), result_types(c));
+}
+
+/// Operands without their dimension of rows, results with one in front, of one length.
+void check_vmap(const Call& c, const ir::Module& module) {
+  const ir::Values& operands = c.values("operands");
+  const std::vector<int64_t> dims = c.constants("dims");
+  if (dims.size() != operands.size())
+    c.fail(fmt::format("{} dims for {} operands", dims.size(), operands.size()));
+  std::optional<sym::Expr> rows;
+  const auto take_row = [&](ir::Type type, int64_t dim) {
+    if (dim >= type.rank()) c.fail(fmt::format("{} has no dimension {}", to_string(type), dim));
+    if (sym::known_ne(rows.value_or(type.sizes[dim]), type.sizes[dim]))
+      c.fail(fmt::format("dimension {} of {} is not of {} rows, as another is", dim,
+                         to_string(type), sym::to_string(*rows)));
+    if (!rows) rows = type.sizes[dim];
+    type.sizes.erase(type.sizes.begin() + dim);
+    return type;
+  };
+  Types given;
+  Types wanted;
+  for (size_t i = 0; i < operands.size(); ++i)
+    given.push_back(dims[i] < 0 ? operands[i]->type : take_row(operands[i]->type, dims[i]));
+  if (!rows) c.fail("no operand has rows");
+  for (const ir::Type& type : result_types(c)) {
+    if (type.rank() == 0) c.fail("a result has no rows");
+    wanted.push_back(take_row(type, 0));
+  }
+  check_inputs(c, body_of(c, module, "body"), given);
+  check_outputs(c, body_of(c, module, "body"), wanted);
 }
 
 void check_while(const Call& c, const ir::Module& module) {
@@ -369,7 +400,15 @@ const OpDef kInvokeSubgraph{
     .runs = {"body"},
     .check_bodies = check_call};
 
-const OpDef* const kOps[] = {&kCond, &kWhileLoop, &kWhileLoopBackward, &kScan, &kInvokeSubgraph};
+const OpDef kVmap{.schema = "tandem::vmap(Tensor[] operands, int[] dims, str body) -> Tensor[]",
+                  .no_grad = "its body has gradients, in whose place it is",
+                  .can_fail = true,
+                  .opaque = true,
+                  .runs = {"body"},
+                  .check_bodies = check_vmap};
+
+const OpDef* const kOps[] = {&kCond, &kWhileLoop,      &kWhileLoopBackward,
+                             &kScan, &kInvokeSubgraph, &kVmap};
 
 }  // namespace
 

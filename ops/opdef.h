@@ -12,6 +12,7 @@
 #include "ir/builder.h"
 #include "ir/op.h"
 #include "loop/kernel.h"
+#include "ops/batch.h"
 #include "ops/tensor.h"
 
 namespace tandem::ops {
@@ -208,6 +209,9 @@ struct OpDef {
   /// UserError where they do not fit the call.
   std::vector<std::string_view> runs{};
   void (*check_bodies)(const ir::Call&, const ir::Module&) = nullptr;
+  /// Of each row at once (vmap). Pointwise ops broadcast; others that have no rule are decomposed,
+  /// or done row by row.
+  BatchRule batch = nullptr;
 };
 
 inline const OpDef& def_of(const ir::Op& op) { return *op.def; }

@@ -1,5 +1,7 @@
 // Replaces ops by what they are made of. New nodes stand where the old one stood and are visited in
 // turn, so nested decompositions unfold in one walk.
+#include "passes/decompose.h"
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -8,12 +10,10 @@
 #include "passes/passes.h"
 
 namespace tandem::passes {
-namespace {
 
 using ir::Node;
 
-template <class Wanted>
-void decompose_where(ir::Graph& graph, Wanted wanted) {
+void decompose_where(ir::Graph& graph, const std::function<bool(const Node&)>& wanted) {
   for (Node* node = graph.first(); node != nullptr;) {
     const ops::OpDef& def = ops::def_of(*node);
     if (node->op->mutates() || def.decompose == nullptr || !wanted(*node)) {
@@ -37,8 +37,6 @@ void decompose_where(ir::Graph& graph, Wanted wanted) {
     graph.erase(old);
   }
 }
-
-}  // namespace
 
 void decompose_composite(ir::Graph& graph, GraphCtx& ctx) {
   decompose_where(graph, [&](const Node& node) {

@@ -141,6 +141,10 @@ void functionalize(ir::Graph& graph, GraphCtx& ctx);
 /// where its elements lie without gaps. Does nothing to a graph that has a signature.
 void share_outputs(ir::Graph& graph, GraphCtx& ctx);
 
+/// Each tandem::vmap becomes the nodes of its body, on all rows at once. Bodies are functional and
+/// in ops that have gradients. Unsupported where a body draws, or asks data for a size. vmap.cc
+void vmap(ir::Graph& graph, GraphCtx& ctx);
+
 /// Calls of bodies (tandem::invoke_subgraph) become the bodies' nodes.
 void inline_calls(ir::Graph& graph, GraphCtx& ctx);
 

@@ -19,12 +19,7 @@ void build_scan(KernelWriter& writer, const Item& item) {
     bool scanned = static_cast<int64_t>(i) == dim;
     out.push_back(writer.symbols().index(scanned ? "y" : "x", slot.sizes[i]));
     loop::Axis axis{out.back(), slot.sizes[i]};
-    if (scanned)
-      stage.reduce_axes.push_back(axis);
-    else if (static_cast<int64_t>(i) < dim)
-      kernel.outer.push_back(axis);
-    else
-      stage.axes.push_back(axis);
+    (scanned ? stage.reduce_axes : kernel.outer).push_back(axis);
   }
   loop::Reduction reduction;
   reduction.combiner = item.computation.combiner;

@@ -70,6 +70,8 @@ Misfit map_points(loop::Kernel& kernel, const Target& target);
 // map_columns.cc
 Misfit map_column_sums(loop::Kernel& kernel, const Target& target);
 Misfit map_columns(loop::Kernel& kernel, const Target& target);
+/// Of a scan: lanes are columns, or lie along it. map_scans.cc
+Misfit map_scans(loop::Kernel& kernel, const Target& target);
 // Places from data; and a task for each row, which fits all else. map_rows.cc
 Misfit map_scatter(loop::Kernel& kernel, const Target& target);
 Misfit map_rows(loop::Kernel& kernel, const Target& target);

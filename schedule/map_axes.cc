@@ -29,6 +29,7 @@ constexpr std::array kStrategies = {
     Strategy{"map_tiles", map_tiles},
     Strategy{"map_interleaved", map_interleaved},
     Strategy{"map_points", map_points},
+    Strategy{"map_scans", map_scans},
     Strategy{"map_column_sums", map_column_sums},
     Strategy{"map_columns", map_columns},
     // Fits all that is left.

@@ -59,6 +59,11 @@ loop::Val element_at(Lowering& lowering, const Call& c, std::string_view tensor,
 // --- embedding
 // ------------------------------------------------------------------------------------
 
+/// A table that all rows share.
+Tensors batch_embedding(const BatchedCall& c) {
+  if (c.has_rows("weight")) return {};
+  return {call(c.builder, "aten.embedding", {c.given("weight"), c.given("indices")})};
+}
 const OpDef kEmbedding{
     .schema =
         "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool "
@@ -89,7 +94,8 @@ const OpDef kEmbedding{
                 "$[5, 4], i64[]:index(5)", "$[5, 4], i64[0]", "$[5, 33], i32[9]:index(5), 1"},
     .out = true,
     .gathers = "weight",
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_embedding};
 
 /// 1 / (how often row i's index occurs), one a source row.
 Tensor inverse_frequency(Builder& b, Tensor indices, Expr rows) {
@@ -213,8 +219,15 @@ const OpDef kGather{
     .sample_dtypes = DTypes::all,
     .out = true,
     .gathers = "self",
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_along_dims};
 
+/// The same places in each row.
+Tensors batch_index_select(const BatchedCall& c) {
+  if (c.has_rows("index") || c.row.type("self").rank() == 0) return {};
+  const int64_t dim = c.row.dim("dim", c.row.type("self").rank());
+  return {call(c.builder, "aten.index_select", {c.given("self"), dim + 1, c.given("index")})};
+}
 const OpDef kIndexSelect{
     .schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor",
     .types = [](const Call& c) -> Types {
@@ -244,7 +257,8 @@ const OpDef kIndexSelect{
     .sample_dtypes = DTypes::all,
     .out = true,
     .gathers = "self",
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_index_select};
 
 // --- scatter
 // --------------------------------------------------------------------------------------

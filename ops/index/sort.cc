@@ -82,7 +82,8 @@ const OpDef kRanks{
     .fast = {{RouteKind::rank, sort_declines}},
     .samples = {"$[3, 5], false, -1", "$[40], true, 7", "$[3, 20]:special, true, -1",
                 "$[2, 3, 17]{3, 1, 6}, false, 30", "$[0], false, -1", "$[2, 0], true, 3"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .batch = batch_along_dims};
 
 /// Places along dimension `dim`; those from `limit` on are `limit` (negative: none are cut).
 Tensor ranks(Tensor x, int64_t dim, bool descending, int64_t limit = -1) {

@@ -70,14 +70,16 @@ const OpDef kSoftmax{.schema = "aten::_softmax(Tensor self, int dim, bool half_t
                      .decompose = softmax_parts,
                      .vjp = [](Builder& b, const Call& c,
                                Grads g) { return through("aten._softmax_backward_data", b, c, g); },
-                     .samples = kSamples};
+                     .samples = kSamples,
+                     .batch = batch_along_dims};
 const OpDef kLogSoftmax{
     .schema = "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
     .types = softmax_types,
     .decompose = log_softmax_parts,
     .vjp = [](Builder& b, const Call& c,
               Grads g) { return through("aten._log_softmax_backward_data", b, c, g); },
-    .samples = kSamples};
+    .samples = kSamples,
+    .batch = batch_along_dims};
 
 Types backward_types(const Call& c) {
   if (!same_sizes(c.type("grad_output").sizes, c.type("output").sizes))
@@ -100,7 +102,8 @@ const OpDef kSoftmaxBackward{.schema =
                                Tensor dot = sum(g * y, normalised(c, y.rank()), true);
                                return {to((g - dot) * y, c.result()->type.dtype)};
                              },
-                             .samples = kBackwardSamples};
+                             .samples = kBackwardSamples,
+                             .batch = batch_along_dims};
 // y = log_softmax(x): dx = dy - exp(y) sum(dy)
 const OpDef kLogSoftmaxBackward{
     .schema =
@@ -113,7 +116,8 @@ const OpDef kLogSoftmaxBackward{
       Tensor total = sum(g, normalised(c, y.rank()), true);
       return {to(g - exp(y) * total, c.result()->type.dtype)};
     },
-    .samples = kBackwardSamples};
+    .samples = kBackwardSamples,
+    .batch = batch_along_dims};
 
 Types composite_types(const Call& c) {
   DType dtype = c.dtype("dtype", c.type("self").dtype);

@@ -65,14 +65,16 @@ const OpDef kZerosLike{.schema = "aten::zeros_like(Tensor self, *, " TANDEM_FACT
                        .lower = fill<kZero>,
                        .no_grad = kNoOperand,
                        .samples = {"$[2, 3]", "$[0]"},
-                       .sample_dtypes = DTypes::all};
+                       .sample_dtypes = DTypes::all,
+                       .batch = batch_pointwise};
 const OpDef kOnesLike{.schema = "aten::ones_like(Tensor self, *, " TANDEM_FACTORY_OPTIONS
                                 ", MemoryFormat? memory_format=None) -> Tensor",
                       .types = like,
                       .lower = fill<kOne>,
                       .no_grad = kNoOperand,
                       .samples = {"$[2, 3]", "$[0]"},
-                      .sample_dtypes = DTypes::all};
+                      .sample_dtypes = DTypes::all,
+                      .batch = batch_pointwise};
 const OpDef kFullLike{
     .schema = "aten::full_like(Tensor self, Scalar fill_value, *, " TANDEM_FACTORY_OPTIONS
               ", MemoryFormat? memory_format=None) -> Tensor",
@@ -80,7 +82,8 @@ const OpDef kFullLike{
     .lower = fill<[](const Call& c) { return c.arg("fill_value"); }>,
     .no_grad = kNoOperand,
     .samples = {"$[2, 3], 2", "$[0], 1"},
-    .sample_dtypes = DTypes::numbers};
+    .sample_dtypes = DTypes::numbers,
+    .batch = batch_pointwise};
 const OpDef kScalarTensor{
     .schema = "aten::scalar_tensor(Scalar s, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
     .types = [](const Call& c) -> Types {

@@ -329,6 +329,40 @@ bool is_window_of_channels(const Call& c) {
          c.integer("groups") != Expr(1) && weight[0] == c.integer("groups") && has_plain_windows(c);
 }
 
+/// Dimensions `dim` and `dim + 1` become one.
+Tensor merged(Tensor x, size_t dim) {
+  Sizes sizes = x.sizes();
+  sizes[dim] = sizes[dim] * sizes[dim + 1];
+  sizes.erase(sizes.begin() + static_cast<int64_t>(dim) + 1);
+  return reshape(x, sizes);
+}
+
+Tensor convolve_rows(const BatchedCall& c, Tensor images, Tensor weight, Tensor bias, Expr groups) {
+  return call(c.builder, "aten.convolution",
+              {images, weight, bias, c.row.arg("stride"), c.row.arg("padding"),
+               c.row.arg("dilation"), false, c.row.arg("output_padding"), groups});
+}
+
+/// Rows of one weight are more images; rows with a weight each are groups, side by side in the
+/// channels.
+Tensors batch_convolution(const BatchedCall& c) {
+  if (c.row.boolean("transposed")) return {};
+  const Tensor input = c.with_rows("input");
+  const Tensor weight = c.given("weight");
+  const Expr groups = c.row.integer("groups");
+  Sizes sizes = c.sizes(c.row.result()->type.sizes);
+  if (!c.has_rows("weight") && !c.has_rows("bias")) {
+    const Tensor bias = c.row.has("bias") ? c.given("bias") : Tensor();
+    return {reshape(convolve_rows(c, merged(input, 0), weight, bias, groups), sizes)};
+  }
+  const Tensor images = merged(transpose(input, 0, 1), 1);
+  const Tensor weights = merged(c.with_rows("weight"), 0);
+  const Tensor bias = c.row.has("bias") ? merged(c.with_rows("bias"), 0) : Tensor();
+  std::swap(sizes[0], sizes[1]);
+  const Tensor all = convolve_rows(c, images, weights, bias, groups * c.rows);
+  return {transpose(reshape(all, sizes), 0, 1)};
+}
+
 const OpDef kConvolution{
     .schema =
         "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] "
@@ -357,7 +391,8 @@ const OpDef kConvolution{
                 "$[2, 3, 5], $[3, 4, 3], $[4], [2], [0], [1], true, [2], 1",
                 "$[2, 3, 5], $[4, 3, 3], $[3], [2], [0], [1], true, [0], 1",
                 "$[0, 3, 5], $[3, 4, 3], $[4], [2], [0], [1], true, [0], 1"},
-    .multiplies = ProductKind::convolution};
+    .multiplies = ProductKind::convolution,
+    .batch = batch_convolution};
 
 /// The gradients are linear in both operands, so theirs are convolutions again.
 /// What is read lies in grad_output, and in a weight whose groups divide it.

@@ -146,6 +146,31 @@ Gradients add_product_vjp(Builder& b, const Call& c, Grads g) {
   return grads;
 }
 
+/// Matrices in the dimensions behind the rows. A right factor that all rows share makes one product
+/// of them.
+Tensor product_of_rows(const BatchedCall& c) {
+  const Operands names = factors(c.row);
+  return matmul(c.given(names.left), c.given(names.right));
+}
+
+Tensors batch_matmul(const BatchedCall& c) { return {product_of_rows(c)}; }
+
+// alpha a b + beta self; beta = 0 ignores self, NaN in it too.
+Tensors batch_added(const BatchedCall& c) {
+  const auto scaled = [&](Tensor x, std::string_view by) {
+    return c.row.arg(by) == ir::Arg(Expr(1))
+               ? x
+               : call(c.builder, "aten.mul.Scalar", {x, c.row.arg(by)});
+  };
+  const Tensor product = scaled(product_of_rows(c), "alpha");
+  if (const Expr* beta = std::get_if<Expr>(&c.row.arg("beta")); beta && *beta == Expr(0))
+    return {product};
+  if (const double* beta = std::get_if<double>(&c.row.arg("beta")); beta && *beta == 0)
+    return {product};
+  const Tensor self = c.aligned(c.row.value("self"), c.row.result()->type.rank());
+  return {product + scaled(self, "beta")};
+}
+
 const OpDef kMm{.schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
                 .types = product_types<2>,
                 .lower = product,
@@ -155,7 +180,8 @@ const OpDef kMm{.schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
                             "$[4, 3]{1, 4}, $[3, 2]", "$[65, 130], $[130, 33]",
                             "$[70, 65]{1, 70}, $[65, 130]{1, 65}"},
                 .out = true,
-                .multiplies = ProductKind::matrix};
+                .multiplies = ProductKind::matrix,
+                .batch = batch_matmul};
 const OpDef kBmm{.schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
                  .types = product_types<3>,
                  .lower = product,
@@ -165,7 +191,8 @@ const OpDef kBmm{.schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
                  .samples = {"$[2, 3, 4], $[2, 4, 5]", "$[0, 3, 4], $[0, 4, 5]",
                              "$[2, 3, 0], $[2, 0, 5]", "$[7, 17, 33], $[7, 33, 9]"},
                  .out = true,
-                 .multiplies = ProductKind::matrix};
+                 .multiplies = ProductKind::matrix,
+                 .batch = batch_matmul};
 const OpDef kAddmm{
     .schema =
         "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> "
@@ -178,7 +205,8 @@ const OpDef kAddmm{
                 "$[3, 1], $[3, 4], $[4, 5]", "$[5], $[3, 0], $[0, 5]"},
     .inplace = true,
     .out = true,
-    .multiplies = ProductKind::matrix};
+    .multiplies = ProductKind::matrix,
+    .batch = batch_added};
 const OpDef kBaddbmm{.schema =
                          "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar "
                          "beta=1, Scalar alpha=1) -> "
@@ -192,7 +220,8 @@ const OpDef kBaddbmm{.schema =
                                  "$[5], $[2, 3, 4], $[2, 4, 5], beta=0.5, alpha=2"},
                      .inplace = true,
                      .out = true,
-                     .multiplies = ProductKind::matrix};
+                     .multiplies = ProductKind::matrix,
+                     .batch = batch_added};
 
 // --- matmul and linear: products of any rank
 // -------------------------------------------------------

@@ -71,7 +71,8 @@ const OpDef kMaxDim{
     .lower = [](Lowering& l, const Call& c) { return arg_reduction(l, c, Combiner::argmax, true); },
     .vjp = extremum_vjp,
     .samples = kDimSamples,
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .batch = batch_along_dims};
 const OpDef kMinDim{
     .schema =
         "aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor "
@@ -80,7 +81,8 @@ const OpDef kMinDim{
     .lower = [](Lowering& l, const Call& c) { return arg_reduction(l, c, Combiner::argmin, true); },
     .vjp = extremum_vjp,
     .samples = kDimSamples,
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .batch = batch_along_dims};
 const Samples kArgSamples = {"$[3, 4]",        "$[3, 4], 1",    "$[3, 4], 0, true",
                              "$[2, 3, 4], -2", "$[]",           "$[5, 33]:special, 1",
                              "$[70]:special",  "$[4, 3]{1, 4}", "$[2, 3], none, true"};
@@ -92,7 +94,8 @@ const OpDef kArgmax{
     .no_grad = kPosition,
     .samples = kArgSamples,
     .sample_dtypes = DTypes::numbers,
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 const OpDef kArgmin{
     .schema = "aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
     .types = position_types,
@@ -101,7 +104,8 @@ const OpDef kArgmin{
     .no_grad = kPosition,
     .samples = kArgSamples,
     .sample_dtypes = DTypes::numbers,
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 
 Types whole_types(const Call& c) {
   need_elements(c);

@@ -42,7 +42,8 @@ const OpDef kProd{.schema = "aten::prod(Tensor self, *, ScalarType? dtype=None) 
                   .vjp = product_vjp,
                   .samples = {"$[3, 4]", "$[]", "$[0]", "$[2, 3]:positive"},
                   .sample_dtypes = DTypes::all,
-                  .out = true};
+                  .out = true,
+                  .batch = batch_whole};
 const OpDef kProdDim{.schema =
                          "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, "
                          "ScalarType? dtype=None) -> Tensor",
@@ -51,7 +52,8 @@ const OpDef kProdDim{.schema =
                      .vjp = product_vjp,
                      .samples = {"$[3, 4], 1", "$[3, 4], 0, true", "$[2, 3, 4], -2", "$[0, 3], 0",
                                  "$[], 0", "$[4, 3]{1, 4}, 0"},
-                     .sample_dtypes = DTypes::all};
+                     .sample_dtypes = DTypes::all,
+                     .batch = batch_along_dims};
 
 const OpDef* const kOps[] = {&kProd, &kProdDim};
 

@@ -130,7 +130,8 @@ const OpDef kSum{.schema = "aten::sum(Tensor self, *, ScalarType? dtype=None) ->
                  .vjp = sum_vjp,
                  .samples = {"$[3, 4]", "$[]", "$[0]", "$[1000]", "$[4, 3]{1, 4}"},
                  .sample_dtypes = DTypes::all,
-                 .out = true};
+                 .out = true,
+                 .batch = batch_whole};
 const OpDef kSumDim{
     .schema =
         "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? "
@@ -139,7 +140,8 @@ const OpDef kSumDim{
     .lower = sum_lower,
     .vjp = sum_vjp,
     .samples = kReduceSamples,
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .batch = batch_reduction};
 
 Types mean_types(const Call& c) {
   DType dtype = c.dtype("dtype", c.type("self").dtype);
@@ -167,14 +169,16 @@ const OpDef kMean{.schema = "aten::mean(Tensor self, *, ScalarType? dtype=None) 
                   .types = mean_types,
                   .lower = mean_lower,
                   .vjp = mean_vjp,
-                  .samples = {"$[3, 4]", "$[]", "$[0]", "$[1000]"}};
+                  .samples = {"$[3, 4]", "$[]", "$[0]", "$[1000]"},
+                  .batch = batch_whole};
 const OpDef kMeanDim{.schema =
                          "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, "
                          "ScalarType? dtype=None) -> Tensor",
                      .types = mean_types,
                      .lower = mean_lower,
                      .vjp = mean_vjp,
-                     .samples = kReduceSamples};
+                     .samples = kReduceSamples,
+                     .batch = batch_reduction};
 
 Types extremum_types(const Call& c) {
   for (int64_t dim : reduced_dims(c))
@@ -204,7 +208,8 @@ const OpDef kAmax{.schema = "aten::amax(Tensor self, int[1] dim=[], bool keepdim
                   .samples = {"$[3, 4], [1]", "$[3, 4], [0], true", "$[2, 3, 4], [0, 2]",
                               "$[7]:special", "$[], []"},
                   .sample_dtypes = DTypes::all,
-                  .out = true};
+                  .out = true,
+                  .batch = batch_reduction};
 const OpDef kAmin{.schema = "aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
                   .types = extremum_types,
                   .lower = extremum_lower<Combiner::min>,
@@ -212,7 +217,8 @@ const OpDef kAmin{.schema = "aten::amin(Tensor self, int[1] dim=[], bool keepdim
                   .samples = {"$[3, 4], [1]", "$[3, 4], [0], true", "$[2, 3, 4], [0, 2]",
                               "$[7]:special", "$[], []"},
                   .sample_dtypes = DTypes::all,
-                  .out = true};
+                  .out = true,
+                  .batch = batch_reduction};
 
 const OpDef* const kOps[] = {&kSum, &kSumDim, &kMean, &kMeanDim, &kAmax, &kAmin};
 

@@ -91,7 +91,8 @@ const OpDef kCumprod{
                 "$[4, 3]{1, 4}, 0", "$[60], 0", "$[3, 12]:special, 1", "$[3], 1", "$[3], 1"},
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 
 // --- cummax, cummin
 // -------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ const Samples kExtremumSamples = {"$[3, 4], 1", "$[3, 4], 0",          "$[2, 3, 
       return {unary_same(c)[0], ir::Type::tensor(DType::i64, self_sizes(c))};            \
     },                                                                                   \
     .lower = extremum_lower<combiner>, .vjp = extremum_vjp, .samples = kExtremumSamples, \
-    .sample_dtypes = DTypes::all                                                         \
+    .sample_dtypes = DTypes::all, .batch = batch_along_dims                              \
   }
 TANDEM_RUNNING_EXTREMUM(kCummax, "cummax", Combiner::argmax);
 TANDEM_RUNNING_EXTREMUM(kCummin, "cummin", Combiner::argmin);
@@ -176,13 +177,15 @@ const OpDef kLogcumsumexp{.schema = "aten::logcumsumexp(Tensor self, int dim) ->
                           .lower = logcumsumexp_lower,
                           .vjp = logcumsumexp_vjp,
                           .samples = kLogSamples,
-                          .out = true};
+                          .out = true,
+                          .batch = batch_along_dims};
 const OpDef kPrivateLogcumsumexp{.schema = "aten::_logcumsumexp(Tensor self, int dim) -> Tensor",
                                  .types = log_types,
                                  .lower = logcumsumexp_lower,
                                  .vjp = logcumsumexp_vjp,
                                  .samples = kForwardLogSamples,
-                                 .out = true};
+                                 .out = true,
+                                 .batch = batch_along_dims};
 
 // --- cumsum
 // ---------------------------------------------------------------------------------
@@ -228,7 +231,8 @@ const OpDef kCumsum{
                 "$[4, 3]{1, 4}, 0", "$[130], 0"},
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 
 const OpDef* const kCumsums[] = {&kCumsum};
 const OpDef* const kOps[] = {&kCumprod, &kCummax, &kCummin, &kLogcumsumexp, &kPrivateLogcumsumexp};

@@ -32,18 +32,20 @@ const Samples kTruthDimsSamples = {"$[3, 4], [1]", "$[2, 3, 4], [0, 2], true", "
                    .lower = truth_lower<combiner>,                                               \
                    .no_grad = kTruth,                                                            \
                    .samples = kTruthSamples,                                                     \
-                   .sample_dtypes = DTypes::all};                                                \
+                   .sample_dtypes = DTypes::all,                                                 \
+                   .batch = batch_whole};                                                        \
   const OpDef Name##Dim{                                                                         \
       .schema = "aten::" text ".dim(Tensor self, int dim, bool keepdim=False) -> Tensor",        \
       .types = truth_types,                                                                      \
       .lower = truth_lower<combiner>,                                                            \
       .no_grad = kTruth,                                                                         \
       .samples = kTruthDimSamples,                                                               \
-      .sample_dtypes = DTypes::all};                                                             \
+      .sample_dtypes = DTypes::all,                                                              \
+      .batch = batch_along_dims};                                                                \
   const OpDef Name##Dims {                                                                       \
     .schema = "aten::" text ".dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", \
     .types = truth_types, .lower = truth_lower<combiner>, .no_grad = kTruth,                     \
-    .samples = kTruthDimsSamples, .sample_dtypes = DTypes::all                                   \
+    .samples = kTruthDimsSamples, .sample_dtypes = DTypes::all, .batch = batch_reduction         \
   }
 TANDEM_TRUTH(kAny, "any", Combiner::any);
 TANDEM_TRUTH(kAll, "all", Combiner::all);

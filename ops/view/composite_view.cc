@@ -214,7 +214,8 @@ const OpDef kRavel{.schema = "aten::ravel(Tensor(a) self) -> Tensor(a)",
                      return {{"self", reshape(g[0], self_sizes(c))}};
                    },
                    .scatter = reshape_back,
-                   .samples = {"$[3, 4]", "$[]", "$[4, 3]{1, 4}", "$[0, 2]"}};
+                   .samples = {"$[3, 4]", "$[]", "$[4, 3]{1, 4}", "$[0, 2]"},
+                   .batch = batch_reshape};
 const OpDef kUnflatten{
     .schema = "aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)",
     .types =

@@ -1,6 +1,6 @@
-// Diagonals and sliding windows as views. A diagonal shows elements (i, j) with j - i = offset of
-// two dimensions as one dimension behind the others; its inverse puts a vector there. `unfold`
-// shows overlapping windows, so its gradient sums over the windows that hold an element.
+// Diagonals and sliding windows as views, and triangles. A diagonal shows elements (i, j) with j -
+// i = offset of two dimensions as one dimension behind the others; its inverse puts a vector there.
+// `unfold` shows overlapping windows, so its gradient sums over the windows that hold an element.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -102,7 +102,8 @@ const OpDef kDiagonal{
     .samples = {"$[3, 4]", "$[4, 3], 1", "$[4, 3], -2", "$[3, 4], 7", "$[2, 3, 4], 1, 2, 0",
                 "$[2, 3, 4], -1, -1, -2", "$[0, 3]", "$[4, 3]{1, 4}, 1", "$[3]", "$[3, 3], 0, 1, 1",
                 "$[3, 4], -7"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .batch = batch_along_dims};
 const OpDef kLinalgDiagonal{
     .schema =
         "aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> "
@@ -136,7 +137,8 @@ const OpDef kDiagonalScatter{
     },
     .samples = {"$[3, 4], $[3]", "$[4, 3], $[2], 1", "$[2, 3, 4], $[3, 2], 1, 0, 2",
                 "$[3, 4], $[4]"},
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 const OpDef kDiagonalBackward{
     .schema =
         "aten::diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int "
@@ -158,7 +160,8 @@ const OpDef kDiagonalBackward{
       return {{"grad_output", call(b, "aten.diagonal", {g[0], d.offset, d.dim1, d.dim2})}};
     },
     .samples = {"$[3], [3, 4], 0, 0, 1", "$[3, 2], [2, 3, 4], 1, 0, 2", "$[2], [4, 3], -2, 0, 1"},
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 
 /// Of diag_embed: the diagonal of its result.
 Diagonal embedded(const Call& c) { return diagonal_of(c, c.type("self").rank() + 1); }
@@ -289,7 +292,8 @@ const OpDef kUnfold{
     .samples = {"$[7], 0, 3, 2", "$[3, 8], 1, 2, 2", "$[3, 8], -2, 2, 1", "$[5], 0, 5, 1",
                 "$[5], 0, 0, 1", "$[2, 6, 3], 1, 4, 3", "$[], 0, 1, 1", "$[4], 0, 5, 1",
                 "$[4], 0, 2, 0", "$[8, 3]{1, 8}, 0, 3, 1"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .batch = batch_along_dims};
 
 /// The window that starts at place - k of the dimension holds it as its element k, if one starts
 /// there.
@@ -340,11 +344,56 @@ const OpDef kUnfoldBackward{
                 "1",
                 "$[1, 5], [5], 0, 5, 1", "$[2, 1, 3, 4], [2, 6, 3], 1, 4, 3",
                 "$[3, 40, 2], [4, 40], 0, 2, 1"},
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 
-const OpDef* const kOps[] = {&kDiagonal,  &kLinalgDiagonal, &kDiagonalScatter, &kDiagonalBackward,
-                             &kDiagEmbed, &kDiag,           &kDiagflat,        &kTrace,
-                             &kUnfold,    &kUnfoldBackward};
+// --- triangles
+// -----------------------------------------------------------------------------------
+
+/// Elements on one side of a diagonal; the others become zero whatever they were.
+template <bool lower>
+Definition triangle(Lowering& lowering, const Call& c) {
+  return map_definition(c, [&lowering, c](size_t, const Index& index) {
+    loop::ScalarPool& pool = lowering.scalars();
+    Expr offset = index[index.size() - 1] - index[index.size() - 2];
+    loop::Val keep = pool.binary(lower ? Opcode::le : Opcode::ge, pool.index(offset),
+                                 pool.index(c.integer("diagonal")));
+    loop::Val x = lowering.load(c.value("self"), index);
+    return pool.select(keep, x, pool.constant(x->dtype, 0));
+  });
+}
+Types triangle_types(const Call& c) {
+  if (c.type("self").rank() < 2) c.fail(c.describe("self") + " must have at least 2 dimensions");
+  return unary_same(c);
+}
+const Samples kTriangleSamples = {"$[4, 4]", "$[3, 5], 1", "$[2, 5, 3], -1", "$[0, 3]",
+                                  "$[4, 4]:special"};
+const OpDef kTril{.schema = "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor",
+                  .types = triangle_types,
+                  .lower = triangle<true>,
+                  .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                    return {{"self", call(b, "aten.tril", {g[0], c.arg("diagonal")})}};
+                  },
+                  .samples = kTriangleSamples,
+                  .sample_dtypes = DTypes::all,
+                  .inplace = true,
+                  .out = true,
+                  .batch = batch_along_dims};
+const OpDef kTriu{.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor",
+                  .types = triangle_types,
+                  .lower = triangle<false>,
+                  .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+                    return {{"self", call(b, "aten.triu", {g[0], c.arg("diagonal")})}};
+                  },
+                  .samples = kTriangleSamples,
+                  .sample_dtypes = DTypes::all,
+                  .inplace = true,
+                  .out = true,
+                  .batch = batch_along_dims};
+
+const OpDef* const kOps[] = {
+    &kDiagonal, &kLinalgDiagonal, &kDiagonalScatter, &kDiagonalBackward, &kDiagEmbed, &kDiag,
+    &kDiagflat, &kTrace,          &kUnfold,          &kUnfoldBackward,   &kTril,      &kTriu};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Joining, cutting and moving: cat and its inverses, pads, flips, repeats, triangles. A lowering is
-// an index map, with a mask where a result element may have no operand element.
+// Joining, cutting and moving: cat and its inverses, pads, flips, repeats. A lowering is an index
+// map, with a mask where a result element may have no operand element.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -125,7 +125,8 @@ const OpDef kSplit{
     .scatter_part = split_scatter,
     .samples = {"$[6, 4], 2", "$[7, 4], 3", "$[3, 6], 2, 1", "$[3, 6], 2, -1", "$[0, 2], 2",
                 "$[4], 9"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .batch = batch_along_dims};
 const OpDef kSplitSizes{
     .schema =
         "aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]",
@@ -133,7 +134,8 @@ const OpDef kSplitSizes{
     .lower = reindex<kPieceIndex>,
     .vjp = split_vjp,
     .scatter_part = split_scatter,
-    .samples = {"$[6, 4], [1, 5]", "$[3, 6], [2, 0, 4], 1"}};
+    .samples = {"$[6, 4], [1, 5]", "$[3, 6], [2, 0, 4], 1"},
+    .batch = batch_along_dims};
 const OpDef kSplitWithSizes{
     .schema =
         "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> "
@@ -142,14 +144,16 @@ const OpDef kSplitWithSizes{
     .lower = reindex<kPieceIndex>,
     .vjp = split_vjp,
     .scatter_part = split_scatter,
-    .samples = {"$[6, 4], [1, 5]", "$[3, 6], [2, 0, 4], 1", "$[3, 6], [6], -1"}};
+    .samples = {"$[6, 4], [1, 5]", "$[3, 6], [2, 0, 4], 1", "$[3, 6], [6], -1"},
+    .batch = batch_along_dims};
 const OpDef kChunk{
     .schema = "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]",
     .types = split_types,
     .lower = reindex<kPieceIndex>,
     .vjp = split_vjp,
     .scatter_part = split_scatter,
-    .samples = {"$[6, 4], 3", "$[5, 4], 2", "$[2, 12], 3, 1", "$[5], 4", "$[0, 2], 2"}};
+    .samples = {"$[6, 4], 3", "$[5, 4], 2", "$[2, 12], 3, 1", "$[5], 4", "$[0, 2], 2"},
+    .batch = batch_along_dims};
 const OpDef kUnbind{.schema = "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]",
                     .types =
                         [](const Call& c) {
@@ -178,7 +182,8 @@ const OpDef kUnbind{.schema = "aten::unbind.int(Tensor(a -> *) self, int dim=0) 
                                       {base, value, self_dim(c), static_cast<int64_t>(result)});
                         },
                     .samples = {"$[3, 4]", "$[3, 4], -1", "$[1]"},
-                    .sample_dtypes = DTypes::all};
+                    .sample_dtypes = DTypes::all,
+                    .batch = batch_along_dims};
 
 // --- cat, stack
 // -----------------------------------------------------------------------------------
@@ -292,7 +297,8 @@ const OpDef kCat{
                 "[$[1], $[2], $[1], $[0], $[1], $[1], $[3], $[1], $[1], $[1], $[1], $[1], $[1], "
                 "$[1], $[1], $[1], $[1], $[2], $[1]]"},
     .sample_dtypes = DTypes::all,
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 Tensors as_cat(Builder& b, const Call& c) {
   return {call(b, "aten.cat", {c.arg("tensors"), c.constant("dim")})};
 }
@@ -356,7 +362,8 @@ const OpDef kFlip{.schema = "aten::flip(Tensor self, int[] dims) -> Tensor",
                   },
                   .samples = {"$[3, 4], [0]", "$[3, 4], [0, -1]", "$[3], []", "$[0, 2], [0]"},
                   .sample_dtypes = DTypes::all,
-                  .out = true};
+                  .out = true,
+                  .batch = batch_along_dims};
 
 /// Dimensions of the shifts; one may be named several times.
 std::vector<int64_t> roll_dims(const Call& c) {
@@ -404,7 +411,8 @@ const OpDef kRoll{
       return {{"self", call(b, "aten.roll", {g[0], back, c.arg("dims")})}};
     },
     .samples = {"$[3, 4], [1], [0]", "$[3, 4], [1, -2], [0, 1]", "$[3, 4], [5]", "$[0], [1], [0]"},
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 
 Sizes repeated_sizes(const Call& c, const ir::Ints& repeats) {
   Sizes sizes = repeats;
@@ -414,6 +422,13 @@ Sizes repeated_sizes(const Call& c, const ir::Ints& repeats) {
   size_t added = repeats.size() - self.size();
   for (size_t i = 0; i < self.size(); ++i) sizes[added + i] = self[i] * repeats[added + i];
   return sizes;
+}
+Tensors batch_repeat(const BatchedCall& c) {
+  const ir::Ints& repeats = c.row.ints("repeats");
+  ir::Ints all{Expr(1)};
+  all.insert(all.end(), repeats.begin(), repeats.end());
+  const Tensor x = c.aligned(c.row.value("self"), static_cast<int64_t>(repeats.size()));
+  return {call(c.builder, "aten.repeat", {x, all})};
 }
 const OpDef kRepeat{
     .schema = "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor",
@@ -444,7 +459,8 @@ const OpDef kRepeat{
     },
     .samples = {"$[3, 4], [2, 1]", "$[3], [2, 3]", "$[], [2]", "$[3], [0]", "$[], []"},
     .sample_dtypes = DTypes::all,
-    .out = true};
+    .out = true,
+    .batch = batch_repeat};
 const OpDef kTile{.schema = "aten::tile(Tensor self, SymInt[] dims) -> Tensor",
                   .types = [](const Call& c) -> Types {
                     ir::Ints repeats = c.ints("dims");
@@ -532,50 +548,13 @@ const OpDef kConstantPad{
     .samples = {"$[3, 4], [1, 2]", "$[3, 4], [1, 0, 2, 1], 2", "$[3, 4], [-1, 2], 1", "$[3], []",
                 "$[0], [1, 1], 3", "$[2, 3, 4], [0, 0, 1, 1]"},
     .sample_dtypes = DTypes::all,
-    .out = true};
-/// Elements on one side of a diagonal; the others become zero whatever they were.
-template <bool lower>
-Definition triangle(Lowering& lowering, const Call& c) {
-  return map_definition(c, [&lowering, c](size_t, const Index& index) {
-    loop::ScalarPool& pool = lowering.scalars();
-    Expr offset = index[index.size() - 1] - index[index.size() - 2];
-    loop::Val keep = pool.binary(lower ? Opcode::le : Opcode::ge, pool.index(offset),
-                                 pool.index(c.integer("diagonal")));
-    loop::Val x = lowering.load(c.value("self"), index);
-    return pool.select(keep, x, pool.constant(x->dtype, 0));
-  });
-}
-Types triangle_types(const Call& c) {
-  if (c.type("self").rank() < 2) c.fail(c.describe("self") + " must have at least 2 dimensions");
-  return unary_same(c);
-}
-const Samples kTriangleSamples = {"$[4, 4]", "$[3, 5], 1", "$[2, 5, 3], -1", "$[0, 3]",
-                                  "$[4, 4]:special"};
-const OpDef kTril{.schema = "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor",
-                  .types = triangle_types,
-                  .lower = triangle<true>,
-                  .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
-                    return {{"self", call(b, "aten.tril", {g[0], c.arg("diagonal")})}};
-                  },
-                  .samples = kTriangleSamples,
-                  .sample_dtypes = DTypes::all,
-                  .inplace = true,
-                  .out = true};
-const OpDef kTriu{.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor",
-                  .types = triangle_types,
-                  .lower = triangle<false>,
-                  .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
-                    return {{"self", call(b, "aten.triu", {g[0], c.arg("diagonal")})}};
-                  },
-                  .samples = kTriangleSamples,
-                  .sample_dtypes = DTypes::all,
-                  .inplace = true,
-                  .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 
 const OpDef* const kOps[] = {
     &kSplit,  &kSplitSizes,       &kSplitWithSizes, &kChunk, &kUnbind, &kCat,
     &kConcat, &kConcatenate,      &kStack,          &kFlip,  &kRoll,   &kRepeat,
-    &kTile,   &kRepeatInterleave, &kConstantPad,    &kTril,  &kTriu};
+    &kTile,   &kRepeatInterleave, &kConstantPad};
 
 }  // namespace
 

@@ -71,21 +71,24 @@ const OpDef kView{
     .vjp = reshape_vjp,
     .scatter = reshape_scatter,
     .samples = kReshapeSamples,
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .batch = batch_reshape};
 const OpDef kUnsafeView{
     .schema = "aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor",
     .types = [](const Call& c) { return self_with_sizes(c, resolve_sizes(c, c.ints("size"))); },
     .lower = reindex<kReshapeIndex>,
     .vjp = reshape_vjp,
     .shows_self = true,
-    .samples = kReshapeSamples};
+    .samples = kReshapeSamples,
+    .batch = batch_reshape};
 const OpDef kReshape{
     .schema = "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)",
     .types = [](const Call& c) { return self_with_sizes(c, resolve_sizes(c, c.ints("shape"))); },
     .lower = reindex<kReshapeIndex>,
     .vjp = reshape_vjp,
     .scatter = reshape_scatter,
-    .samples = kReshapeSamples};
+    .samples = kReshapeSamples,
+    .batch = batch_reshape};
 
 Types flatten_types(const Call& c) {
   const Sizes& sizes = self_sizes(c);
@@ -106,7 +109,8 @@ const OpDef kFlatten{
     .lower = reindex<kReshapeIndex>,
     .vjp = reshape_vjp,
     .scatter = reshape_scatter,
-    .samples = {"$[2, 3, 4]", "$[2, 3, 4], 1, 2", "$[], 0, -1", "$[0, 3]"}};
+    .samples = {"$[2, 3, 4]", "$[2, 3, 4], 1, 2", "$[], 0, -1", "$[0, 3]"},
+    .batch = batch_reshape};
 
 // --- permutations
 // ---------------------------------------------------------------------------------
@@ -155,26 +159,34 @@ Tensor permute_scatter(Builder&, const Call& c, Tensor, Tensor value) {
   return permute(value, inverse(permutation(c)));
 }
 
+Tensors batch_permute(const BatchedCall& c) {
+  std::vector<int64_t> dims{0};
+  for (int64_t dim : permutation(c.row)) dims.push_back(dim + 1);
+  return {permute(c.with_rows("self"), dims)};
+}
 const OpDef kPermute{.schema = "aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)",
                      .types = permute_types,
                      .lower = reindex<kPermuteIndex>,
                      .vjp = permute_vjp,
                      .scatter = permute_scatter,
                      .samples = {"$[2, 3, 4], [2, 0, 1]", "$[3, 4], [-1, 0]", "$[0, 2], [1, 0]"},
-                     .sample_dtypes = DTypes::all};
+                     .sample_dtypes = DTypes::all,
+                     .batch = batch_permute};
 const OpDef kTranspose{
     .schema = "aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)",
     .types = permute_types,
     .lower = reindex<kPermuteIndex>,
     .vjp = permute_vjp,
     .scatter = permute_scatter,
-    .samples = {"$[2, 3, 4], 0, 2", "$[3, 4], -1, 0", "$[], 0, 0", "$[37, 53], 0, 1"}};
+    .samples = {"$[2, 3, 4], 0, 2", "$[3, 4], -1, 0", "$[], 0, 0", "$[37, 53], 0, 1"},
+    .batch = batch_along_dims};
 const OpDef kT{.schema = "aten::t(Tensor(a) self) -> Tensor(a)",
                .types = permute_types,
                .lower = reindex<kPermuteIndex>,
                .vjp = permute_vjp,
                .scatter = permute_scatter,
-               .samples = {"$[3, 4]", "$[5]", "$[]"}};
+               .samples = {"$[3, 4]", "$[5]", "$[]"},
+               .batch = batch_permute};
 
 // --- expand, squeeze, unsqueeze
 // -------------------------------------------------------------------
@@ -200,6 +212,11 @@ Types expand_types(const Call& c) {
 constexpr auto kExpandIndex = [](const Call& c, size_t, const Index& index) {
   return broadcast_index(self_sizes(c), index);
 };
+Tensors batch_expand(const BatchedCall& c) {
+  const ir::Sizes& sizes = c.row.result()->type.sizes;
+  const Tensor x = c.aligned(c.row.value("self"), static_cast<int64_t>(sizes.size()));
+  return {expand(x, c.sizes(sizes))};
+}
 const OpDef kExpand{
     .schema = "aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)",
     .types = expand_types,
@@ -218,7 +235,8 @@ const OpDef kExpand{
       return value;
     },
     .samples = {"$[3, 1], [3, 4]", "$[4], [2, 3, 4]", "$[], [3]", "$[1, 0], [2, 0]"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .batch = batch_expand};
 
 /// Dimensions that squeeze removes.
 std::vector<bool> squeezed(const Call& c) {
@@ -256,19 +274,22 @@ const OpDef kSqueeze{.schema = "aten::squeeze(Tensor(a) self) -> Tensor(a)",
                      .lower = reindex<kSqueezeIndex>,
                      .vjp = reshape_vjp,
                      .scatter = reshape_scatter,
-                     .samples = {"$[1, 3, 1]", "$[]", "$[2, 0]"}};
+                     .samples = {"$[1, 3, 1]", "$[]", "$[2, 0]"},
+                     .batch = batch_reshape};
 const OpDef kSqueezeDim{.schema = "aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)",
                         .types = squeeze_types,
                         .lower = reindex<kSqueezeIndex>,
                         .vjp = reshape_vjp,
                         .scatter = reshape_scatter,
-                        .samples = {"$[1, 3, 1], 0", "$[1, 3], 1", "$[3, 1], -1"}};
+                        .samples = {"$[1, 3, 1], 0", "$[1, 3], 1", "$[3, 1], -1"},
+                        .batch = batch_reshape};
 const OpDef kSqueezeDims{.schema = "aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)",
                          .types = squeeze_types,
                          .lower = reindex<kSqueezeIndex>,
                          .vjp = reshape_vjp,
                          .scatter = reshape_scatter,
-                         .samples = {"$[1, 3, 1], [0, 2]", "$[1, 3], [1]"}};
+                         .samples = {"$[1, 3, 1], [0, 2]", "$[1, 3], [1]"},
+                         .batch = batch_reshape};
 const OpDef kUnsqueeze{.schema = "aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)",
                        .types =
                            [](const Call& c) {
@@ -284,7 +305,8 @@ const OpDef kUnsqueeze{.schema = "aten::unsqueeze(Tensor(a) self, int dim) -> Te
                        }>,
                        .vjp = reshape_vjp,
                        .scatter = reshape_scatter,
-                       .samples = {"$[3, 4], 1", "$[3], -1", "$[], 0", "$[0], 0"}};
+                       .samples = {"$[3, 4], 1", "$[3], -1", "$[], 0", "$[0], 0"},
+                       .batch = batch_reshape};
 
 // --- select, slice
 // --------------------------------------------------------------------------------
@@ -330,7 +352,8 @@ const OpDef kSelect{
         [](Builder& b, const Call& c, Tensor base, Tensor value) {
           return call(b, "aten.select_scatter", {base, value, view_dim(c), select_index(c)});
         },
-    .samples = {"$[3, 4], 0, 1", "$[3, 4], 1, -1", "$[2, 0], 0, 1"}};
+    .samples = {"$[3, 4], 0, 1", "$[3, 4], 1, -1", "$[2, 0], 0, 1"},
+    .batch = batch_along_dims};
 
 /// start and length of a slice, clamped as in Python.
 struct SliceRange {
@@ -382,7 +405,8 @@ const OpDef kSlice{
                       {base, value, view_dim(c), c.arg("start"), c.arg("end"), c.arg("step")});
         },
     .samples = {"$[5, 4], 0, 1, 4", "$[5, 4], 1, 0, -1, 2", "$[5], 0, -3", "$[3], 0, 2, 1",
-                "$[7], 0, 1, 100, 3"}};
+                "$[7], 0, 1, 100, 3"},
+    .batch = batch_along_dims};
 
 /// select and slice as "position p of dimension dim maps to view position v, if any": what the
 /// scatter forms read. Returns the mask and the view's index.
@@ -458,7 +482,8 @@ const OpDef kSelectScatter{
               {"src", select(g[0], view_dim(c), select_index(c))}};
     },
     .samples = {"$[3, 4], $[4], 0, 1", "$[3, 4], $[3], 1, -1"},
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 const OpDef kSliceScatter{
     .schema =
         "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? "
@@ -489,7 +514,8 @@ const OpDef kSliceScatter{
               {"src", call(b, "aten.slice.Tensor", back)}};
     },
     .samples = {"$[5, 4], $[3, 4], 0, 1, 4", "$[5, 4], $[5, 2], 1, 0, 4, 2"},
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 
 /// Dimension of input_sizes that a backward op of a view means.
 int64_t input_dim(const Call& c) {
@@ -533,7 +559,8 @@ const OpDef kSelectBackward{
       return {{"grad_output", select(g[0], input_dim(c), c.integer("index"))}};
     },
     .samples = {"$[4], [3, 4], 0, 1", "$[3], [3, 4], 1, 2"},
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 const OpDef kSliceBackward{
     .schema =
         "aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, "
@@ -555,7 +582,8 @@ const OpDef kSliceBackward{
                                     c.constant("step"))}};
     },
     .samples = {"$[3, 4], [5, 4], 0, 1, 4, 1", "$[5, 2], [5, 4], 1, 0, 4, 2"},
-    .out = true};
+    .out = true,
+    .batch = batch_along_dims};
 
 const OpDef* const kOps[] = {
     &kView,   &kUnsafeView, &kReshape,       &kFlatten,      &kPermute,        &kTranspose,

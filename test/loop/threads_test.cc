@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "more than one reduce axis over threads"},
         Violation{kernel_of("stage {\nreduce r0 < 8 thread(8)\n%0: f32 = load b0[r0]\n"
                             "l0 = scan sum %0\n}\n"),
-                  "a scan over a vector axis"},
+                  "a scan over lanes, and over another axis"},
         Violation{kernel_of(std::string(kFill), " outer x0 < 4 task\n"),
                   "a task axis beside threads"},
         Violation{kernel_of(std::string(kFill), " outer x0 < 4 thread(4)\n"),
