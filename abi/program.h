@@ -69,6 +69,13 @@ struct Block {
   SizeCode shared_bytes;  // seen by all threads of a block
 };
 
+/// Places in Launch::buffers. What is written may lie in the memory of what is read, as far as the
+/// kernel is concerned: it reads each byte before it writes over it.
+struct Overlap {
+  uint32_t written = 0;
+  uint32_t read = 0;
+};
+
 struct Launch {
   uint32_t kernel = 0;            // index into Program::kernels
   std::vector<uint32_t> buffers;  // one per slot of the kernel
@@ -83,6 +90,7 @@ struct Launch {
   /// and neither has checks.
   bool beside = false;
   Block block;
+  std::vector<Overlap> overlaps;
 };
 
 enum class LibraryOp : uint8_t {

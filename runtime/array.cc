@@ -132,6 +132,11 @@ void Array::copy_from(const Array& source) const {
   copy_strided(raw(), strides(), source.raw(), source.strides(), sizes(), size_of(dtype_));
 }
 
+std::shared_ptr<const Storage> Array::sole_block(int64_t bytes) const {
+  const bool is_sole = storage_.use_count() == 1 && storage_->own_bytes() == bytes && offset_ == 0;
+  return is_sole ? storage_ : nullptr;
+}
+
 std::string Array::describe() const { return runtime::describe(dtype_, sizes()); }
 
 std::vector<int64_t> contiguous_strides(std::span<const int64_t> sizes) {

@@ -26,6 +26,8 @@ class Storage {
   Storage& operator=(const Storage&) = delete;
   ~Storage();
   void* data() const { return data_; }
+  /// What was asked of the allocator; -1 where the memory is another's.
+  int64_t own_bytes() const { return bytes_; }
 
  private:
   void* data_;
@@ -94,6 +96,10 @@ class Array {
   /// Element by element; same dtype and sizes (else UserError). The two must be the same elements
   /// in the same order or share none.
   void copy_from(const Array& source) const;
+
+  /// Its storage, where that is a block of so many bytes which nothing but this array holds, from
+  /// its begin; else null.
+  std::shared_ptr<const Storage> sole_block(int64_t bytes) const;
 
   /// "f32[3, 100]", for messages.
   std::string describe() const;

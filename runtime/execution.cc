@@ -440,6 +440,7 @@ void Execution::run_steps(std::span<Argument> dropped) {
 
 inline void Execution::run_with_blocks(const Step& step, std::span<Argument> dropped) {
   for (const uint32_t buffer : step.born) take_block(buffer);
+  for (const uint32_t buffer : step.over) take_over(buffer, dropped);
   if (loaded_.profile_.running()) [[unlikely]] {
     run_profiled(step);
   } else {

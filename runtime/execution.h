@@ -12,6 +12,7 @@
 #include "runtime/constants.h"
 #include "runtime/executor.h"
 #include "runtime/library.h"
+#include "runtime/placement.h"
 
 namespace tandem::runtime {
 
@@ -101,6 +102,7 @@ class Execution {
     uint32_t instruction;        // the first one of the program that it runs
     uint32_t count = 1;          // launches side by side
     std::vector<uint32_t> born;  // buffers with blocks of their own that get them before it
+    std::vector<uint32_t> over;  // those that take over the blocks of others then, where they can
     std::vector<uint32_t> dead;  // buffers whose memory is let go after it
   };
   struct BufferState {
@@ -149,6 +151,10 @@ class Execution {
   void resolve_level(uint32_t level);
   void resolve_arena();
   void plan_blocks();
+  bool takes_over_in_arena(uint32_t buffer) const;
+  bool takes_over_block(uint32_t buffer) const;
+  uint32_t first_in_place(uint32_t buffer) const;
+  std::vector<Lifetime> arena_lifetimes() const;
   uint32_t first_instruction_with(const BufferState& state) const;
   size_t step_of(uint32_t instruction) const;
   int64_t resolve_launch(LaunchState& state) const;
@@ -161,6 +167,8 @@ class Execution {
   int64_t most_of_bodies(const ControlState& state) const;
   int64_t taken(uint32_t buffer) const;
   int64_t frame_block() const;
+  int64_t taken_over(const Step& step, std::span<const int64_t> freed) const;
+  bool is_handed_on(uint32_t buffer, std::span<const int64_t> freed) const;
   std::vector<int64_t> held_bytes(std::span<const int64_t> freed) const;
   void add_blocks(CallTimeline& made, std::span<const int64_t> freed) const;
   void add_arena(CallTimeline& made) const;
@@ -178,6 +186,8 @@ class Execution {
   void* address(const View& view) const;
   void use_places(std::span<const std::optional<Array>> places);
   void take_block(uint32_t buffer);
+  std::shared_ptr<const Storage> given_up(uint32_t buffer, std::span<const Argument> dropped) const;
+  void take_over(uint32_t buffer, std::span<const Argument> dropped);
   void let_go(uint32_t buffer, std::span<Argument> dropped);
   void run_steps(std::span<Argument> dropped);
   void run_step(const Step& step);

@@ -146,6 +146,9 @@ class Verifier {
                         "processor, and has no device");
       for (const uint32_t buffer : launch->buffers)
         expect(buffer < program_.buffers.size(), "no buffer " + std::to_string(buffer));
+      for (const abi::Overlap& pair : launch->overlaps)
+        expect(std::max(pair.written, pair.read) < launch->buffers.size(),
+               "a launch has no such buffer to write over");
     } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {
       for (const abi::TensorRef& ref : call->args) check_ref(ref);
       check_ref(call->out);
@@ -250,6 +253,7 @@ void LoadedProgram::load(std::vector<abi::KernelFunction> setup_kernels) {
   find_lifetimes();
   plan_binding();
   find_written_inputs();
+  find_takeovers();
   load_constants(std::move(setup_kernels));
 }
 

@@ -38,6 +38,7 @@ enum class ProgramMemory : uint8_t {
 
 class ConstantSet;
 class Execution;
+inline constexpr uint32_t kNoBuffer = UINT32_MAX;
 using ConstantValues = std::map<std::string, Array>;
 
 /// What became of the library calls of a program in its latest execution, for logs.
@@ -61,7 +62,8 @@ struct CallTimeline {
   struct Block {
     std::string label;
     int64_t bytes = 0;   // that the request really takes
-    uint32_t first = 0;  // steps that it is held in, both included
+    uint32_t first = 0;  // steps that it is held in, both included; where step 0 makes a result in
+                         // the memory of an argument, `last` of that is one less, modulo 2^32
     uint32_t last = 0;
     int64_t output = -1;    // of the program, whose memory it is
     int64_t input = -1;     // whose array is let go behind `last`
@@ -177,6 +179,8 @@ class LoadedProgram {
                           std::shared_ptr<ConstantSet> constants);
   /// Nothing after the last instruction that uses the buffer needs what it has.
   bool may_drop(abi::BufferKind kind, uint32_t input) const;
+  void find_takeovers();
+  bool may_take_over(const abi::Launch& launch, uint32_t at, uint32_t written, uint32_t read) const;
   void find_lifetimes();
   void plan_binding();
   void find_levels(std::vector<char>& is_bound);
@@ -218,6 +222,7 @@ class LoadedProgram {
   bool write_backs_overlap_ = false;  // a write-back reads an input that one writes
   ProgramMemory memory_ = ProgramMemory::arena;
   std::vector<BufferLife> lifetimes_;  // by buffer
+  std::vector<uint32_t> takes_over_;   // by buffer: the one whose memory it may take, or none
   uint32_t first_write_ = 0;           // instruction that writes an input in place; none: the end
   // Guarded by ForkLock::executions.
   std::vector<std::unique_ptr<Execution>> idle_;  // used last comes last

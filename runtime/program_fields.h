@@ -37,9 +37,16 @@ void fields(A& archive, Block& block) {
 }
 
 template <class A>
+void fields(A& archive, Overlap& overlap) {
+  auto& [written, read] = overlap;
+  archive(written, read);
+}
+
+template <class A>
 void fields(A& archive, Launch& launch) {
-  auto& [kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block] = launch;
-  archive(kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block);
+  auto& [kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block, overlaps] =
+      launch;
+  archive(kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block, overlaps);
 }
 
 template <class A>

@@ -8,7 +8,6 @@
 #include "runtime/execution.h"
 #include "runtime/fork.h"
 #include "runtime/parallel_for.h"
-#include "runtime/placement.h"
 #include "runtime/size_code.h"
 
 namespace tandem::runtime {
@@ -89,7 +88,6 @@ void Execution::resolve_results(uint32_t level) {
 
 void Execution::resolve_arena() {
   const bool spread = loaded_.memory_ == ProgramMemory::blocks;
-  std::vector<Lifetime> lifetimes;
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const LoadedProgram::BufferLife& life = loaded_.lifetimes_[i];
     BufferState& state = buffers_[i];
@@ -98,11 +96,10 @@ void Execution::resolve_arena() {
     state.has_block = state.kind == abi::BufferKind::output || (is_temporary && state.level > 0) ||
                       (is_temporary && spread && state.bytes >= kOwnBlock &&
                        life.first_use <= loaded_.first_write_);
-    const bool in_arena = is_temporary && !state.has_block;
-    lifetimes.push_back({in_arena ? state.bytes : 0, life.first_use, life.last_use});
   }
-  const Placement placement = place(lifetimes);
-  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].offset = placement.offsets[i];
+  const Placement placement = place(arena_lifetimes());
+  for (uint32_t i = 0; i < buffers_.size(); ++i)
+    buffers_[i].offset = placement.offsets[first_in_place(i)];
   arena_bytes_ = placement.bytes;
   plan_blocks();
 }
@@ -126,6 +123,7 @@ uint32_t Execution::first_instruction_with(const BufferState& state) const {
 void Execution::plan_blocks() {
   for (Step& step : steps_) {
     step.born.clear();
+    step.over.clear();
     step.dead.clear();
   }
   unborn_.clear();
@@ -134,7 +132,9 @@ void Execution::plan_blocks() {
     const LoadedProgram::BufferLife& life = loaded_.lifetimes_[i];
     const BufferState& state = buffers_[i];
     const bool is_used = life.first_use < end;
-    if (state.has_block && is_used) {
+    if (is_used && takes_over_block(i)) {
+      steps_[step_of(life.first_use)].over.push_back(i);
+    } else if (state.has_block && is_used) {
       steps_[step_of(std::max(std::min(life.first_use, loaded_.first_write_),
                               first_instruction_with(state)))]
           .born.push_back(i);
@@ -253,8 +253,10 @@ std::vector<int64_t> Execution::held_bytes(std::span<const int64_t> freed) const
   std::vector<int64_t> held{live};
   for (const Step& step : steps_) {
     for (const uint32_t buffer : step.born) live += taken(buffer);
+    for (const uint32_t buffer : step.over) live += taken(buffer);
     const bool has_frames = step.kind == StepKind::control;
-    held.push_back(live + (has_frames ? most_of_bodies(controls_[step.index]) : 0));
+    held.push_back(live - taken_over(step, freed) +
+                   (has_frames ? most_of_bodies(controls_[step.index]) : 0));
     for (const uint32_t buffer : step.dead) {
       const BufferState& state = buffers_[buffer];
       const bool is_input = state.kind == abi::BufferKind::input;

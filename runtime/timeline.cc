@@ -53,6 +53,12 @@ void Execution::add_blocks(CallTimeline& made, std::span<const int64_t> freed) c
     for (const uint32_t buffer : steps_[at].born) add(buffer, at, taken(buffer));
     for (const uint32_t buffer : steps_[at].dead)
       if (place[buffer] >= 0) made.blocks[static_cast<size_t>(place[buffer])].last = at;
+    for (const uint32_t buffer : steps_[at].over) {
+      const int64_t from = place[loaded_.takes_over_[buffer]];
+      if (from >= 0 && is_handed_on(buffer, freed))
+        made.blocks[static_cast<size_t>(from)].last = at - 1;
+      add(buffer, at, taken(buffer));
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "schedule/emit_program.h"
 #include "schedule/launch_sizes.h"
 #include "schedule/library_call.h"
+#include "schedule/overlap.h"
 #include "schedule/size_slots.h"
 
 namespace tandem::schedule {
@@ -288,10 +289,9 @@ class Emitter {
       launch.block.shared_bytes = sizes_.code(scratch_bytes(kernel, loop::Space::shared));
     launch.label = label_of(group);
     launch.errors = kernel.errors;
+    launch.overlaps = overlaps(kernel);
     program().instructions.push_back(std::move(launch));
   }
-
-  // --- library calls
 
   abi::TensorRef ref_of(const StridedRef& ref) {
     uint32_t number = buffers_.of(ref.root);
