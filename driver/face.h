@@ -12,6 +12,7 @@
 #include "driver/compiler.h"
 #include "driver/export.h"
 #include "runtime/allocator.h"
+#include "runtime/overlap.h"
 #include "runtime/parallel_for.h"
 
 namespace tandem::driver {

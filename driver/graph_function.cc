@@ -227,6 +227,7 @@ void GraphFunction::load(FunctionImage image, const std::vector<Times>& times,
     std::unique_ptr<Executable>& part = i == 0 ? forward_ : backward_;
     part = std::make_unique<Executable>(std::move(built));
     part->loaded().set_host_functions(options.host_functions);
+    part->loaded().set_checks_overlap(!options.caller_checks_overlap);
     if (options.differentiate) part->loaded().set_memory(runtime::ProgramMemory::blocks);
     if (options.report) part->loaded().start_memory_trace();
   }

@@ -33,6 +33,8 @@ struct FunctionOptions {
   std::vector<passes::CallerPass> joint_passes;  // as driver::Options
   std::optional<Target> target;                  // nothing: this machine
   int threads = 0;                               // of the team of each call; 0: the caller decides
+  /// Who calls has asked runtime::Overlap about the arguments: forward does not ask again.
+  bool caller_checks_overlap = false;
   /// What tandem::host nodes run, by number.
   std::vector<runtime::HostFunction> host_functions;
 };

@@ -10,7 +10,6 @@
 #include "python/call_scope.h"
 #include "python/frozen.h"
 #include "python/graph_view.h"
-#include "python/overlap.h"
 #include "python/tensors.h"
 
 namespace tandem::python {
@@ -21,6 +20,7 @@ using driver::GraphFunction;
 using driver::Saved;
 using runtime::Argument;
 using runtime::Array;
+using runtime::Overlap;
 using runtime::Result;
 
 Argument borrowed_argument(nb::handle object, size_t number) {
@@ -62,7 +62,7 @@ nb::list call(GraphFunction& function, nb::args arguments) {
 }
 
 bool found(Overlap& overlap, nb::sequence arguments) {
-  return overlap.found(borrowed_arguments(arguments));
+  return overlap.find(borrowed_arguments(arguments)).has_value();
 }
 
 /// Results alone, of a function without a backward; None, and nothing has run, where something that
@@ -70,7 +70,7 @@ bool found(Overlap& overlap, nb::sequence arguments) {
 nb::object run(GraphFunction& function, nb::sequence arguments, Overlap& overlap,
                const Constants* constants) {
   const std::vector<Argument> values = borrowed_arguments(arguments);
-  if (overlap.found(values)) return nb::none();
+  if (overlap.find(values)) return nb::none();
   std::shared_ptr<runtime::ConstantSet> set = constants == nullptr ? nullptr : constants->set;
   return objects_of(run_forward(function, values, std::move(set)).results);
 }
@@ -230,6 +230,7 @@ std::unique_ptr<GraphFunction> compile_function(
   options.report = report;
   options.tune = tune;
   options.threads = threads;
+  options.caller_checks_overlap = true;  // function.py, with weights and before views are copied
   for (nb::handle callable : host_functions)
     options.host_functions.push_back(host_function(nb::borrow(callable)));
   const CallScope scope(threads);

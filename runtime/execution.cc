@@ -46,7 +46,8 @@ std::string kind_of(const Argument& argument) {
 
 }  // namespace
 
-Execution::Execution(const LoadedProgram& loaded) : loaded_(loaded) {
+Execution::Execution(const LoadedProgram& loaded)
+    : loaded_(loaded), overlap_(loaded.written_inputs_) {
   slots_.assign(program().slots, 0);
   for (const abi::Buffer& buffer : program().buffers)
     buffers_.push_back({buffer.kind, buffer.index, loaded_.level_of(buffer.bytes)});
@@ -568,6 +569,7 @@ std::vector<Result> Execution::run(std::span<const Argument> arguments, std::spa
   if (loaded_.trace_.running()) [[unlikely]]
     bytes_before_ = allocator().counters().live_bytes;
   bind(arguments);
+  if (loaded_.checks_overlap_) refuse_overlap(program(), overlap_, arguments);
   if (!is_resolved_) resolve();
   if (!is_packed_) pack_weights(0);
   use_places(places);

@@ -12,6 +12,7 @@
 #include "runtime/constants.h"
 #include "runtime/executor.h"
 #include "runtime/library.h"
+#include "runtime/overlap.h"
 #include "runtime/placement.h"
 
 namespace tandem::runtime {
@@ -210,6 +211,7 @@ class Execution {
   void drop_frame();
 
   const LoadedProgram& loaded_;
+  Overlap overlap_;
   std::shared_ptr<ConstantSet> constants_;
   bool is_resolved_ = false;
   bool is_packed_ = false;  // library calls have the weights that their plans want

@@ -366,6 +366,8 @@ void LoadedProgram::find_written_inputs() {
   std::vector<char> is_target(program_.inputs.size(), 0);
   for (const abi::WriteBack& write_back : program_.write_backs)
     is_written_[write_back.input] = is_target[write_back.input] = 1;
+  for (size_t i = 0; i < is_written_.size(); ++i)
+    if (is_written_[i] != 0) written_inputs_.push_back(i);
   for (const abi::Output& output : program_.outputs)
     if (output.kind == abi::Output::Kind::input_view) has_view_[output.input] = 1;
   for (const abi::WriteBack& write_back : program_.write_backs) {

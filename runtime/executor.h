@@ -91,7 +91,8 @@ class LoadedProgram {
 
   /// One argument for each input, in order; one result for each output. UserError for arguments
   /// that do not fit, a guard that fails or a check that fails in a kernel; inputs that only
-  /// write-backs change are then as they were. Arrays of other strides than the program assumes are
+  /// write-backs change are then as they were; OverlapError where an input that is written shares
+  /// memory with another one. Arrays of other strides than the program assumes are
   /// copied, and copied back when mutated; one that an output is a view of must have the assumed
   /// strides. A call may be interrupted (base/interrupt.h) as long as no input was written; the
   /// team keeps the size that it has at the start.
@@ -106,6 +107,9 @@ class LoadedProgram {
   /// UserError for arguments whose kinds or sizes do not fit.
   void check(std::span<const Argument> arguments);
 
+  /// Whether a call looks first if an input that it writes shares memory with another one. It does,
+  /// but for who calls with an answer of his own (runtime/overlap.h). Before the first run.
+  void set_checks_overlap(bool checks) { checks_overlap_ = checks; }
   /// Before the first run.
   void set_memory(ProgramMemory memory) { memory_ = memory; }
   /// By the number that a HostCall has; before the first run.
@@ -135,6 +139,8 @@ class LoadedProgram {
   int64_t packed_bytes() const;
 
   const abi::Program& program() const { return program_; }
+  /// Numbers of the inputs that a call writes, in rising order.
+  const std::vector<size_t>& written_inputs() const { return written_inputs_; }
   /// No argument tells a size, neither by its own sizes nor as a scalar.
   bool has_known_sizes() const;
   /// Of a call with the team of the caller, without running it; sizes must be known, kernels may be
@@ -216,8 +222,10 @@ class LoadedProgram {
   std::vector<SizeStep> check_steps_;
   std::vector<uint32_t> slot_levels_;   // 0: arguments tell it; else the number of its ReadScalar
   std::vector<uint32_t> level_begins_;  // the first instruction of each level
-  std::vector<char> is_cheap_slot_;   // scalars that only kernel arguments and scalar outputs read
-  std::vector<char> is_written_;      // inputs that are mutated
+  std::vector<char> is_cheap_slot_;  // scalars that only kernel arguments and scalar outputs read
+  std::vector<char> is_written_;     // inputs that are mutated
+  std::vector<size_t> written_inputs_;  // their numbers
+  bool checks_overlap_ = true;
   std::vector<char> has_view_;        // inputs that an output is a view of
   bool write_backs_overlap_ = false;  // a write-back reads an input that one writes
   ProgramMemory memory_ = ProgramMemory::arena;

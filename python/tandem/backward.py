@@ -9,12 +9,15 @@ import weakref
 
 import torch
 
+from tandem.recorded import records_for, using
 from tandem.seeds import draw_seed
+from tandem.sparse_rows import add_sparse
 
 
-def autograd_function(native):
+def autograd_function(native, hosts=(), sparse=()):
     """A class; `apply(seed, *inputs)` gives the results, then the new values of inputs that are
-    written with a history. `seed` None: one is drawn."""
+    written with a history. `seed` None: one is drawn. `hosts`: nodes that run in torch and have a
+    gradient. `sparse`: SparseRows."""
     has_tangent = native.has_tangent
     dirty = [number for number, tangent in native.mutations if tangent]
     clean = [number for number, tangent in native.mutations if not tangent]
@@ -22,6 +25,8 @@ def autograd_function(native):
     has_gradient = native.has_gradient
     constant = [i for i, tangent in enumerate(has_tangent) if not tangent]
     again = _Again(native)
+    lookups = [[native.names.index(name) for name in each.arguments()] for each in sparse]
+    paddings = [each.padding for each in sparse]
 
     class Graph(torch.autograd.Function):
         @staticmethod
@@ -29,11 +34,14 @@ def autograd_function(native):
             ctx.seed = ()
             if native.takes_seed:
                 ctx.seed = (draw_seed() if seed is None else seed,)
-            results, ctx.handle = native.forward(*args, *ctx.seed)
+            ctx.records = records_for(hosts)
+            results, ctx.handle = _with(ctx.records, native.forward, *args, *ctx.seed)
             ctx.set_materialize_grads(False)
             ctx.save_for_backward(
-                *[(args if kind == "input" else results)[number] for kind, number in places]
+                *[(args if kind == "input" else results)[number] for kind, number in places],
+                *[args[indices] for _, indices, _ in lookups],
             )
+            ctx.tables = [args[weight].shape for weight, _, _ in lookups]
             ctx.inputs = again.hold(args)
             if constant:
                 ctx.mark_non_differentiable(*[results[i] for i in constant])
@@ -61,15 +69,31 @@ def autograd_function(native):
                         grad = torch.zeros(shape, dtype=dtype)
                     tangents.append(grad)
             if torch.is_grad_enabled():
-                gradients = iter(again.gradients(ctx.inputs, tangents, ctx.seed))
+                gradients = _with(ctx.records, again.gradients, ctx.inputs, tangents, ctx.seed)
             else:
                 keep = torch._C._autograd._get_current_graph_task_keep_graph()
-                gradients = iter(native.backward(ctx.handle, ctx.saved_tensors, tangents, keep))
+                saved = ctx.saved_tensors[: len(places)]
+                gradients = _with(
+                    ctx.records, native.backward, ctx.handle, saved, tangents, keep, keeps=keep
+                )
                 if not keep:
-                    ctx.inputs = None
-            return (None, *[next(gradients) if has else None for has in has_gradient])
+                    ctx.inputs = ctx.records = None
+            gradients = iter(gradients)
+            gradients = [next(gradients) if has else None for has in has_gradient]
+            read = ctx.saved_tensors[len(places) :] if lookups else ()
+            for (weight, _, rows), *rest in zip(lookups, ctx.tables, read, paddings):
+                gradients[weight] = add_sparse(gradients[weight], gradients[rows], *rest)
+                gradients[rows] = None
+            return (None, *gradients)
 
     return Graph
+
+
+def _with(records, call, *args, keeps=True):
+    if records is None:
+        return call(*args)
+    with using(records, keeps):
+        return call(*args)
 
 
 class _Again:

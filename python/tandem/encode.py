@@ -45,13 +45,14 @@ from tandem.sizes import (
     symbol_name,
     symbol_readers,
 )
+from tandem.sparse_rows import SparseRowLines
 
 
 class _ReadsBroken(Exception):
     """What is wrong has been said where it began."""
 
 
-class Encoder(ControlLines, DataSizeLines):
+class Encoder(ControlLines, DataSizeLines, SparseRowLines):
     """Writes one graph."""
 
     def __init__(
@@ -107,6 +108,7 @@ class Encoder(ControlLines, DataSizeLines):
         self._last_effect = None  # name of what it gives
         self._bounds = []  # relations of one such symbol and a number
         self._asserts = []  # names of results that nobody gets: a program computes what it returns
+        self._sparse = []  # SparseRows
         self._offsets = {}  # number of an input -> the place in its storage that the text assumes
 
     def encode(self):
@@ -130,7 +132,7 @@ class Encoder(ControlLines, DataSizeLines):
         readers = readers[0], self._made_sizes(), *readers[1:]
         border = self._examples, numbers, names, self._ops, self._lifted, *readers, flags
         return Encoded(
-            self._text(), self._results, *border, bool(self._asserts), self._controls
+            self._text(), self._results, *border, bool(self._asserts), self._controls, self._sparse
         )
 
     def _text(self):
@@ -252,6 +254,8 @@ class Encoder(ControlLines, DataSizeLines):
             self._custom_gradient(node)
         elif target is GRADIENT:
             self._gradient(node)
+        elif self._is_sparse_lookup(node):
+            self._sparse_lookup(node, name, value)
         elif name in self._known:
             self._line(node, name, value)
         elif self._use_host:
@@ -380,6 +384,7 @@ class Encoder(ControlLines, DataSizeLines):
         if any(arg in self._broken for arg in host.tensors):
             raise _ReadsBroken
         tensors = [self._argument(tensor) for tensor in host.tensors]
+        host.histories = self._histories(node, host)
         if host.written:
             results = [f"v{len(self._lines)}_{i}" for i in range(len(host.written))]
             values = [arg.meta["val"] for arg in host.written]
@@ -396,6 +401,11 @@ class Encoder(ControlLines, DataSizeLines):
             self._add_line(["%" + written[-1]], call, node)
         if written:
             self._names[node] = written if isinstance(value, (list, tuple)) else written[0]
+
+    def _histories(self, node, host):
+        history = self._nodes_with_history()
+        has = node in history and not self._no_grad
+        return [tensor in history for tensor in host.tensors] if has else []
 
     def _host_line(self, node, host, tensors, results):
         """A tandem::host node: its number among the functions, its tensors and run-time sizes."""

@@ -31,3 +31,4 @@ class Encoded:
     requires_grad: list  # by argument
     has_asserts: bool  # behind the results, the program gives one for each
     controls: dict  # loops and branches that the program runs: kind -> count
+    sparse: list  # of SparseRows: lookups whose gradient is sparse

@@ -69,15 +69,13 @@ def is_list(value):
 
 def written_by(node):
     """The nodes to whose memory an operator in place gives values that autograd sees: one, or a
-    list (`_foreach_add_`), or `out=`. What is written beside results (running statistics) has no
-    history."""
+    list (`_foreach_add_`), or `out=`, or all that one without results writes.
+    What is written beside results (running statistics) has no history."""
     if is_in_place(node.target):
         return written_arguments(node)
     if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.returns:
         return []
-    first = node.target._schema.arguments[:1]
-    is_written = first and first[0].alias_info is not None and first[0].alias_info.is_write
-    return list(node.args[0]) if is_written else []
+    return written_arguments(node)
 
 
 def gives_its_operand(node):

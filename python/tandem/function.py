@@ -56,7 +56,10 @@ class Compiled:
         self._readers = encoded.readers
         self._offsets = list(encoded.offsets.items())
         self._replay = Replay(native, encoded)
-        self._function = autograd_function(native) if native.has_backward else None
+        self._function = None
+        if native.has_backward:
+            hosts = [host for host in encoded.host if any(host.histories)]
+            self._function = autograd_function(native, hosts, encoded.sparse)
         self._unneeded = self._without_gradient() if self._function else []
         is_checked = options.freeze == "checked"
         self._frozen = Frozen(native, encoded, is_checked) if native.constants else None
@@ -90,7 +93,10 @@ class Compiled:
     def _without_gradient(self):
         """Arguments with a history that backward does not lead to: autograd must not walk it. Where
         it leads to none, they are why results have a history (overwritten ones: eager's do)."""
-        pairs = list(zip(self.encoded.requires_grad, self.native.has_gradient, strict=True))
+        sparse = {each.weight for each in self.encoded.sparse}
+        named = zip(self.native.names, self.native.has_gradient, strict=True)
+        has = [name in sparse or has for name, has in named]
+        pairs = list(zip(self.encoded.requires_grad, has, strict=True))
         wanted = [number for number, (requires, has) in enumerate(pairs) if requires and not has]
         leads = any(requires and has for requires, has in pairs)
         return [number for number in wanted if leads and number not in self._dirty]

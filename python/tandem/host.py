@@ -2,8 +2,9 @@
 (`on_unsupported="eager"`), a loop or branch around bodies that Tandem compiled, or an effect.
 
 The program calls `forward(tensors, sizes, results)` with tensors over its own buffers; what the
-node gives is copied into `results`. The gradient runs the node once more, recorded by autograd, so
-nothing has to live from forward to backward.
+node gives is copied into `results`. Where a gradient may be asked for, autograd records the run,
+and the gradient goes through that (recorded.py). Where nothing was recorded, it runs the node once
+more.
 """
 
 import re
@@ -14,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from tandem._tandem import Unsupported
 from tandem.fakes import place_text, written_arguments
+from tandem.recorded import Recorded, current, keeps, using
 
 
 class _HostNode:
@@ -21,6 +23,7 @@ class _HostNode:
     arguments that it writes, whose new values are the results then."""
 
     written = ()
+    histories = ()  # by tensor: it may have one; none at all where the node's results have none
     seed = False  # the last tensor that forward and backward get is a seed
 
     def __init__(self, node, sizes):
@@ -55,30 +58,59 @@ class _HostNode:
         return fx.node.map_aggregate(self._args, fill), fx.node.map_aggregate(self._kwargs, fill)
 
     def forward(self, tensors, sizes, results):
-        if self.written:
-            tensors = [tensor.clone() for tensor in tensors]
+        try:
+            values = self._values(tensors, sizes)
+        except Exception as error:
+            self._name(error)
+            raise
         with torch.no_grad():
-            try:
-                values = self._run(tensors, sizes)
-            except Exception as error:
-                self._name(error)
-                raise
             for result, value in zip(results, values, strict=True):
                 result.copy_(value)
+
+    def _values(self, tensors, sizes):
+        records = current()
+        recorded = records and records.of(self, lambda: self._record(tensors, sizes))
+        if recorded:
+            return recorded.values
+        with torch.no_grad():
+            read = [tensor.clone() for tensor in tensors] if self.written else tensors
+            return self._run(read, sizes)
+
+    def _record(self, tensors, sizes):
+        """As eager would. The program uses its buffers for something else behind the node."""
+        inputs = [tensor.clone() for tensor in tensors]
+        for tensor, has in zip(inputs, self.histories, strict=False):
+            tensor.requires_grad_(has and tensor.is_floating_point())
+        with using(None), torch.autograd.graph.saved_tensors_hooks(_same, _same):
+            values = self._recorded(inputs, sizes)
+        leaves = [tensor for tensor in inputs if tensor.is_floating_point()]
+        return Recorded(leaves, values)
+
+    def _recorded_before(self):
+        records = current()
+        return records and records.find(self)
+
+    def _recorded_now(self, inputs, sizes):
+        """Of what runs once more."""
+        leaves = [tensor.requires_grad_() for tensor in inputs if tensor.is_floating_point()]
+        with using(None):
+            return Recorded(leaves, self._recorded(inputs, sizes))
 
     def backward(self, tensors, sizes, results):
         """`tensors`: the node's, then a gradient for each result that is a float; `results`: a
         gradient for each tensor that is one."""
         count = len(self.tensors) + self.seed
-        inputs = [tensor.detach() for tensor in tensors[:count]]
-        leaves = [tensor.requires_grad_() for tensor in inputs if tensor.is_floating_point()]
+        recorded = self._recorded_before()
+        keep = bool(recorded) and keeps()
         try:
-            gradients = self._gradients(inputs, leaves, tensors[count:], sizes)
+            if not recorded:
+                inputs = [tensor.detach() for tensor in tensors[:count]]
+                recorded = self._recorded_now(inputs, sizes)
+            gradients = _gradients(recorded, tensors[count:], retain_graph=keep)
         except Exception as error:
             self._name(error, "the gradient of ")
             raise
-        for result, gradient in zip(results, gradients, strict=True):
-            result.copy_(gradient) if gradient is not None else result.zero_()
+        _give(gradients, results)
 
     def functions(self):
         """By order of the derivative."""
@@ -87,30 +119,21 @@ class _HostNode:
     def second(self, tensors, sizes, results):
         """The gradient of `backward`. `tensors`: its tensors, then a tangent for each of its
         results; `results`: a gradient for each of its tensors that is a float."""
-        inputs = [tensor.detach() for tensor in tensors]
+        tensors = [tensor.detach() for tensor in tensors]
         count = len(self.tensors) + self.seed
-        floats = sum(tensor.is_floating_point() for tensor in inputs[:count])
-        given, tangents = inputs[: len(inputs) - floats], inputs[len(inputs) - floats :]
-        leaves = [tensor.requires_grad_() for tensor in given if tensor.is_floating_point()]
+        floats = sum(tensor.is_floating_point() for tensor in tensors[:count])
+        inputs, tangents = tensors[:count], tensors[len(tensors) - floats :]
+        given = [tensor.requires_grad_() for tensor in tensors[count : len(tensors) - floats]]
         try:
+            recorded = self._recorded_before() or self._recorded_now(inputs, sizes)
             with torch.enable_grad():
-                first = self._gradients(given[:count], leaves[:floats], given[count:], sizes, True)
-            ends = [
-                (gradient, tangent)
-                for gradient, tangent in zip(first, tangents, strict=True)
-                if gradient is not None and gradient.requires_grad
-            ]
-            gradients = [None] * len(leaves)
-            if ends:
-                outs, grads = zip(*ends, strict=True)
-                wanted = [leaf for leaf in leaves if leaf.requires_grad]
-                found = iter(torch.autograd.grad(outs, wanted, grads, allow_unused=True))
-                gradients = [next(found) if leaf.requires_grad else None for leaf in leaves]
+                first = _gradients(recorded, given, create_graph=True)
+            leaves = [*recorded.leaves, *given]
+            gradients = _gradients_of(first, leaves, tangents, retain_graph=True)
         except Exception as error:
             self._name(error, "the second gradient of ")
             raise
-        for result, gradient in zip(results, gradients, strict=True):
-            result.copy_(gradient) if gradient is not None else result.zero_()
+        _give(gradients, results)
 
     def _name(self, error, what=""):
         if hasattr(error, "add_note"):  # Python 3.11
@@ -119,22 +142,35 @@ class _HostNode:
                 f"graph{place_text(self.node)}"
             )
 
-    def _gradients(self, inputs, leaves, tangents, sizes, recorded=False):
-        outputs = self._differentiable(inputs, sizes)
-        pairs = [
-            (out, grad)
-            for out, grad in zip(outputs, tangents, strict=True)
-            if out.requires_grad
-        ]
-        gradients = [None] * len(leaves)
-        if pairs:
-            outs, grads = zip(*pairs, strict=True)
-            wanted = [leaf for leaf in leaves if leaf.requires_grad]
-            found = iter(
-                torch.autograd.grad(outs, wanted, grads, create_graph=recorded, allow_unused=True)
-            )
-            gradients = [next(found) if leaf.requires_grad else None for leaf in leaves]
-        return gradients
+
+def _same(value):
+    return value
+
+
+def _gradients(recorded, tangents, **how):
+    """Of the leaves."""
+    return _gradients_of(recorded.outputs(), recorded.leaves, tangents, **how)
+
+
+def _gradients_of(outputs, leaves, tangents, **how):
+    """None for what nothing leads to."""
+    pairs = [
+        (out, tangent)
+        for out, tangent in zip(outputs, tangents, strict=True)
+        if out is not None and out.requires_grad
+    ]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    if not pairs or not wanted:
+        return [None] * len(leaves)
+    outs, grads = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(outs, wanted, grads, allow_unused=True, **how))
+    return [next(found) if leaf.requires_grad else None for leaf in leaves]
+
+
+def _give(gradients, results):
+    with torch.no_grad():
+        for result, gradient in zip(results, gradients, strict=True):
+            result.copy_(gradient) if gradient is not None else result.zero_()
 
 
 class HostControl(_HostNode):
@@ -152,9 +188,9 @@ class HostControl(_HostNode):
         operands, _ = self._filled(tensors, sizes)
         return self.node.target.run(operands, sizes[self._symbols :], seed)
 
-    def _differentiable(self, inputs, sizes):
+    def _recorded(self, inputs, sizes):
         with torch.enable_grad():
-            return [out for out in self._run(inputs, sizes) if out.is_floating_point()]
+            return self._run(inputs, sizes)
 
 
 class HostEffect(_HostNode):
@@ -206,14 +242,13 @@ class HostOp(_HostNode):
             _wait(results)
         return results
 
-    def _differentiable(self, inputs, sizes):
-        """Results that are floats, recorded; arguments that torch refuses to differentiate are
-        constants."""
+    def _recorded(self, inputs, sizes):
+        """Arguments that torch refuses to differentiate, before it runs anything, are constants."""
         while True:
             try:
                 with torch.enable_grad():
                     read = [tensor.clone() for tensor in inputs] if self.written else inputs
-                    return [out for out in self._run(read, sizes) if out.is_floating_point()]
+                    return self._run(read, sizes)
             except RuntimeError as error:
                 refused = re.search(r"differentiable with respect to argument '(\w+)'", str(error))
                 if refused is None or not self._make_constant(inputs, refused[1]):

@@ -133,6 +133,7 @@ class ControlLines:
             raise Unsupported(f"[{node.target.kind}] in a body")
         node.target.compile(self._compile_body, flags)
         host = HostControl(node, self._sizes)
+        host.histories = self._histories(node, host)
         tensors = [self._argument(tensor) for tensor in host.tensors]
         if host.seed:
             tensors.append(f"%v{len(self._lines)}")
