@@ -85,6 +85,7 @@ std::vector<Family> other_families() {
       pairs_family(),
       blend_family(),
       asserts_family(),
+      numbers_family(),
       foreach_family(),
       shrink_family(),
       gate_family(),

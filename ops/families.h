@@ -101,6 +101,7 @@ Family bitwise_family();
 Family pairs_family();
 Family blend_family();
 Family asserts_family();
+Family numbers_family();
 Family bits_family();
 Family foreach_family();
 Family shrink_family();

@@ -15,6 +15,7 @@
 #include "ops/bodies.h"
 #include "passes/copied.h"
 #include "passes/nested_loops.h"
+#include "passes/numbers_again.h"
 #include "passes/passes.h"
 #include "passes/reverse_mode.h"
 
@@ -369,6 +370,7 @@ Halves halves_of(const Graph& graph, const Node& node, const std::vector<char>& 
   dce(forward, ctx);
   choose(forward, ctx);
   remat(forward, ctx);
+  read_numbers_again(forward);
   split(forward, ctx);
   const Graph& backward = *module.find(ir::GraphRole::Kind::backward, forward);
   LoopGradient gradient(node, forward, backward);

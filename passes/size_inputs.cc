@@ -1,6 +1,6 @@
 // A body is a program of its own, and sizes that its tensors do not tell are numbers that it is
 // given: an i64 input for each such symbol, of the symbol's name. What runs the body knows their
-// values.
+// values. A symbol that a node of the body makes is its own.
 #include <algorithm>
 
 #include "ir/data_sizes.h"
@@ -31,8 +31,10 @@ void size_inputs(ir::Graph& graph, GraphCtx&) {
   for (const ir::Node* node = graph.first(); node != nullptr; node = node->next)
     ir::collect_symbols(*node, symbols);
   collect_of_bodies(graph, symbols);
+  const std::vector<sym::Expr> made = ir::symbols_made_in(graph);
   for (sym::Expr symbol : symbols)
-    if (std::ranges::none_of(graph.inputs(),
+    if (std::ranges::find(made, symbol) == made.end() &&
+        std::ranges::none_of(graph.inputs(),
                              [&](const ir::Value* input) { return tells(input, symbol); }))
       graph.add_input(symbol.name(), ir::Type::scalar(DType::i64));
 }

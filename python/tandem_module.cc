@@ -100,7 +100,9 @@ void bind_errors(nb::module_& m) {
       nb::make_tuple(nb::handle(PyExc_ValueError), nb::handle(PyExc_RuntimeError));
   nb::handle user_error = nb::exception<UserError>(m, "UserError", bases);
   nb::exception<Unsupported>(m, "Unsupported", user_error);
-  const nb::object of_data = nb::make_tuple(user_error, nb::handle(PyExc_IndexError));
+  const nb::object of_data =
+      nb::make_tuple(user_error, nb::handle(PyExc_IndexError), nb::handle(PyExc_ZeroDivisionError),
+                     nb::handle(PyExc_OverflowError));
   nb::exception<DataError>(m, "DataError", of_data);
   nb::exception<InternalError>(m, "InternalError", nb::handle(PyExc_RuntimeError));
 }

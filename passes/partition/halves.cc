@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kTypicalSize = 64;
 
 bool must_run_forward(const Node& node) {
-  if (ir::gives_number(node)) return true;
+  if (ir::gives_number(node)) return !node.backward;  // else it is read once more
   return node.op->mutates() || (ops::def_of(node).can_fail && !node.backward);
 }
 

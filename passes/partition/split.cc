@@ -56,7 +56,11 @@ class Splitter {
       ir::collect_symbols(tensor->type, symbols);
       bound.insert(bound.end(), tensor->type.sizes.begin(), tensor->type.sizes.end());
     }
-    for (const Node* node : backward_nodes_) ir::collect_symbols(*node, symbols);
+    for (const Node* node : backward_nodes_) {
+      ir::collect_symbols(*node, symbols);
+      if (const std::optional<sym::Expr> made = ir::symbol_made_by(joint_, *node))
+        bound.push_back(*made);
+    }
     for (sym::Expr symbol : symbols) {
       bool seen = std::find(bound.begin(), bound.end(), symbol) != bound.end();
       if (!seen) sizes_.push_back(symbol.name());

@@ -31,12 +31,13 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from tandem import complex_numbers
 from tandem._tandem import InternalError, Unsupported, UserError
 from tandem.autocast import ambient_autocast, open_products
+from tandem.control_flow import floored
 from tandem.fakes import gives_its_operand
 from tandem.gradients import autograd_grad
 from tandem.higher_order import HANDLERS, Bodies
 from tandem.hooks import hooks_where_tensors_are_made
 from tandem.modes import restore_modes
-from tandem.scalars import READS_OF_NUMBERS
+from tandem.numbers import FLOORED, READS_OF_NUMBERS
 from tandem.wrapped import check_results
 
 
@@ -120,6 +121,8 @@ class _Interpreter(fx.Interpreter):
         if target is torch.autograd.grad_mode._exit_inference_mode:
             torch._C._set_grad_enabled(args[0])
             return None
+        if target in FLOORED and any(isinstance(arg, torch.SymFloat) for arg in args):
+            return floored(target, *args)
         if target is torch.autograd.grad:
             return autograd_grad(*args, **kwargs)
         if getattr(target, "__name__", "") == "_get_data_attr":

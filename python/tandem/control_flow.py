@@ -25,6 +25,7 @@ from tandem._tandem import Unsupported
 from tandem.autocast import ambient_autocast
 from tandem.fakes import is_row_major
 from tandem.modes import restore_modes
+from tandem.numbers import NUMBERS, kind_of
 from tandem.seeds import seeds_from
 from tandem.sizes import symbols_of
 
@@ -235,13 +236,13 @@ def _merged(one, two):
         return one.new_empty(sizes)
     if isinstance(one, torch.Tensor) or isinstance(two, torch.Tensor):
         raise Unsupported("[cond] one branch gives a tensor where the other gives none")
-    return one if _is_same(one, two) else _unknown()
+    return one if _is_same(one, two) else _unknown(one)
 
 
 def _merged_size(one, two):
     if _is_same(one, two):
         return one
-    size = _unknown()
+    size = _unknown(one)
     _constrain_range_for_size(size)
     return size
 
@@ -250,8 +251,11 @@ def _is_same(one, two):
     return one is two or (one is not None and two is not None and statically_known_true(one == two))
 
 
-def _unknown():
-    return detect_fake_mode().shape_env.create_unbacked_symint()
+def _unknown(like):
+    """A number of this kind."""
+    environment = detect_fake_mode().shape_env
+    kinds = {"bool": "symbool", "i64": "symint", "f64": "symfloat"}
+    return getattr(environment, f"create_unbacked_{kinds[kind_of(like)]}")()
 
 
 def invoke_subgraph(interpreter, body, identifier, *operands, **_):
@@ -305,17 +309,17 @@ def while_loop(interpreter, condition, body, carried, rest=(), *_, **__):
     carried, rest = list(carried), list(rest)
     with disable_proxy_modes_tracing():
         with detect_fake_mode().shape_env.ignore_fresh_unbacked_symbols():
-            inside = [_unknown() if _is_number(value) else value for value in carried]
+            inside = [_unknown_number(value) for value in carried]
         inner = Body(interpreter, body, [*inside, *rest])
         results = inner.results()
         _check_same("while_loop", "it carries", carried, results)
         control = WhileLoop(Body(interpreter, condition, [*inside, *rest]), inner, len(carried))
-        results = [_unknown() if _is_number(value) else value for value in results]
+        results = [_unknown_number(value) for value in results]
     return _emit(control, [*carried, *rest], results)
 
 
-def _is_number(value):
-    return isinstance(value, (int, torch.SymInt))
+def _unknown_number(value):
+    return _unknown(value) if isinstance(value, NUMBERS) else value
 
 
 def _check_same(kind, what, left, right):
@@ -337,12 +341,24 @@ def _text(fake):
 
 def _emit(control, operands, results, needs_grad=False):
     """The node, with `results` like these, which get a history with `needs_grad`."""
-    mode = get_proxy_mode()
     with disable_proxy_modes_tracing():
         fresh = [_fresh(value, needs_grad) for value in results]
-    proxies = pytree.tree_map(mode.tracer.unwrap_proxy, tuple(operands))
-    proxy = mode.tracer.create_proxy("call_function", control, proxies, {}, name=control.kind)
-    return tuple(track_tensor_tree(fresh, proxy, constant=None, tracer=mode.tracer))
+    return tuple(_tracked(control, operands, fresh, control.kind))
+
+
+def _tracked(target, operands, results, name):
+    tracer = get_proxy_mode().tracer
+    proxies = pytree.tree_map(tracer.unwrap_proxy, tuple(operands))
+    proxy = tracer.create_proxy("call_function", target, proxies, {}, name=name)
+    return track_tensor_tree(results, proxy, constant=None, tracer=tracer)
+
+
+def floored(target, *operands):
+    """Python's `//` and `%` of floats as nodes: torch takes the floor of a quotient, which may have
+    become a whole number when it was rounded."""
+    with disable_proxy_modes_tracing():
+        result = _unknown(0.0)
+    return _tracked(target, operands, result, target.__name__)
 
 
 def _fresh(value, needs_grad):

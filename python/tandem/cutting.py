@@ -5,27 +5,19 @@ import dataclasses
 import functools
 import operator
 
+import sympy
 import torch
 from torch import fx
 
 from tandem._tandem import ops
 from tandem.control_flow import Control
+from tandem.numbers import FLOORED, NUMBERS, READS_OF_NUMBERS, SYMBOLIC
 from tandem.sizes import symbols_of
 
-NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 _ENTER = torch.amp.autocast_mode._enter_autocast
 _EXIT = torch.amp.autocast_mode._exit_autocast
 _SET_GRAD = torch._C._set_grad_enabled
 _MODES = (_ENTER, _EXIT, _SET_GRAD)
-_ITEMS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
-RELATIONS = {
-    "Equality": "eq",
-    "Unequality": "ne",
-    "StrictLessThan": "lt",
-    "LessThan": "le",
-    "StrictGreaterThan": "gt",
-    "GreaterThan": "ge",
-}
 _ASSERT = torch.ops.aten._assert_scalar.default
 
 
@@ -97,18 +89,23 @@ def tells_size(node):
 
 
 def is_in_program(node):
-    """The program has it, and gives the symbol that it makes its value, or compares what a check
-    says that it is: a number, or a size of the caller's."""
-    if not tells_size(node):
-        return False
+    """The program has it, and gives the symbols that it makes their values, or compares what a
+    check says that they are: a number, or a size of the caller's."""
     symbols = set(node.meta.get("unbacked_bindings") or ())
     value = node.meta["val"]
+    if isinstance(node.target, Control):  # sizes of what it gives may depend on what it runs
+        numbers = [each.node.expr.free_symbols for each in value if isinstance(each, SYMBOLIC)]
+        return symbols <= set().union(*numbers)
+    if node.target in FLOORED:
+        return True
+    if not tells_size(node):
+        return False
     if isinstance(value, int) and not isinstance(value, bool):
         return bool(symbols)
     if isinstance(value, torch.SymInt):
-        return {value.node.expr} == symbols or value.node.expr.is_Integer
-    if isinstance(value, torch.SymFloat):
-        return all(isinstance(each.meta.get("val"), torch.Tensor) for each in node.users)
+        return value.node.expr.is_Integer or value.node.expr.is_Symbol
+    if isinstance(value, NUMBERS):
+        return True
     if not isinstance(value, (torch.Tensor, tuple, list)):
         return False
     first = value if isinstance(value, torch.Tensor) else value[0]
@@ -118,7 +115,7 @@ def is_in_program(node):
 
 def is_outside(node):
     """No program has it."""
-    return is_cut(node) and not (node.op == "call_function" and is_in_program(node))
+    return is_cut(node) and (has_generator(node) or not is_in_program(node))
 
 
 def makes_size(node):
@@ -138,7 +135,7 @@ def is_cut(node):
         read = [source.meta.get("val") for source in node.all_input_nodes]
         odd = any(isinstance(value, (torch.SymBool, torch.SymFloat)) for value in read)
         return odd or any(isinstance(value, NUMBERS) for value in node.meta["val"])
-    return node.target in _ITEMS and node.args[0].op != "placeholder"
+    return node.target in READS_OF_NUMBERS and node.args[0].op != "placeholder"
 
 
 def relation_of(node):
@@ -146,7 +143,7 @@ def relation_of(node):
     relation, or known."""
     value = node.args[0].meta.get("val") if isinstance(node.args[0], fx.Node) else node.args[0]
     expr = value.node.expr if isinstance(value, torch.SymBool) else value
-    return expr if type(expr).__name__ in RELATIONS else None
+    return expr if isinstance(expr, sympy.core.relational.Relational) else None
 
 
 def equal_sizes(nodes):
@@ -174,16 +171,6 @@ def _end_of(equal, symbol):
     return symbol
 
 
-def _asserts_else(node):
-    """Something of symbols that is no relation."""
-    if node.target is not _ASSERT or not isinstance(node.args[0], fx.Node):
-        return False
-    value = node.args[0].meta.get("val")
-    symbols = value.node.expr.free_symbols if isinstance(value, torch.SymBool) else ()
-    of_data = any(str(symbol).startswith("u") for symbol in symbols)
-    return of_data and relation_of(node) is None
-
-
 def has_generator(node):
     """Among its arguments is a torch.Generator, which a trace holds as an attribute."""
     return any(_is_generator(each) for each in (*node.args, *node.kwargs.values()))
@@ -196,17 +183,8 @@ def _is_generator(value):
 
 
 def needs_chain(captured):
-    """Whether one program cannot hold the graph: it has a node to cut at, or gives numbers that are
-    no sizes, or nothing else."""
-    graph = captured.graph_module.graph
-    if any(is_outside(node) or _asserts_else(node) for node in graph.nodes):
-        return True
-    (output,) = graph.find_nodes(op="output")
-    values = [node.meta.get("val") for node in output.all_input_nodes]
-    numbers = [type(value) for value in values if isinstance(value, NUMBERS)]
-    has_tensor = any(isinstance(value, torch.Tensor) for value in values)
-    odd = any(kind not in (int, torch.SymInt) for kind in numbers)
-    return bool(numbers) and (odd or not has_tensor)
+    """Whether no one program can hold the graph."""
+    return any(map(is_outside, captured.graph_module.graph.nodes))
 
 
 class _Cutter:

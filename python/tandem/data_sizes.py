@@ -6,9 +6,9 @@ import sympy
 import torch
 
 from tandem._tandem import Unsupported
-from tandem.cutting import RELATIONS, relation_of
 from tandem.fakes import is_tensor, plain_text
 from tandem.host import HostEffect
+from tandem.numbers import reads
 from tandem.ranges import bounds_of
 from tandem.sizes import symbol_name
 
@@ -19,50 +19,56 @@ EFFECTS = {torch.ops.higher_order.print, torch.ops.aten._print.default}
 class DataSizeLines:
     """`_made`: symbols that nodes of the graph make."""
 
-    def _number(self, node, name, value):
-        """One that the program reads while it runs; an integer is a symbol."""
-        is_symbol = not isinstance(value, torch.SymFloat)
-        number = self._made_number(node, value) if is_symbol else f"v{len(self._lines)}"
-        self._names[node] = number
-        dtype = "i64" if is_symbol else "f64"
-        self._add_line([f"%{number}: {dtype}"], f"{name}({self._argument(node.args[0])})", node)
+    def _integer(self, node, name, value):
+        """A symbol, which the program gives its value."""
+        is_symbol = isinstance(value, torch.SymInt) and value.node.expr.is_Symbol
+        if not is_symbol and not node.meta.get("unbacked_bindings"):
+            return  # torch knew it
+        number = self._made_number(node, value)
+        self._add_line([f"%{number}: i64"], f"{name}({self._argument(node.args[0])})", node)
 
     def _made_number(self, node, value):
         """The symbol's name; a number that a check says is its range."""
         if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            self._made.add(value.node.expr)
+            self._origins[value.node.expr] = value.node.expr
             return self._sizes.text(value)
         (symbol,) = node.meta["unbacked_bindings"]
         self._bounds.append(sympy.Eq(symbol, int(value), evaluate=False))
         return self._sizes.print(symbol)
 
-    def _asserts_relation(self, node):
-        """Between sizes that only data tell: no guard of Dynamo's holds it. What they are compared
-        with alone is their range."""
-        relation = relation_of(node)
-        if relation is None or not self._made & relation.free_symbols:
-            return False
-        if self._size_text(relation.lhs) == self._size_text(relation.rhs):
-            return True  # one symbol, and all nodes that make it compare it
-        if bounds_of(relation) is not None:
+    def _assert_number(self, node):
+        """Where only data tell it: no guard of Dynamo's holds it. What one size that the program
+        makes is compared with is its range."""
+        condition = node.args[0]
+        value = condition.meta["val"] if isinstance(condition, torch.fx.Node) else condition
+        made = isinstance(value, torch.SymBool) and self._made & value.node.expr.free_symbols
+        relation = self._relation(value) if made and not reads(condition, "bool") else None
+        if relation is not None and relation.lhs == relation.rhs:
+            return  # one symbol, and all nodes that make it compare it
+        if relation is not None and bounds_of(relation) is not None:
             self._bounds.append(relation)  # the node that makes the symbol compares it
-            return True
+        elif made or reads(condition, "bool", "f64"):
+            text = node.args[1] if len(node.args) > 1 else "expected a true value"
+            self._asserted(node, self.number(condition), text)
+
+    def _relation(self, value):
+        """Of sizes, by the symbols that the text has."""
+        relation = value.node.expr
+        if not isinstance(relation, sympy.core.relational.Relational):
+            return None
+        sides = [side.xreplace(self._sizes.replacements) for side in relation.args]
+        return relation.func(*sides, evaluate=False)
+
+    def _asserted(self, node, tensor, text):
         if self.is_body:
             raise Unsupported(f"[{node.target}] in the body of a custom function or loop")
-        text = plain_text(node.args[1] if len(node.args) > 1 else str(relation))
-        left, right = (self._size_text(side) for side in (relation.lhs, relation.rhs))
-        at = len(self._lines)
-        self._add_line([f"%v{at}"], f"aten.full([], {left}, dtype=i64)", node)
-        compare = f"aten.{RELATIONS[type(relation).__name__]}.Scalar(%v{at}, {right})"
-        self._add_line([f"%v{at + 1}"], compare, node)
-        self._asserts.append(f"v{at + 2}")
-        self._add_line([f"%v{at + 2}"], f'tandem.assert_true(%v{at + 1}, "{text}")', node)
-        return True
-
-    def _size_text(self, expr):
-        return self._sizes.print(expr.xreplace(self._sizes.replacements))
+        self._asserts.append(f"v{len(self._lines)}")
+        call = f'tandem.assert_true({tensor}, "{plain_text(text)}")'
+        self._add_line(["%" + self._asserts[-1]], call, node)
 
     def _is_made(self, value):
-        """A number of which only the program knows the value."""
+        """An integer of which only the program knows the value."""
         return isinstance(value, torch.SymInt) and bool(self._made & value.node.expr.free_symbols)
 
     def _has_made_size(self, node):
@@ -80,8 +86,8 @@ class DataSizeLines:
         made = {symbol_name(symbol): [] for symbol in self._made}
         for number, node in enumerate(self._given):
             for dim, size in enumerate(node.meta["val"].shape if node is not None else ()):
-                if isinstance(size, torch.SymInt) and size.node.expr in self._made:
-                    made[symbol_name(size.node.expr)].append((number, dim))
+                if self._is_made(size) and self._sizes.text(size) in made:
+                    made[self._sizes.text(size)].append((number, dim))
         return made
 
     def _effect(self, node):

@@ -23,20 +23,18 @@ from tandem.fakes import (
     dtype_text,
     handed_on,
     input_below,
-    is_float,
     is_row_major,
     is_tensor,
     place_of,
     place_text,
-    plain_text,
-)
+    )
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
 from tandem.host import HostOp
 from tandem.loops import ControlLines
+from tandem.numbers import NUMBERS, READS_OF_NUMBERS, NumberLines, is_number, kind_of
 from tandem.ranges import divided_symbols, ranges_text
-from tandem.scalars import READS_OF_NUMBERS, Scalars
 from tandem.sizes import (
     ASSERTS_ON_DATA,
     CHECKS_OF_SIZES,
@@ -52,7 +50,7 @@ class _ReadsBroken(Exception):
     """What is wrong has been said where it began."""
 
 
-class Encoder(ControlLines, DataSizeLines, SparseRowLines):
+class Encoder(ControlLines, DataSizeLines, NumberLines, SparseRowLines):
     """Writes one graph."""
 
     def __init__(
@@ -101,7 +99,13 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
         self._ops = {}
         self._written = {}  # Control -> names of its bodies
         self._controls = {}  # kind -> count, of those that are nodes of the program
-        self._scalars = Scalars(self._places)
+        self._readers = []  # functions of the inputs, whose values follow those
+        self._in_tensors = {}  # placeholders of floats that come in a tensor
+        self._tensors = {}  # of numbers: the names of their tensors
+        self._scalars = {}  # of numbers: the names of what an operator takes
+        self._origins = {}  # symbols of ours -> what they stand for
+        self.carried = 0  # of a body: integers up to here come in tensors
+        self._at = None  # the node that lines are written for
         nodes = captured.graph_module.graph.nodes
         self._made = {u for node in nodes for u in node.meta.get("unbacked_bindings") or ()}
         self._sizes.replacements.update(equal_sizes(nodes))
@@ -114,6 +118,7 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
     def encode(self):
         self._add_divided_symbols()
         for node in self._module.graph.nodes:
+            self._at = node
             try:
                 getattr(self, "_" + node.op)(node)
             except _ReadsBroken:
@@ -127,7 +132,7 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
         numbers = [held - 1 - number if number < 0 else number for number in self._arguments]
         names = [text[1 : text.index(":")] for text in self._inputs]
         symbols = {symbol_name(each): read for each, read in symbol_readers(self._fakes).items()}
-        readers = symbols, self._host, self._scalars.readers, self._offsets
+        readers = symbols, self._host, self._readers, self._offsets
         flags = [number >= 0 and self._requires_grad[number] for number in self._arguments]
         readers = readers[0], self._made_sizes(), *readers[1:]
         border = self._examples, numbers, names, self._ops, self._lifted, *readers, flags
@@ -137,7 +142,8 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
 
     def _text(self):
         symbols = self._sizes.symbols.values()
-        ranges = ranges_text(symbols, self._divided, self._fakes, self._bounds) if symbols else ""
+        known = self._divided, self._fakes, self._bounds, self._origins
+        ranges = ranges_text(symbols, *known) if symbols else ""
         where = f" where {ranges}" if ranges else ""
         results = ", ".join(self._returned)
         body = "\n".join("  " + line for line in self._lines)
@@ -150,8 +156,7 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
         """A size that is a multiple of 4 is 4 times an input, which is computed before a call."""
         for part, (symbol, divisor) in self._divided.items():
             read = symbol_readers(self._fakes)[symbol]
-            self._arguments.append(-1 - len(self._scalars.readers))
-            self._scalars.readers.append(lambda i, read=read, by=divisor: read(i) // by)
+            self._add_reader(lambda i, read=read, by=divisor: read(i) // by)
             self._sizes.print(part)
             self._inputs.append(f"%{part}: i64")
 
@@ -159,8 +164,9 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
         number = len(self._places)
         self._places[node] = number
         value = node.meta["val"] if "val" in node.meta else self._fakes[number]
-        # A Python float that Dynamo hands over as a tensor is for `item` to read.
-        if not is_number_in_tensor(node, value):
+        if not self.is_body and is_number_in_tensor(node, value):
+            self._in_tensors[node] = number
+        else:
             self._add_input(node, value, number)
 
     def _add_input(self, node, value, number):
@@ -172,6 +178,11 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
                 zeros = " zeros" if number in self._zeros else ""
                 grad = f' {{param "{name}"{zeros}}}'
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
+        elif self.is_body and self._comes_in_tensor(value, number):
+            self._inputs.append(f"%{name}: {kind_of(value)}[]")
+            self._tensors[node] = self.new("aten.detach", "%" + name)
+            if isinstance(value, torch.SymInt):
+                self._read_symbol(value.node.expr, self._tensors[node])
         elif isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
             name = symbol_name(value.node.expr)
             self._names[node] = name
@@ -180,15 +191,23 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
                 return  # two inputs that a guard makes equal; or others stand for it
             self._sizes.text(value)
             self._inputs.append(f"%{name}: i64")
-        elif isinstance(value, (torch.SymFloat, float)):
-            self._names[node] = name
+        elif isinstance(value, (torch.SymFloat, float)) and not self.is_body:
+            self._scalars[node] = name
             self._inputs.append(f"%{name}: f64")
         else:
             self._names[node] = name
             return
         self._arguments.append(number)
 
+    def _comes_in_tensor(self, value, number):
+        """Of a body. Other integers are expressions of sizes, which it knows."""
+        if isinstance(value, torch.SymInt):
+            return number < self.carried
+        return isinstance(value, (torch.SymFloat, torch.SymBool))
+
     def _type_text(self, value, says_strides=False):
+        if isinstance(value, NUMBERS):
+            return f"{kind_of(value)}[]"
         dtype = dtype_text(value)
         sizes = [self._sizes.text(size) for size in value.shape]
         text = f"{dtype}[{', '.join(sizes)}]"
@@ -220,15 +239,17 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
             if node.args[0] in self._broken:
                 raise _ReadsBroken
             self._names[node] = self._names[node.args[0]][node.args[1]]
+            if is_number(node):
+                self._number_of(node)
         elif target in EFFECTS:
             self._effect(node)
         elif isinstance(target, torch._ops.OpOverload):
             self._op(node)
         elif isinstance(target, Control):
             self._control(node)
-        elif is_float(node):
-            self._scalars.note(node)
-        elif not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymBool, int, bool)):
+        elif is_number(node):
+            self._note_number(node)
+        else:
             raise Unsupported(f"[{target}] is no ATen operator")
 
     def _op(self, node):
@@ -236,15 +257,13 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
         name = str(target).removesuffix(".default")
         self._ops[name] = self._ops.get(name, 0) + 1
         value = node.meta.get("val")
-        if name == "aten._assert_scalar" and self._asserts_relation(node):
-            return
+        if name == "aten._assert_scalar":
+            return self._assert_number(node)
         if name in CHECKS_OF_SIZES or name in QUESTIONS_OF_SIZES:
             return
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
-            if is_float(node) and self._scalars.note(node):
-                return
-            if is_in_program(node):
-                return self._number(node, name, value)
+        if isinstance(value, NUMBERS):
+            if target in READS_OF_NUMBERS and is_in_program(node):
+                return self._item(node, name, value)
             raise Unsupported(f"[{name}] gives a number")
         if changes_shape(target):
             name = self._view_form(node, name)
@@ -295,8 +314,9 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
         has_form = form in self._known and "out" not in node.kwargs
         if has_form and any(is_tensor(arg) for arg in node.args):
             return arguments
+        tensors = self._tensors.values()
         for i, (arg, parameter) in enumerate(zip(node.args, node.target._schema.arguments)):
-            if str(parameter.type) != "Tensor" or is_tensor(arg):
+            if str(parameter.type) != "Tensor" or is_tensor(arg) or arguments[i] in tensors:
                 continue
             call = f"aten.full([], {arguments[i]}, dtype={dtype_name(value.dtype)})"
             arguments[i] = f"%v{len(self._lines)}"
@@ -359,12 +379,8 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
         self._add_line(results, f'tandem.custom_gradient({lists}, {list(kept)}, "{name}")', node)
 
     def _assert(self, node):
-        if self.is_body:
-            raise Unsupported(f"[{node.target}] in the body of a custom function or loop")
         value, text = (*node.args, "expected a value other than 0")[:2]
-        self._asserts.append(f"v{len(self._lines)}")
-        call = f'tandem.assert_true({self._argument(value)}, "{plain_text(text)}")'
-        self._add_line(["%" + self._asserts[-1]], call, node)
+        self._asserted(node, self._argument(value), text)
 
     def _gradient(self, node):
         lists = ", ".join(self._argument(values) for values in node.args)
@@ -447,11 +463,8 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
         if isinstance(value, fx.Node):
             if value in self._broken:
                 raise _ReadsBroken
-            number = value.meta.get("val")
-            if isinstance(number, (torch.SymInt, int)) and not isinstance(number, bool):
-                return self._sizes.text(number)
-            if is_float(value) and value.op == "call_function" and value not in self._names:
-                return self._float(value)
+            if is_number(value):
+                return self._number_argument(value)
             return "%" + self._names[value]
         if isinstance(value, (list, tuple)):
             return "[" + ", ".join(self._argument(item) for item in value) + "]"
@@ -473,19 +486,6 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
             return self._sizes.text(value)
         raise Unsupported(f"an argument of type {type(value).__name__}")
 
-    def _float(self, node):
-        """An input of the program that holds a computed float."""
-        if self._floats_known:
-            return self._argument(float(node.meta["val"]))  # asking guards it
-        number = self._scalars.take(node)
-        if number is None:
-            raise Unsupported(f"arithmetic of floats that are not known: {node.target}")
-        name = f"f{number}"
-        if -1 - number not in self._arguments:
-            self._inputs.append(f"%{name}: f64")
-            self._arguments.append(-1 - number)
-        return "%" + name
-
     # --- results
 
     def _output(self, node):
@@ -496,24 +496,24 @@ class Encoder(ControlLines, DataSizeLines, SparseRowLines):
         if self.is_body:
             kept = [out for out in outputs if self.gives_none or out is not None]
             self._results, self._given = [], []
-            self._returned = [self._argument(out) for out in kept]
+            self._returned = [self._operand(out) for out in kept]
             return
         self._given = []  # nodes, by number of the result
+        self._gives_tensors = any(map(is_tensor, outputs))
         self._results = [self._result(out) for out in outputs]
         self._returned += ["%" + name for name in self._asserts]
 
     def _result(self, out):
         if not isinstance(out, fx.Node):
             return Result("constant", value=out)
-        if not is_tensor(out) and self._is_made(out.meta["val"]):
-            name = f"v{len(self._lines)}"
-            text = self._sizes.text(out.meta["val"])
-            self._add_line(["%" + name], f"aten.full([], {text}, dtype=i64)", out)
-            self._returned.append("%" + name)
+        if not is_tensor(out):
+            value = out.meta["val"]
+            is_size = kind_of(value) == "i64" and not self._is_made(value)
+            if is_size and self._gives_tensors:  # no program is without a result
+                return Result("size", value=self._sizes.text(value))
+            self._returned.append(self.number(out))
             self._given.append(None)
             return Result("number", number=len(self._returned) - 1)
-        if not is_tensor(out):
-            return Result("size", value=self._sizes.text(out.meta["val"]))
         self._returned.append("%" + self._names[out])
         self._given.append(out)
         return Result("tensor", number=len(self._returned) - 1)

@@ -27,10 +27,6 @@ def is_tensor(node):
     return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def is_float(node):
-    return isinstance(node.meta.get("val"), (torch.SymFloat, float))
-
-
 def storage_of(value):
     return value.untyped_storage()._cdata if value.layout is torch.strided else None
 

@@ -7,9 +7,10 @@ import torch
 from tandem._tandem import Unsupported
 from tandem.capture import Captured
 from tandem.control_flow import Cond, Region, WhileLoop
-from tandem.cutting import makes_size, needs_chain
+from tandem.cutting import is_cut, makes_size, needs_chain
 from tandem.gradients import GRADIENT
 from tandem.host import HostControl
+from tandem.numbers import NUMBERS, is_number
 
 
 class InPython(Exception):
@@ -19,7 +20,10 @@ class InPython(Exception):
 def control_bodies(node, encoder_of):
     """Names of the bodies, and their texts. `encoder_of(captured, number)`: what writes body
     `number`."""
-    encoders = [_encoder(body, encoder_of, i) for i, body in enumerate(node.target.bodies)]
+    control = node.target
+    encoders = [_encoder(body, encoder_of, i) for i, body in enumerate(control.bodies)]
+    for encoder in encoders:
+        encoder.carried = control.carried if isinstance(control, WhileLoop) else 0
     return [encoder.name for encoder in encoders], [_text(encoder) for encoder in encoders]
 
 
@@ -34,22 +38,23 @@ def control_call(node, argument, names):
 
 
 def _operands(node):
-    """The operands as the node takes them: lists of tensors, but for the predicate of a branch."""
+    """The operands as the node takes them: lists of tensors, but for the predicate of a branch.
+    Numbers are tensors, too; what is an expression of sizes the bodies know."""
     control, values = node.target, list(node.args)
     if isinstance(control, Cond):
-        return values[0], [_tensors(values[1:])]
+        return values[0], [_given(values[1:])]
     if isinstance(control, Region):
-        return None, [_tensors(values)]
-    carried = values[: control.carried]
+        return None, [_given(values)]
+    carried = [value for value in values[: control.carried] if value is not None]
     if isinstance(control, WhileLoop):
-        return None, [_tensors(carried), _tensors(values[control.carried :])]
+        return None, [carried, _given(values[control.carried :])]
     end = control.carried + control.rows
-    parts = carried, values[control.carried : end], values[end:]
-    return None, [_tensors(part) for part in parts]
+    return None, [carried, _given(values[control.carried : end]), _given(values[end:])]
 
 
-def _tensors(values):
-    return [value for value in values if isinstance(_value(value), torch.Tensor)]
+def _given(values):
+    kinds = (torch.Tensor, torch.SymFloat, torch.SymBool)
+    return [value for value in values if isinstance(_value(value), kinds)]
 
 
 def _value(value):
@@ -61,24 +66,20 @@ def _check(node, flags):
     graph = node.graph
     if any(flags) and any(each.target is GRADIENT for each in graph.nodes):
         raise InPython("a gradient is asked for inside of the graph")
-    first = _value(node.args[0]) if isinstance(control, Cond) else None
-    if isinstance(control, Cond) and getattr(first, "dtype", None) is not torch.bool:
-        raise InPython("the predicate is no tensor of bool")
-    for value in map(_value, node.args):
-        if not isinstance(value, (torch.Tensor, torch.SymInt, int, type(None))):
-            raise InPython(f"an operand is a {type(value).__name__}")
-    for body in control.bodies:
-        for value in body.results():
-            if value is not None and not isinstance(value, torch.Tensor):
-                raise InPython("a body gives a number")
+    first = _value(node.args[0]) if isinstance(control, Cond) else True
+    if not isinstance(first, NUMBERS) and getattr(first, "dtype", None) is not torch.bool:
+        raise InPython("the predicate is no bool")
+    for body in control.bodies if isinstance(control, Region) else ():  # may run inline, twice
+        if any(map(makes_size, body.graph_module.graph.nodes)):
+            raise InPython("a size in a region is known to data alone")
 
 
 def _encoder(body, encoder_of, number):
     fakes = [*body.fakes, *body.symbols]
     captured = Captured(body.graph_module, fakes, [False] * len(fakes), [], "body", body.bodies)
     captured.no_grad, captured.autocast = body.no_grad, body.autocast
-    if needs_chain(captured) or any(map(makes_size, body.graph_module.graph.nodes)):
-        raise InPython("a size in a body is known to data alone")
+    if needs_chain(captured):
+        raise InPython("a body has what no program holds")
     encoder = encoder_of(captured, number)
     encoder.gives_none = False
     encoder.knows_autocast = captured.autocast is None and body.bodies.behind_autograd
@@ -101,6 +102,21 @@ class ControlLines:
         inner.is_body = True
         return inner
 
+    def _operand(self, value):
+        """Of a body: a tensor."""
+        if isinstance(value, list):
+            return "[" + ", ".join(map(self._operand, value)) + "]"
+        is_tensor = value is None or not (isinstance(value, NUMBERS) or is_number(value))
+        return self._argument(value) if is_tensor else self.number(value)
+
+    def _number_of(self, node):
+        """Among the results of a loop or branch."""
+        self._tensors[node] = "%" + self._names[node]
+        made = node.args[0].meta.get("unbacked_bindings") or ()
+        value = node.meta["val"]
+        if isinstance(value, torch.SymInt) and value.node.expr in made:
+            self._read_symbol(value.node.expr, self._tensors[node])
+
     def _control(self, node):
         self._ops[node.target.kind] = self._ops.get(node.target.kind, 0) + 1
         history = self._nodes_with_history()
@@ -119,16 +135,18 @@ class ControlLines:
             if node.target not in self._written:  # calls of a region are of one body
                 self._written[node.target], texts = control_bodies(node, encoder_of)
                 self._more_graphs += texts
-            call = control_call(node, self._argument, self._written[node.target])
+            call = control_call(node, self._operand, self._written[node.target])
         except (InPython, Unsupported) as reason:
             if isinstance(node.target, Region):
                 raise Unsupported(str(reason)) from None
-            return self._host_control(node, flags, kept)
+            return self._host_control(node, flags, kept, reason)
         self._controls[node.target.kind] = self._controls.get(node.target.kind, 0) + 1
         typed = [f"%{result}: {self._type_text(value)}" for result, value in kept]
         self._add_line(typed, call, node)
 
-    def _host_control(self, node, flags, kept):
+    def _host_control(self, node, flags, kept, reason):
+        if is_cut(node):
+            raise Unsupported(f"[{node.target.kind}] takes or gives numbers, and {reason}")
         if self._compile_body is None:
             raise Unsupported(f"[{node.target.kind}] in a body")
         node.target.compile(self._compile_body, flags)

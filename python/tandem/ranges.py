@@ -16,7 +16,7 @@ _ENDLESS = 2**60
 
 def bounds_of(relation):
     """(symbol, least, greatest) where the relation is one symbol's to a number; else None."""
-    if not relation.lhs.is_Symbol or not relation.rhs.is_Integer:
+    if not (relation.lhs.is_Symbol and relation.lhs.is_integer and relation.rhs.is_Integer):
         return None
     number = int(relation.rhs)
     bounds = {
@@ -29,15 +29,16 @@ def bounds_of(relation):
     return None if bounds is None else (relation.lhs, *bounds)
 
 
-def ranges_text(symbols, divided, fakes, asserted=()):
-    """What follows `where`. `divided`: see divided_symbols; `asserted`: relations for bounds_of.
-    What only data tell may be negative."""
+def ranges_text(symbols, divided, fakes, asserted=(), origins=()):
+    """What follows `where`. `divided`: see divided_symbols; `asserted`: relations for bounds_of;
+    `origins`: expressions that symbols stand for. What only data tell may be negative."""
     environment = _environment_of_any(fakes)
     ranges = []
     for part in symbols:
         symbol, divisor = divided.get(part, (part, 1))
-        known = environment.bound_sympy(symbol)
-        lowest = 0 if symbol in hints_of(environment) else -_ENDLESS
+        known = environment.bound_sympy(dict(origins).get(symbol, symbol))
+        is_size = symbol in hints_of(environment) and symbol not in dict(origins)
+        lowest = 0 if is_size else -_ENDLESS
         low = int(known.lower) if known.lower.is_Integer else lowest
         high = int(known.upper) if known.upper.is_Integer else _ENDLESS
         low, high = narrowed(symbol, environment.guards, max(low, lowest), high)

@@ -1,5 +1,6 @@
 """Symbolic sizes of torch (sympy expressions of a ShapeEnv) as text of ours."""
 
+import functools
 import operator
 
 import torch
@@ -7,6 +8,20 @@ from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from tandem._tandem import Unsupported
 from tandem.fakes import hints_of
+
+
+_FORMS = {
+    "Add": " + ",
+    "Mul": " * ",
+    "Max": "max",
+    "Min": "min",
+    "FloorDiv": "({} // {})",
+    "CleanDiv": "({} // {})",
+    "Mod": "({} % {})",
+    "PythonMod": "({} % {})",
+    "ModularIndexing": "(({0} // {1}) % {2})",
+    "Identity": "{}",
+}
 
 
 class Sizes:
@@ -26,35 +41,26 @@ class Sizes:
         return str(int(value))
 
     def print(self, expr):
-        import sympy
-
         if expr.is_Integer:
             return str(int(expr))
-        if expr.is_Symbol:
+        if expr.is_Symbol and expr.is_integer:
             self.symbols[symbol_name(expr)] = expr
             return symbol_name(expr)
-        name = type(expr).__name__
+        form = _FORMS.get(type(expr).__name__)
+        if form is None and not self._is_power(expr):
+            raise Unsupported(f"the size {expr} is no integer expression that Tandem has")
         args = [self.print(arg) for arg in expr.args]
-        if isinstance(expr, sympy.Add):
-            return "(" + " + ".join(args) + ")"
-        if isinstance(expr, sympy.Mul):
-            return "(" + " * ".join(args) + ")"
-        if isinstance(expr, sympy.Pow) and expr.args[1].is_Integer and int(expr.args[1]) > 0:
+        if form is None:
             return "(" + " * ".join([args[0]] * int(expr.args[1])) + ")"
-        if name in ("FloorDiv", "CleanDiv"):
-            return f"({args[0]} // {args[1]})"
-        if name in ("Mod", "PythonMod"):
-            return f"({args[0]} % {args[1]})"
-        if name == "ModularIndexing":
-            return f"(({args[0]} // {args[1]}) % {args[2]})"
-        if name in ("Max", "Min"):
-            text = args[0]
-            for arg in args[1:]:
-                text = f"{name.lower()}({text}, {arg})"
-            return text
-        if name == "Identity":
-            return args[0]
-        raise Unsupported(f"the size {expr} is no integer expression that Tandem has")
+        if form in (" + ", " * "):
+            return "(" + form.join(args) + ")"
+        if form in ("max", "min"):
+            return functools.reduce(lambda one, other: f"{form}({one}, {other})", args)
+        return form.format(*args)
+
+    @staticmethod
+    def _is_power(expr):
+        return expr.is_Pow and expr.args[1].is_Integer and int(expr.args[1]) > 0
 
 
 def symbol_name(symbol):
