@@ -74,14 +74,12 @@ class SparseRowLines:
 
     def _rows_input(self, weight, indices):
         """Name of a new input."""
-        readers = self._scalars.readers
-        name = f"rows{len(readers)}"
+        name = f"rows{len(self._readers)}"
         strides = ", ".join(["0"] * (indices.meta["val"].dim() + 1))
         kind = self._rows_type(weight, indices)
         self._inputs.append(f"%{name}: {kind}{{{strides}}} {{input grad}}")
-        self._arguments.append(-1 - len(readers))
         numbers = self._places[weight], self._places[_viewed(indices)]
-        readers.append(_place_reader(*numbers, is_flat=indices.meta["val"].dim() == 1))
+        self._add_reader(_place_reader(*numbers, is_flat=indices.meta["val"].dim() == 1))
         return name
 
     def _bag(self, node, value, given, rows):
