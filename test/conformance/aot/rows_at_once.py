@@ -55,7 +55,7 @@ def with_rows(inputs, shares):
 def eager(call, values, flags):
     rows = []
     for row in range(ROWS):
-        inputs = [v[row] if flag else v for v, flag in zip(values, flags, strict=True)]
+        inputs = [v[row].clone() if flag else v for v, flag in zip(values, flags, strict=True)]
         try:
             rows.append([each for each in call(*inputs) if isinstance(each, torch.Tensor)])
         except Exception as error:  # noqa: BLE001: any refusal
