@@ -103,6 +103,46 @@ TEST(KernelGraphText, ObeysTheRulesOfKernelGraphs) {
             std::string::npos);
 }
 
+constexpr const char* kReader = R"(item N map of %1 "it is a result of the graph"
+  slot %1 f32[3] stored
+  values %x, %0
+kernel {
+  buffer b0: f32 write
+  outer x0 < 3
+  stage {
+    %0: f32 = element v0[x0]
+    %1: i64 = element v1[]
+    %2: f32 = cast %1
+    %3: f32 = mul %0, %2
+    b0[x0] = %3
+  }
+}
+)";
+constexpr const char* kRead =
+    "item N library of %0 \"library call\"\n  slot %0 i64[]\n  route 13\n";
+
+/// A kernel computes with a number that the program reads from memory, once it has been read.
+TEST(KernelGraphText, ReadsNumbersBehindWhatMakesThem) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(
+      "graph @f(%x: f32[3], %n: i64[]) {\n  %0 = tandem.read_scalar(%n)\n"
+      "  %1 = aten.mul.Scalar(%x, %0)\n  return %1\n}\n",
+      ops::op_table());
+  const auto problem = [&](std::string first, std::string second) {
+    first.replace(first.find('N'), 1, "0");
+    second.replace(second.find('N'), 1, "1");
+    KernelGraph graph(*module->graphs()[0], {});
+    try {
+      parse_kernel_graph(graph, "kernels @f {\n" + first + second + "}\n");
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(problem(kRead, kReader), "");
+  EXPECT_NE(problem(kReader, kRead).find("reads number %0, which no earlier item makes"),
+            std::string::npos);
+}
+
 /// A sum over nothing has no axes of any kind, and is said all the same.
 TEST(KernelGraphText, KeepsASumOfOneNumber) {
   const std::unique_ptr<ir::Module> module = ir::parse_module(

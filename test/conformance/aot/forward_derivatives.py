@@ -126,8 +126,8 @@ def verdict(entry):
     return "right" if checked else "none"
 
 
-def main(names):
-    table = entries()
+def sweep(table, verdict, names):
+    """Prints what is wrong with entries of these names, or all, and how many are right."""
     found = {name: verdict(table[name]) for name in names or table}
     for name, said in found.items():
         if said not in ("right", "none"):
@@ -137,4 +137,4 @@ def main(names):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sweep(entries(), verdict, sys.argv[1:])

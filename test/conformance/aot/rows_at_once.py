@@ -1,5 +1,5 @@
 """`tandem::vmap` beside eager's calls of one row after the other: PyTorch's own samples, in f64.
-`python rows_at_once.py [name ...]` prints what differs, and how many run in a loop over rows."""
+`python rows_at_once.py [name ...]` prints what differs."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ import torch
 
 import second_gradients
 import tandem
-from forward_derivatives import traced
+from forward_derivatives import sweep, traced
 from second_gradients import opdb
 from tandem.fakes import dtype_name
 
@@ -137,15 +137,5 @@ def verdict(entry):
     return "right" if checked else "none"
 
 
-def main(names):
-    table = entries()
-    found = {name: verdict(table[name]) for name in names or table}
-    for name, said in found.items():
-        if said not in ("right", "none"):
-            print(f"{name}: {said}")
-    counts = {word: list(found.values()).count(word) for word in ("right", "none")}
-    print(f"{len(found)} operators: {counts}")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sweep(entries(), verdict, sys.argv[1:])
