@@ -120,7 +120,11 @@ void Parser::header(Cursor& line) {
 }
 
 void Parser::kernel_item(Cursor& line) {
-  if (line.eat("size")) return size(line);
+  if (line.eat("size")) {
+    if (!kernel_.outer.empty() || !kernel_.stages.empty())
+      line.fail("sizes stand before outer and stages");
+    return size(line);
+  }
   if (line.eat("buffer")) return buffer(line);
   if (line.eat("error")) return error_text(line);
   if (line.eat("locals")) {
@@ -130,6 +134,7 @@ void Parser::kernel_item(Cursor& line) {
     if (threads < 1 || threads > kMostLanes) line.fail("a block has 1 to 4096 threads");
     kernel_.threads = static_cast<int32_t>(threads);
   } else if (line.eat("outer")) {
+    if (!kernel_.stages.empty()) line.fail("outer stands before the stages");
     kernel_.outer.push_back(axis(line));
   } else if (line.eat("stage")) {
     open_stage(line);
@@ -211,11 +216,17 @@ void Parser::open_stage(Cursor& line) {
   kernel_.stages.back().barrier = barrier;
 }
 
+/// Terms of an index print in the order in which their symbols came to be: the text declares them
+/// as it prints them, or what is printed would read otherwise.
 void Parser::stage_item(Cursor& line) {
   Stage& stage = kernel_.stages.back();
   if (line.eat("axis")) {
+    if (stage.axes.size() != stage_scope_.size())
+      line.fail("axis stands before reduce and before bound indices");
     stage.axes.push_back(axis(line));
   } else if (line.eat("reduce")) {
+    if (stage.axes.size() + stage.reduce_axes.size() != stage_scope_.size())
+      line.fail("reduce stands before bound indices");
     stage.reduce_axes.push_back(axis(line));
   } else if (line.eat("prefetch")) {
     int32_t buffer = line.numbered('b');

@@ -136,6 +136,23 @@ TEST(Text, MistakesNameTheirLine) {
   EXPECT_NE(error_of("").find("ends inside"), std::string::npos);
 }
 
+/// Terms of an index print in the order of their symbols: another order of the declarations would
+/// read back as another text.
+TEST(Text, DeclarationsStandInTheOrderThatPrints) {
+  const std::vector<Mistake> mistakes = {
+      {"stage {\n reduce r < 4\n axis z < 4\n }", "axis stands before reduce"},
+      {"stage {\n t < 4 = i64(1)\n axis z < 4\n }", "axis stands before reduce"},
+      {"stage {\n t < 4 = i64(1)\n reduce r < 4\n }", "reduce stands before bound indices"},
+      {"stage {\n }\n outer z < 4", "outer stands before the stages"},
+      {"outer z < 4\n size n", "sizes stand before outer and stages"},
+      {"stage {\n }\n size n", "sizes stand before outer and stages"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const std::string message = error_of("kernel {\n" + std::string(mistake.statement) + "\n}\n");
+    EXPECT_NE(message.find(mistake.message), std::string::npos) << message;
+  }
+}
+
 TEST(Text, EveryPrefixIsAnErrorNotACrash) {
   for (size_t i = 0; i + 3 < kEverything.size(); ++i)
     EXPECT_NE(error_of(kEverything.substr(0, i)), "no error");
