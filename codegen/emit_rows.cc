@@ -1,7 +1,9 @@
 // Register tiles. A reduction under a vector axis and an unrolled one keeps an accumulator for
 // every unrolled row: a step of the reduction reads what the rows share once (a vector of the right
 // factor of a product) and combines it with what each row brings (an element of the left factor,
-// spread over the lanes). What is left of the rows goes in tiles of half the size, and so on.
+// spread over the lanes). What is left of the rows goes in tiles of 8, 4, 2 and 1.
+#include <bit>
+
 #include "codegen/emit.h"
 
 namespace tandem::codegen {
@@ -12,16 +14,18 @@ using loop::Stage;
 
 void Emitter::emit_row_tiles(const Stage& stage) {
   const Axis& axis = stage.axes.back();
+  const auto number = [&](int n) { return ir_.getInt64(static_cast<uint64_t>(n)); };
   Value* extent = index_value(axis.extent);
-  Value* begin = ir_.getInt64(0);
-  bool whole = sym::known_divisible(axis.extent, axis.lanes);
-  for (int count = axis.lanes; count >= 1; count /= 2) {
-    // Multiples of `count` that are left: begin is a multiple of 2 count.
-    Value* mask = ir_.getInt64(static_cast<uint64_t>(-static_cast<int64_t>(count)));
-    Value* end = ir_.CreateAnd(extent, mask);
-    emit_loop(begin, end, ir_.getInt64(static_cast<uint64_t>(count)),
-              [&](Value* first) { emit_rows(stage, first, count); });
-    if (whole) return;
+  Value* rest = ir_.CreateURem(extent, number(axis.lanes));
+  Value* begin = ir_.CreateSub(extent, rest);
+  emit_loop(number(0), begin, number(axis.lanes),
+            [&](Value* first) { emit_rows(stage, first, axis.lanes); });
+  if (sym::known_divisible(axis.extent, axis.lanes)) return;
+  // Each bit of what is left is a tile of that many rows.
+  const unsigned most = static_cast<unsigned>(axis.lanes - 1);
+  for (int count = static_cast<int>(std::bit_floor(most)); count >= 1; count /= 2) {
+    Value* end = ir_.CreateAdd(begin, ir_.CreateAnd(rest, number(count)));
+    emit_loop(begin, end, number(count), [&](Value* first) { emit_rows(stage, first, count); });
     begin = end;
   }
 }

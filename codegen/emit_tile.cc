@@ -90,8 +90,8 @@ void Emitter::store_interleaved(const loop::Store& store, const std::vector<Valu
 void Emitter::emit_unrolled_axis(const loop::Axis& axis, const loop::Stage& stage,
                                  const std::function<void()>& body) {
   Value* extent = index_value(axis.extent);
-  Value* whole =
-      ir_.CreateAnd(extent, ir_.getInt64(static_cast<uint64_t>(-static_cast<int64_t>(axis.lanes))));
+  Value* lanes = ir_.getInt64(static_cast<uint64_t>(axis.lanes));
+  Value* whole = ir_.CreateSub(extent, ir_.CreateURem(extent, lanes));
   std::vector<Val> tiles;
   if (axis.kind == loop::AxisKind::transpose) tiles = loop::turned_loads(stage);
   emit_loop(ir_.getInt64(0), whole, ir_.getInt64(static_cast<uint64_t>(axis.lanes)),

@@ -50,7 +50,7 @@ class Interpreter {
   void run_task(int64_t task);
   void run_outer();
   /// Of those spaces that live as long as a block, or of the others.
-  void make_scratch(bool of_block);
+  void make_scratch();
   void run_stage(size_t number);
   void run_point(const Stage& stage, const StageLines& lines);
   void run_reduce_point(const Stage& stage, const StageLines& lines,
@@ -158,20 +158,18 @@ void Interpreter::run_task(int64_t task) {
   for (const Axis& outer : kernel_.outer)
     if (!is_parallel(outer)) inside.push_back(outer);
   races_.wait();
-  make_scratch(true);
+  make_scratch();
   loop(inside, [&] { run_outer(); });
 }
 
 void Interpreter::run_outer() {
-  make_scratch(false);
   for (size_t i = 0; i < kernel_.stages.size() && !failed(); ++i) run_stage(i);
 }
 
-void Interpreter::make_scratch(bool of_block) {
+void Interpreter::make_scratch() {
   for (size_t i = 0; i < kernel_.buffers.size(); ++i) {
     const Buffer& buffer = kernel_.buffers[i];
-    const bool lives_longer = buffer.space != Space::global;
-    if (buffer.access != Access::scratch || lives_longer != of_block) continue;
+    if (buffer.access != Access::scratch) continue;
     const int64_t owners = buffer.space == Space::registers ? kernel_.threads : 1;
     int64_t bytes = std::max<int64_t>(at(buffer.elements), 0) * size_of(buffer.dtype) * owners;
     scratch_[i].assign(static_cast<size_t>(bytes), 0xFF);

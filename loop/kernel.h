@@ -73,7 +73,8 @@ inline bool is_parallel(const Axis& axis) {
 
 /// Where the memory of a buffer is, and whose. A processor has one kind of it only.
 enum class Space : uint8_t {
-  global,     // arguments; of scratch: private to one point of the outer axes
+  global,     // arguments; of scratch: private to one point of the task axes, and kept through the
+              // loops inside of it
   shared,     // scratch of a block, seen by its threads: private to one point of the block axes
   registers,  // scratch of a thread, as long as its block runs
 };
@@ -85,7 +86,7 @@ enum class Access : uint8_t { read, write, read_write, scratch };
 struct Buffer {
   DType dtype = DType::f32;
   Access access = Access::read;
-  sym::Expr elements;  // of a scratch buffer: its extent, private to one outer iteration
+  sym::Expr elements;  // of a scratch buffer: its extent
   /// No other buffer of the kernel overlaps it.
   bool no_alias = true;
   std::string label;  // origin; not part of the identity

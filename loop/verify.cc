@@ -119,7 +119,8 @@ void Verifier::axis(const Axis& axis, std::string_view what) {
   require(axis.extent.constant().value_or(0) >= 0, name + " has a negative extent");
   require(!scope_.contains(axis.index), name + " is declared twice");  // stages may share one
   bool power = axis.lanes > 0 && std::has_single_bit(static_cast<unsigned>(axis.lanes));
-  require(power || axis.kind == AxisKind::matrix, name + ": lanes are no power of two");
+  const bool counts_rows = axis.kind == AxisKind::matrix || axis.kind == AxisKind::unroll;
+  require(power || (counts_rows && axis.lanes > 0), name + ": lanes are no power of two");
   const bool counts = axis.kind != AxisKind::serial && !is_parallel(axis);
   require(axis.lanes == 1 || counts, name + " has lanes and is neither vector nor unrolled");
   marks(axis, name);

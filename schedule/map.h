@@ -103,6 +103,16 @@ sym::Expr length_of(const loop::Stage& stage);
 
 /// Whether the kernel begins with such a sum.
 bool has_footprint(const loop::Kernel& kernel);
+/// One of the parts of a sum, by the number of its terms alone: bits are the same on all machines,
+/// and whether that number is known or not.
+struct PartOfSum {
+  loop::Axis number;
+  sym::Expr is_first;    // 1 or 0
+  sym::Expr is_last;     // 1 or 0
+  sym::Expr first_term;  // where it starts
+  sym::Expr terms;
+  sym::Expr most_terms;  // of any part
+};
 /// The rows and columns of one task, which a stage that sums products runs over.
 struct ProductBlock {
   loop::Axis rows;
@@ -113,6 +123,8 @@ struct ProductBlock {
   /// Where the columns end whose sums the epilogue reads, if it is a loop of its own.
   std::optional<sym::Expr> visible;
   size_t left = 0;  // which input of the dot walks the rows
+  /// Of the stage's sums, which are taken in parts: this one.
+  std::optional<PartOfSum> part;
   /// Blocks of columns follow each other, and the right factor is read from beyond the cache.
   bool is_streamed = false;
 };

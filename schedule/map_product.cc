@@ -6,7 +6,9 @@
 // over the whole of k. A left factor that has to be computed is copied first as well. A light
 // epilogue works on the sums in registers; a heavy one (exp, erf, random bits) has no registers
 // left there, so the sums of a task go to scratch and it follows as a loop of its own.
-// The sum over k is never cut, so bits do not depend on blocks; block sizes depend on shapes only.
+// A long sum is taken in parts, so that a panel of the right factor stays in the first-level cache:
+// the parts are added in scratch, and what is computed of them follows the last one. Parts depend
+// on the number of terms only, so bits do not depend on blocks.
 #include <algorithm>
 #include <bit>
 
@@ -14,6 +16,7 @@
 #include "schedule/map.h"
 #include "schedule/matrix_tile.h"
 #include "schedule/product_axes.h"
+#include "schedule/product_blocks.h"
 #include "schedule/product_window.h"
 
 namespace tandem::schedule {
@@ -84,123 +87,7 @@ Expr length_of(const Stage& stage) {
 
 namespace {
 
-constexpr int64_t kLineBytes = 64;    // of the cache
-constexpr int64_t kRandomBlock = 64;  // whose random bits are drawn together
-
-/// Sizes of tiles and blocks, in elements.
-struct Blocks {
-  int lanes = 0;           // columns of a register tile
-  int tile_rows = 0;       // rows of a register tile
-  int64_t rows = 0;        // of a task
-  int64_t columns = 0;     // of a task: a multiple of lanes
-  bool is_matrix = false;  // the register tile is one of tile registers, where the factors lie so
-};
-
-bool is_heavy(Val value) {
-  return value->opcode == loop::Opcode::philox || loop::is_transcendental(value->opcode);
-}
-
-template <class Predicate>
-bool any_in_epilogue(const Stage& stage, Predicate predicate) {
-  std::vector<Val> roots;
-  for (const loop::Store& store : stage.after) roots.push_back(store.value);
-  std::vector<Val> scalars = loop::reachable(roots);
-  return std::any_of(scalars.begin(), scalars.end(), predicate);
-}
-
-bool has_heavy_epilogue(const Stage& stage) { return any_in_epilogue(stage, is_heavy); }
-
-bool draws_random(const Stage& stage) {
-  return any_in_epilogue(stage, [](Val v) { return v->opcode == loop::Opcode::philox; });
-}
-
-/// Two registers of lanes and as many rows as leave registers for the factors: half of the
-/// accumulators that the machine has room for are enough to hide the latency of an addition.
-void choose_tile(Blocks& blocks, const Target& target, int64_t width, int64_t bytes) {
-  int registers = target.isa == Isa::avx512 ? 16 : 8;
-  int one = static_cast<int>(target.vector_bytes / bytes);
-  blocks.lanes = width <= one ? one : 2 * one;
-  blocks.tile_rows = std::max(1, registers / std::max(1, blocks.lanes / one));
-}
-
-/// Whether the right factor comes from beyond the second-level cache.
-bool is_streamed(const Kernel& kernel, const Product& product, const Target& target) {
-  const Stage& stage = kernel.stages[0];
-  std::optional<int64_t> width = kernel.outer[product.columns].extent.constant();
-  std::optional<int64_t> length = length_of(stage).constant();
-  int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
-  return width && length && *width * *length * bytes > target.l2_bytes;
-}
-
-/// The same number of blocks, of about equal size: a task with a few rows would copy all of its
-/// columns for them.
-int64_t even_rows(int64_t height, int64_t rows, int64_t tile_rows) {
-  if (height == INT64_MAX) return rows;
-  int64_t even = ceil_div(height, ceil_div(height, rows));
-  return ceil_div(even, tile_rows) * tile_rows;
-}
-
-/// Columns are cut first, down to one panel, because each is copied once for all rows of a task.
-/// Rows are where they are copied too, so that this is done once.
-void cut_until_enough(Blocks& blocks, int64_t height, int64_t width, int64_t others,
-                      int64_t fewest_columns, bool copies_rows, const Tuning::Products& tuning) {
-  auto is_enough = [&] {
-    int64_t down = height == INT64_MAX ? tuning.enough_tasks : ceil_div(height, blocks.rows);
-    int64_t across = width == INT64_MAX ? 1 : ceil_div(width, blocks.columns);
-    return others * down * across >= tuning.enough_tasks;
-  };
-  while (copies_rows && blocks.rows > 2 * tuning.smallest_block && !is_enough()) blocks.rows /= 2;
-  while (blocks.columns / 2 >= fewest_columns && !is_enough()) blocks.columns /= 2;
-  blocks.columns -= blocks.columns % blocks.lanes;
-  while (blocks.rows > tuning.smallest_block && !is_enough()) blocks.rows /= 2;
-}
-
-/// What blocks are chosen by: the axes of rows, and whether a task copies its part of them.
-struct RowAxes {
-  std::vector<size_t> axes;
-  bool copies = false;
-};
-
-/// INT64_MAX where nobody knows.
-int64_t height_of(const Kernel& kernel, const std::vector<size_t>& axes) {
-  int64_t height = 1;
-  for (size_t axis : axes) {
-    const std::optional<int64_t> extent = kernel.outer[axis].extent.constant();
-    if (!extent) return INT64_MAX;
-    height *= *extent;
-  }
-  return height;
-}
-
-Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes& rows,
-                     const Target& target) {
-  const Tuning::Products& tuning = target.tuning.products;
-  const Stage& stage = kernel.stages[0];
-  int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
-  int64_t width = kernel.outer[product.columns].extent.constant().value_or(INT64_MAX);
-  const int64_t height = height_of(kernel, rows.axes);
-  Blocks blocks;
-  choose_tile(blocks, target, width, bytes);
-  int64_t length = length_of(stage).constant().value_or(target.tuning.assumed_length);
-  int64_t panel = std::max<int64_t>(length, 1) * blocks.lanes * bytes;
-  int64_t panels = std::max<int64_t>(1, target.l2_bytes / 4 / panel);
-  blocks.columns = panels * blocks.lanes;
-  if (blocks.columns > kRandomBlock) blocks.columns -= blocks.columns % kRandomBlock;
-  int64_t others = 1;
-  for (size_t i = 0; i < kernel.outer.size(); ++i)
-    if (std::ranges::find(rows.axes, i) == rows.axes.end() && i != product.columns)
-      others *=
-          std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(tuning.enough_tasks));
-  blocks.rows = tuning.most_rows;
-  blocks.is_matrix = suits_matrix(stage, height, target);
-  int64_t fewest_columns = draws_random(stage) ? kRandomBlock : blocks.lanes;
-  cut_until_enough(blocks, height, width, others, fewest_columns, rows.copies, tuning);
-  blocks.rows = even_rows(height, blocks.rows, blocks.tile_rows);
-  // Whole tiles are read where they lie, if they are panels.
-  if (stage.reductions[0].combiner != loop::Combiner::dot && width % blocks.lanes == 0)
-    while (width % blocks.columns != 0) blocks.columns -= blocks.lanes;
-  return blocks;
-}
+constexpr int64_t kLineBytes = 64;  // of the cache
 
 /// Position in the sum, row-major over the reduced axes.
 Expr linear(const std::vector<Axis>& axes) {
@@ -219,6 +106,13 @@ sym::Substitution at_position(const std::vector<Axis>& axes, Expr position) {
   return map;
 }
 
+/// Where memory runs down the rows, a step of the sum is a line of memory further on: of a sum in
+/// parts that is copied.
+bool reads_in_place(Val left, Expr rows, const Stage& stage, bool in_parts) {
+  return is_read_in_place(left, rows) &&
+         !(in_parts && runs_along(left, rows, stage.reduce_axes[0].index));
+}
+
 /// The product of one stage over a block of rows and a block of columns: the stages that it
 /// becomes.
 class ProductMapper {
@@ -232,7 +126,7 @@ class ProductMapper {
         blocks_(tile),
         target_(target),
         block_(block),
-        length_(block.length.value_or(length_of(stage))),
+        length_(block.part ? block.part->most_terms : block.length.value_or(length_of(stage))),
         width_(block.width),
         height_(block.height),
         rows_(block.rows),
@@ -240,10 +134,11 @@ class ProductMapper {
 
   std::vector<Stage> run() {
     std::optional<Stage> finish;
-    if (has_heavy_epilogue(stage_)) finish = split_epilogue(stage_);
+    if (has_heavy_epilogue(stage_) || block_.part) finish = split_epilogue(stage_);
     if (finish && block_.visible) columns_.extent = sym::min(columns_.extent, *block_.visible);
     Tiles tiles = cut();
     std::vector<Stage> stages;
+    if (block_.part) stages.push_back(sum_in_parts(*finish));
     std::vector<Val>& inputs = stage_.reductions[0].inputs;
     const Val right_value = inputs[1 - block_.left];
     const Val placed = loop::substituted(pool_, right_value, {{columns_.index, column_at(tiles)}});
@@ -260,7 +155,7 @@ class ProductMapper {
       mark_matrix(kernel_, stage_);
       ask_for_next_panel(kernel_, stage_, tiles.number.index, height_.constant().value_or(0));
     }
-    const bool asks = block_.is_streamed && !blocks_.is_matrix;
+    const bool asks = block_.is_streamed && !blocks_.is_matrix && (is_in_panels || !block_.part);
     if (asks && is_in_panels)
       ask_for_panel(right_value, tiles, length_.constant().value_or(0));
     else if (asks)
@@ -344,12 +239,29 @@ class ProductMapper {
     stage.axes = std::move(reduced);
     stage.axes.insert(crosses ? stage.axes.begin() : stage.axes.end(), tiles.number);
     stage.axes.push_back(tiles.position);
+    if (!crosses && block_.part) ask_for_next_terms(value, stage.axes.back());
     if (!crosses) return stage;
     std::swap(stage.axes.back(), stage.axes[stage.axes.size() - 2]);
     stage.axes[stage.axes.size() - 2].lanes = target_.lanes();
     stage.axes.back().kind = AxisKind::unroll;
     stage.axes.back().lanes = target_.lanes();
     return stage;
+  }
+
+  /// Pieces of rows are copied, which processors do not see coming: a copy asks for those of the
+  /// rows some steps further on.
+  void ask_for_next_terms(Val value, Axis& lanes) {
+    constexpr int64_t kRowsAhead = 8;
+    constexpr int64_t kFarthest = 1 << 20;
+    if (!is_plain_load(value)) return;
+    const std::optional<sym::Affine> terms =
+        sym::affine_in(value->index, stage_.reduce_axes[0].index);
+    const int64_t stride = terms ? terms->coefficient.constant().value_or(0) : 0;
+    const int64_t ahead = kRowsAhead * stride * size_of(value->dtype);
+    if (ahead <= 0 || ahead > kFarthest) return;
+    lanes.ahead = ahead;
+    lanes.streams = true;
+    kernel_.buffers[static_cast<size_t>(value->slot)].far = true;
   }
 
   /// While a task computes, it asks for the columns of the next one, so that copying them does not
@@ -381,19 +293,18 @@ class ProductMapper {
     stage_.prefetches.push_back({value->slot, sym::substitute(value->index, map)});
   }
 
-  /// The same of columns that lie in panels: each step asks for a line of the next one, which
-  /// follows in memory.
+  /// The same of columns that lie in panels: each step asks for a line of the next one.
   void ask_for_panel(Val value, const Tiles& tiles, int64_t length) {
     const int64_t row_tiles = height_.constant().value_or(0) / blocks_.tile_rows;
     const int64_t line = kLineBytes / size_of(value->dtype);
     if (row_tiles == 0 || length == 0) return;
     const int64_t share = ceil_div(length * blocks_.lanes, line * row_tiles);
     if (share > length) return;
-    sym::Substitution start{{columns_.index, tiles.number.index * blocks_.lanes}};
+    sym::Substitution start{{columns_.index, (tiles.number.index + 1) * blocks_.lanes}};
     for (const Axis& axis : stage_.reduce_axes) start.emplace_back(axis.index, Expr(0));
     const Expr number = sym::floor_div(rows_.index, blocks_.tile_rows) * share +
                         sym::floor_div(linear(stage_.reduce_axes), length / share);
-    const Expr next = sym::substitute(value->index, start) + length * blocks_.lanes;
+    const Expr next = sym::substitute(value->index, start);
     stage_.prefetches.push_back({value->slot, next + number * line});
   }
 
@@ -402,7 +313,7 @@ class ProductMapper {
 
   /// Tile registers read packs that follow one another.
   bool lies(Val value) const {
-    if (!is_read_in_place(value, rows_.index)) return false;
+    if (!reads_in_place(value, rows_.index, stage_, block_.part.has_value())) return false;
     const std::optional<sym::Affine> packs =
         sym::affine_in(value->index, stage_.reduce_axes.back().index);
     return !blocks_.is_matrix || (packs && packs->coefficient == Expr(1));
@@ -450,6 +361,30 @@ class ProductMapper {
     rows_ = {fresh({rows_}, map)[0].index, rows_.extent};
     loop::substitute(kernel_, sums, map);
     return finish;
+  }
+
+  // --- sums in parts
+  // -------------------------------------------------------------------------------------------
+
+  /// Before all others: an axis that has a point in one part only.
+  void only_in(Expr is_there, Stage& stage) {
+    stage.axes.insert(stage.axes.begin(), {symbols().index("y", 1), is_there});
+  }
+
+  /// Each part adds to the sums in scratch, which the stage returned clears before the first one;
+  /// what is made of them waits for the last one.
+  Stage sum_in_parts(Stage& finish) {
+    loop::Store& sum = stage_.after[0];
+    sum.accumulate = true;
+    Stage clear;
+    sym::Substitution map;
+    clear.axes = {fresh({rows_}, map)[0], fresh({columns_}, map)[0]};
+    const Val zero = loop::identity_of(pool_, loop::Combiner::sum, sum.value->dtype);
+    clear.body = {{sum.buffer, sym::substitute(sum.index, map), zero, false}};
+    make_vector(clear.axes.back(), clear, target_, false);
+    only_in(block_.part->is_first, clear);
+    only_in(block_.part->is_last, finish);
+    return clear;
   }
 
   Kernel& kernel_;
@@ -526,6 +461,18 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   return true;
 }
 
+/// The sums' axis in parts, one after the other, inside of a task.
+PartOfSum take_part(Kernel& kernel, Stage& stage) {
+  sym::Pool& symbols = kernel.scalars->symbols();
+  const Expr term = stage.reduce_axes[0].index;
+  PartOfSum part = part_of_sum(symbols, stage.reduce_axes[0].extent);
+  const Axis inner{symbols.index("r", part.most_terms), part.terms};
+  loop::substitute(kernel, stage, {{term, part.first_term + inner.index}});
+  stage.reduce_axes = {inner};
+  kernel.outer.push_back(part.number);
+  return part;
+}
+
 }  // namespace
 
 Misfit map_product(Kernel& kernel, const Target& target) {
@@ -539,8 +486,9 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   Stage& stage = kernel.stages[0];
   if (map_sliding_rows(kernel, *product, target)) return nullptr;
   merge_rows(kernel, *product, target);
-  const Val left = stage.reductions[0].inputs[product->left];
-  const bool copies = !is_read_in_place(left, kernel.outer[product->rows].index);
+  const bool in_parts = sums_in_parts(stage);
+  const bool copies = !reads_in_place(stage.reductions[0].inputs[product->left],
+                                      kernel.outer[product->rows].index, stage, in_parts);
   Blocks blocks = choose_blocks(kernel, *product, {{product->rows}, copies}, target);
   ProductBlock block;
   block.left = product->left;
@@ -550,15 +498,15 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   block.rows = take_block(kernel, product->rows, blocks.rows, {&stage});
   block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
   all_are_tasks(kernel);
+  if (in_parts) block.part = take_part(kernel, stage);
   kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
   return nullptr;
 }
 
 std::vector<Stage> map_product_stage(Kernel& kernel, Stage& stage, const ProductBlock& block,
                                      const Target& target) {
-  Blocks tile;
-  int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
-  choose_tile(tile, target, block.width.constant().value_or(INT64_MAX), bytes);
+  const int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
+  const Blocks tile = choose_tile(target, block.width.constant().value_or(INT64_MAX), bytes);
   return ProductMapper(kernel, stage, tile, block, target).run();
 }
 

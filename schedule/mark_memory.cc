@@ -101,7 +101,7 @@ void mark_loads(const Tuning::Loops& tuning, Group& group) {
     if (axis == nullptr) continue;
     for (const int32_t buffer : read_along(group, stage, axis->index, tuning.far))
       axis->streams |= far.insert(buffer).second;
-    if (axis->streams) axis->ahead = tuning.ahead;
+    if (axis->streams && axis->ahead == 0) axis->ahead = tuning.ahead;
   }
   for (const int32_t buffer : far) group.kernel.buffers[static_cast<size_t>(buffer)].far = true;
 }

@@ -139,6 +139,17 @@ bool reads_panels(KernelGraph& graph, const Node& node) {
   return found;
 }
 
+/// Whether memory runs down the columns of the left factor. Loops copy it for each block of
+/// columns.
+bool is_left_transposed(KernelGraph& graph, const Node& node) {
+  const Value* left = node.call().value(ops::factors_of(*node.op).left);
+  const Value* root = view_root(graph, left);
+  const std::optional<StridedRef> ref = strided_view(graph, view_of(graph, left, root));
+  if (!ref || ref->strides.size() < 2) return false;
+  const size_t rank = ref->strides.size();
+  return ref->strides[rank - 2] == Expr(1) && ref->strides[rank - 1] != Expr(1);
+}
+
 /// Why a product is better off as loops; empty where the library is.
 std::string prefers_loops(KernelGraph& graph, const Node& node) {
   const Tuning::Routes& tuning = graph.target.tuning.routes;
@@ -149,7 +160,9 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
   if (graph.target.isa == Isa::avx2 && result.dtype == DType::bf16 &&
       sym::known_le(rows, tuning.converted_rows))
     return "the library would convert it to f32, which costs more than these few rows";
-  if (result.dtype == DType::f32 && ops::is_as_fast_emitted(rows, terms, tuning))
+  const bool is_across =
+      !sym::known_le(terms, tuning.transposed_terms) && is_left_transposed(graph, node);
+  if (result.dtype == DType::f32 && !is_across && ops::is_as_fast_emitted(rows, terms, tuning))
     return "an emitted product is as fast and takes its epilogue along";
   return may_end_chain(graph, node) ? "its rows are computed, and it may join what computes them"
                                     : "";

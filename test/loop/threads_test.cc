@@ -215,8 +215,8 @@ TEST(Threads, RegistersAreOfEachThread) {
   }
 }
 
-/// Shared scratch outlives a turn of a loop of the block; scratch without a word does not.
-TEST(Threads, SharedScratchIsOfTheBlock) {
+/// Scratch outlives a turn of a loop of the block, and is gone with the block.
+TEST(Threads, ScratchIsOfTheBlock) {
   const auto text = [](const char* space) {
     return "kernel {\n buffer b0: f32 read\n buffer b1: f32 write\n buffer b2: f32[1] scratch" +
            std::string(space) +
@@ -224,10 +224,21 @@ TEST(Threads, SharedScratchIsOfTheBlock) {
            "stage {\naxis y0 < max(1 - x1, 0)\n%0: f32 = load b0[x0]\nb2[0] = %0\n}\n"
            "stage {\n%1: f32 = load b2[0]\nb1[x0] = %1\n}\n}\n";
   };
-  const Kernel shared = parse_kernel(text(" shared"));
-  EXPECT_TRUE(verify(shared).empty());
-  EXPECT_EQ(run(shared, {3, 4}, 2, 2), (std::vector<float>{3, 4}));
-  for (float y : run(parse_kernel(text("")), {3, 4}, 2, 2)) EXPECT_TRUE(std::isnan(y));
+  for (const char* space : {" shared", ""}) {
+    const Kernel kernel = parse_kernel(text(space));
+    EXPECT_TRUE(verify(kernel).empty());
+    EXPECT_EQ(run(kernel, {3, 4}, 2, 2), (std::vector<float>{3, 4}));
+  }
+}
+
+TEST(Threads, ScratchOfAnotherBlockIsNotSeen) {
+  const Kernel kernel = parse_kernel(
+      "kernel {\n buffer b0: f32 read\n buffer b1: f32 write\n buffer b2: f32[1] scratch\n"
+      " outer x0 < 2 task\nstage {\naxis y0 < max(1 - x0, 0)\n%0: f32 = load b0[x0]\n"
+      "b2[0] = %0\n}\nstage {\n%1: f32 = load b2[0]\nb1[x0] = %1\n}\n}\n");
+  const std::vector<float> seen = run(kernel, {3, 4}, 2, 2);
+  EXPECT_EQ(seen[0], 3);
+  EXPECT_TRUE(std::isnan(seen[1]));
 }
 
 }  // namespace

@@ -1,0 +1,179 @@
+// How products are cut. A panel of the right factor, as wide as a register tile, passes through the
+// first-level cache once for each tile of rows, so its terms are bounded: sums are taken in parts.
+// Columns of a task are as many as fill a quarter of the second-level cache. Rows pay for copying
+// them, columns for copying rows where those are copied too. Then blocks are made smaller until
+// there are tasks enough.
+#include "schedule/product_blocks.h"
+
+#include <algorithm>
+
+#include "schedule/axes.h"
+#include "schedule/matrix_tile.h"
+
+namespace tandem::schedule {
+
+using loop::Kernel;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+namespace {
+
+constexpr int64_t kRandomBlock = 64;  // columns whose random bits are drawn together
+
+// Of parts of sums. The last part has from kShortestPart + 1 to kShortestPart + kTermsOfPart terms:
+// all that is less than a part would be a round trip of the sums for little.
+constexpr int64_t kTermsOfPart = 192;
+constexpr int64_t kShortestPart = 64;
+
+bool is_heavy(Val value) {
+  return value->opcode == loop::Opcode::philox || loop::is_transcendental(value->opcode);
+}
+
+template <class Predicate>
+bool any_in_epilogue(const Stage& stage, Predicate predicate) {
+  std::vector<Val> roots;
+  for (const loop::Store& store : stage.after) roots.push_back(store.value);
+  std::vector<Val> scalars = loop::reachable(roots);
+  return std::any_of(scalars.begin(), scalars.end(), predicate);
+}
+
+bool draws_random(const Stage& stage) {
+  return any_in_epilogue(stage, [](Val v) { return v->opcode == loop::Opcode::philox; });
+}
+
+}  // namespace
+
+bool has_heavy_epilogue(const Stage& stage) { return any_in_epilogue(stage, is_heavy); }
+
+/// Whether the right factor comes from beyond the second-level cache.
+bool is_streamed(const Kernel& kernel, const Product& product, const Target& target) {
+  const Stage& stage = kernel.stages[0];
+  std::optional<int64_t> width = kernel.outer[product.columns].extent.constant();
+  std::optional<int64_t> length = length_of(stage).constant();
+  int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
+  return width && length && *width * *length * bytes > target.l2_bytes;
+}
+
+Blocks choose_tile(const Target& target, int64_t width, int64_t bytes) {
+  // Two registers of lanes and as many rows as leave registers for the factors.
+  const int registers = target.isa == Isa::avx512 ? 16 : 12;
+  const int one = static_cast<int>(target.vector_bytes / bytes);
+  Blocks tile;
+  tile.lanes = width <= one ? one : 2 * one;
+  tile.tile_rows = std::max(1, registers / std::max(1, tile.lanes / one));
+  return tile;
+}
+
+namespace {
+
+/// The same number of blocks, of about equal size: a task with a few rows would copy all of its
+/// columns for them.
+int64_t even_blocks(int64_t extent, int64_t block, int64_t granule) {
+  if (extent == INT64_MAX) return block;
+  const int64_t even = ceil_div(extent, ceil_div(extent, block));
+  return ceil_div(even, granule) * granule;
+}
+
+/// INT64_MAX where nobody knows.
+int64_t height_of(const Kernel& kernel, const std::vector<size_t>& axes) {
+  int64_t height = 1;
+  for (size_t axis : axes) {
+    const std::optional<int64_t> extent = kernel.outer[axis].extent.constant();
+    if (!extent) return INT64_MAX;
+    height *= *extent;
+  }
+  return height;
+}
+
+/// What there is to cut: all rows and columns, INT64_MAX where nobody knows, and how often.
+struct Whole {
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t others = 1;  // products
+};
+
+Whole whole_of(const Kernel& kernel, const Product& product, const RowAxes& rows, int64_t enough) {
+  Whole whole;
+  whole.height = height_of(kernel, rows.axes);
+  whole.width = kernel.outer[product.columns].extent.constant().value_or(INT64_MAX);
+  for (size_t i = 0; i < kernel.outer.size(); ++i)
+    if (std::ranges::find(rows.axes, i) == rows.axes.end() && i != product.columns)
+      whole.others *= std::max<int64_t>(1, kernel.outer[i].extent.constant().value_or(enough));
+  return whole;
+}
+
+/// Columns are cut first, down to one panel, because each is copied once for all rows of a task.
+/// Where rows are copied too, each of them for all columns of a task, the longer side is.
+void cut_until_enough(Blocks& blocks, const Whole& whole, int64_t fewest_columns, bool copies_rows,
+                      int64_t enough, int64_t smallest_block) {
+  const auto is_enough = [&] {
+    const int64_t down = whole.height == INT64_MAX ? enough : ceil_div(whole.height, blocks.rows);
+    const int64_t across = whole.width == INT64_MAX ? 1 : ceil_div(whole.width, blocks.columns);
+    return whole.others * down * across >= enough;
+  };
+  while (!is_enough()) {
+    const bool has_columns = blocks.columns > fewest_columns;
+    const bool has_rows = blocks.rows > smallest_block;
+    if (!has_columns && !has_rows) break;
+    const bool takes_rows = !has_columns || (copies_rows && blocks.rows >= blocks.columns);
+    if (has_rows && takes_rows)
+      blocks.rows -= smallest_block;
+    else
+      blocks.columns -= fewest_columns;
+  }
+}
+
+/// Terms of a panel: where sums are taken in parts, of the longest part.
+int64_t panel_terms(const Stage& stage, const Target& target) {
+  const std::optional<int64_t> length = length_of(stage).constant();
+  const int64_t most = sums_in_parts(stage) ? kShortestPart + kTermsOfPart : INT64_MAX;
+  return std::clamp<int64_t>(length.value_or(target.tuning.assumed_length), 1, most);
+}
+
+}  // namespace
+
+Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes& rows,
+                     const Target& target) {
+  const Tuning::Products& tuning = target.tuning.products;
+  const Stage& stage = kernel.stages[0];
+  const int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
+  const int64_t enough = std::max<int64_t>(tuning.enough_tasks, 4 * target.cores);
+  const Whole whole = whole_of(kernel, product, rows, enough);
+  Blocks blocks = choose_tile(target, whole.width, bytes);
+  const int64_t panel = panel_terms(stage, target) * blocks.lanes * bytes;
+  const int64_t fewest = draws_random(stage) ? kRandomBlock : blocks.lanes;
+  blocks.columns = std::max(fewest, target.l2_bytes / 4 / panel * blocks.lanes / fewest * fewest);
+  blocks.columns = std::min(blocks.columns, tuning.most_columns);
+  blocks.rows = tuning.most_rows;
+  blocks.is_matrix = suits_matrix(stage, whole.height, target);
+  cut_until_enough(blocks, whole, fewest, rows.copies, enough, tuning.smallest_block);
+  blocks.rows = even_blocks(whole.height, blocks.rows, blocks.tile_rows);
+  blocks.columns = even_blocks(whole.width, blocks.columns, fewest);
+  // Whole tiles are read where they lie, if they are panels.
+  if (stage.reductions[0].combiner != loop::Combiner::dot && whole.width % blocks.lanes == 0)
+    while (whole.width % blocks.columns != 0) blocks.columns -= blocks.lanes;
+  return blocks;
+}
+
+bool sums_in_parts(const Stage& stage) {
+  const loop::Reduction& sum = stage.reductions[0];
+  const bool of_floats = sum.combiner == loop::Combiner::dot && is_float(sum.inputs[0]->dtype);
+  return of_floats && stage.reduce_axes.size() == 1 &&
+         !sym::known_le(stage.reduce_axes[0].extent, kShortestPart + kTermsOfPart);
+}
+
+PartOfSum part_of_sum(sym::Pool& symbols, Expr terms) {
+  const Expr count = sym::max(1, sym::ceil_div(terms - kShortestPart, Expr(kTermsOfPart)));
+  PartOfSum part;
+  part.number = {symbols.index("x", count), count};
+  const Expr rest = terms - count * kTermsOfPart;
+  part.is_first = sym::floor_div(count - part.number.index, count);
+  part.is_last = sym::floor_div(part.number.index + 1, count);
+  part.first_term = part.number.index * kTermsOfPart;
+  part.terms = kTermsOfPart + part.is_last * rest;
+  part.most_terms = kTermsOfPart + sym::max(0, rest);
+  return part;
+}
+
+}  // namespace tandem::schedule
