@@ -51,8 +51,8 @@ struct Tuning {
     int64_t long_terms = 4096;     // the same of longer sums,
     int64_t fewest_long_rows = 64;
     int64_t most_long_rows = 256;
-    int64_t transposed_terms = 256;  // the most of a sum whose left factor lies transposed
-    int64_t converted_rows = 32;     // bf16 without AVX-512, at most: cheaper than converting it
+    int64_t transposed_terms = 64;  // the most of a sum whose left factor lies transposed
+    int64_t converted_rows = 32;    // bf16 without AVX-512, at most: cheaper than converting it
     bool operator==(const Routes&) const = default;
   } routes;
 

@@ -10,13 +10,13 @@
 // the parts are added in scratch, and what is computed of them follows the last one. Parts depend
 // on the number of terms only, so bits do not depend on blocks.
 #include <algorithm>
-#include <bit>
 
 #include "schedule/axes.h"
 #include "schedule/map.h"
 #include "schedule/matrix_tile.h"
 #include "schedule/product_axes.h"
 #include "schedule/product_blocks.h"
+#include "schedule/product_prefetch.h"
 #include "schedule/product_window.h"
 
 namespace tandem::schedule {
@@ -87,25 +87,6 @@ Expr length_of(const Stage& stage) {
 
 namespace {
 
-constexpr int64_t kLineBytes = 64;  // of the cache
-
-/// Position in the sum, row-major over the reduced axes.
-Expr linear(const std::vector<Axis>& axes) {
-  Expr at = 0;
-  for (const Axis& axis : axes) at = at * axis.extent + axis.index;
-  return at;
-}
-
-/// The inverse of `linear`.
-sym::Substitution at_position(const std::vector<Axis>& axes, Expr position) {
-  sym::Substitution map;
-  for (size_t i = axes.size(); i-- > 0;) {
-    map.emplace_back(axes[i].index, i == 0 ? position : sym::mod(position, axes[i].extent));
-    position = sym::floor_div(position, axes[i].extent);
-  }
-  return map;
-}
-
 /// Where memory runs down the rows, a step of the sum is a line of memory further on: of a sum in
 /// parts that is copied.
 bool reads_in_place(Val left, Expr rows, const Stage& stage, bool in_parts) {
@@ -156,10 +137,18 @@ class ProductMapper {
       ask_for_next_panel(kernel_, stage_, tiles.number.index, height_.constant().value_or(0));
     }
     const bool asks = block_.is_streamed && !blocks_.is_matrix && (is_in_panels || !block_.part);
-    if (asks && is_in_panels)
-      ask_for_panel(right_value, tiles, length_.constant().value_or(0));
-    else if (asks)
-      ask_ahead(right_value, tiles);
+    if (asks) {
+      const ProductTiles at{.stage = stage_,
+                            .rows = rows_,
+                            .columns = columns_,
+                            .tile = tiles.number.index,
+                            .lanes = blocks_.lanes,
+                            .tile_rows = blocks_.tile_rows,
+                            .width = width_.constant(),
+                            .height = height_.constant(),
+                            .length = length_.constant()};
+      is_in_panels ? ask_for_panel(at, right_value) : ask_for_columns(at, right_value);
+    }
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
     return stages;
@@ -220,7 +209,7 @@ class ProductMapper {
     Expr panel = length_ * blocks_.lanes;
     int32_t number = scratch(value->dtype, sym::ceil_div(width_, blocks_.lanes) * panel);
     auto place = [&](const Tiles& at, const std::vector<Axis>& axes) {
-      return at.number.index * panel + linear(axes) * blocks_.lanes + at.position.index;
+      return at.number.index * panel + linear_position(axes) * blocks_.lanes + at.position.index;
     };
     stages.push_back(copy_right(value, number, place));
     return pool_.load(number, value->dtype, place(tiles, reduced));
@@ -239,73 +228,13 @@ class ProductMapper {
     stage.axes = std::move(reduced);
     stage.axes.insert(crosses ? stage.axes.begin() : stage.axes.end(), tiles.number);
     stage.axes.push_back(tiles.position);
-    if (!crosses && block_.part) ask_for_next_terms(value, stage.axes.back());
+    if (!crosses && block_.part) ask_for_rows(kernel_, stage_, value, stage.axes.back());
     if (!crosses) return stage;
     std::swap(stage.axes.back(), stage.axes[stage.axes.size() - 2]);
     stage.axes[stage.axes.size() - 2].lanes = target_.lanes();
     stage.axes.back().kind = AxisKind::unroll;
     stage.axes.back().lanes = target_.lanes();
     return stage;
-  }
-
-  /// Pieces of rows are copied, which processors do not see coming: a copy asks for those of the
-  /// rows some steps further on.
-  void ask_for_next_terms(Val value, Axis& lanes) {
-    constexpr int64_t kRowsAhead = 8;
-    constexpr int64_t kFarthest = 1 << 20;
-    if (!is_plain_load(value)) return;
-    const std::optional<sym::Affine> terms =
-        sym::affine_in(value->index, stage_.reduce_axes[0].index);
-    const int64_t stride = terms ? terms->coefficient.constant().value_or(0) : 0;
-    const int64_t ahead = kRowsAhead * stride * size_of(value->dtype);
-    if (ahead <= 0 || ahead > kFarthest) return;
-    lanes.ahead = ahead;
-    lanes.streams = true;
-    kernel_.buffers[static_cast<size_t>(value->slot)].far = true;
-  }
-
-  /// While a task computes, it asks for the columns of the next one, so that copying them does not
-  /// wait for memory. The tiles of rows and panels are numbered, and each step of each sum asks for
-  /// the next few elements. A tile's share is rounded up, and its steps go over it by a shift: they
-  /// may ask for a little of the next share, but no step divides.
-  void ask_ahead(Val value, const Tiles& tiles) {
-    std::optional<int64_t> width = width_.constant();
-    std::optional<int64_t> height = height_.constant();
-    std::optional<int64_t> length = length_of(stage_).constant();
-    int64_t row_tiles = height.value_or(0) / blocks_.tile_rows;
-    if (!is_plain_load(value) || !width || row_tiles == 0 || !length) return;
-    bool crosses = runs_along(value, stage_.reduce_axes.back().index, columns_.index);
-    if (!crosses && !runs_along(value, columns_.index, columns_.index)) return;
-    int64_t tile_count = ceil_div(*width, blocks_.lanes) * row_tiles;
-    Expr tile = tiles.number.index * row_tiles + sym::floor_div(rows_.index, blocks_.tile_rows);
-    const int64_t share = ceil_div(*width * *length, tile_count);
-    if (share == 0) return;
-    const int64_t steps =
-        std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, *length / share)));
-    Expr step = linear(stage_.reduce_axes);
-    Expr element =
-        tile * share + (steps > 1 ? sym::floor_div(step, steps) : step * ceil_div(share, *length));
-    Expr inner = crosses ? *length : *width;
-    Expr along = sym::mod(element, inner);
-    Expr across = sym::floor_div(element, inner);
-    sym::Substitution map = at_position(stage_.reduce_axes, crosses ? along : across);
-    map.emplace_back(columns_.index, *width + (crosses ? across : along));
-    stage_.prefetches.push_back({value->slot, sym::substitute(value->index, map)});
-  }
-
-  /// The same of columns that lie in panels: each step asks for a line of the next one.
-  void ask_for_panel(Val value, const Tiles& tiles, int64_t length) {
-    const int64_t row_tiles = height_.constant().value_or(0) / blocks_.tile_rows;
-    const int64_t line = kLineBytes / size_of(value->dtype);
-    if (row_tiles == 0 || length == 0) return;
-    const int64_t share = ceil_div(length * blocks_.lanes, line * row_tiles);
-    if (share > length) return;
-    sym::Substitution start{{columns_.index, (tiles.number.index + 1) * blocks_.lanes}};
-    for (const Axis& axis : stage_.reduce_axes) start.emplace_back(axis.index, Expr(0));
-    const Expr number = sym::floor_div(rows_.index, blocks_.tile_rows) * share +
-                        sym::floor_div(linear(stage_.reduce_axes), length / share);
-    const Expr next = sym::substitute(value->index, start);
-    stage_.prefetches.push_back({value->slot, next + number * line});
   }
 
   // --- the left factor: as it is, or computed once a task
@@ -325,7 +254,8 @@ class ProductMapper {
     const bool along_rows =
         !blocks_.is_matrix && runs_along(value, rows_.index, reduced.back().index);
     auto place = [&](Expr row, const std::vector<Axis>& axes) {
-      return along_rows ? linear(axes) * height_ + row : row * length_ + linear(axes);
+      return along_rows ? linear_position(axes) * height_ + row
+                        : row * length_ + linear_position(axes);
     };
     int32_t number = scratch(value->dtype, length_ * height_);
     sym::Substitution map;

@@ -145,9 +145,8 @@ bool is_left_transposed(KernelGraph& graph, const Node& node) {
   const Value* left = node.call().value(ops::factors_of(*node.op).left);
   const Value* root = view_root(graph, left);
   const std::optional<StridedRef> ref = strided_view(graph, view_of(graph, left, root));
-  if (!ref || ref->strides.size() < 2) return false;
-  const size_t rank = ref->strides.size();
-  return ref->strides[rank - 2] == Expr(1) && ref->strides[rank - 1] != Expr(1);
+  return ref && ref->strides.size() == 2 && ref->strides[0] == Expr(1) &&
+         ref->strides[1] != Expr(1);
 }
 
 /// Why a product is better off as loops; empty where the library is.

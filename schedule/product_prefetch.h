@@ -1,0 +1,38 @@
+// What a product asks memory for before it needs it.
+#pragma once
+
+#include <optional>
+
+#include "loop/kernel.h"
+
+namespace tandem::schedule {
+
+/// A stage of register tiles, over the rows and columns of a task.
+struct ProductTiles {
+  loop::Stage& stage;
+  const loop::Axis& rows;
+  const loop::Axis& columns;
+  sym::Expr tile;  // number of a tile of columns
+  int64_t lanes = 1;
+  int64_t tile_rows = 1;
+  std::optional<int64_t> width;  // of a task
+  std::optional<int64_t> height;
+  std::optional<int64_t> length;  // of the sums, at most
+};
+
+/// Position in a sum, row-major over the reduced axes.
+sym::Expr linear_position(const std::vector<loop::Axis>& axes);
+
+/// While a task computes, it asks for the columns of the next one, so that copying them does not
+/// wait for memory. The tiles of rows and panels are numbered, and each step of each sum asks for
+/// the next few elements. A tile's share is rounded up, and its steps go over it by a shift: they
+/// may ask for a little of the next share, but no step divides.
+void ask_for_columns(const ProductTiles& tiles, loop::Val right);
+/// The same of columns that lie in panels: each step asks for a line of the next one.
+void ask_for_panel(const ProductTiles& tiles, loop::Val right);
+/// Pieces of rows are copied, which processors do not see coming: the copy, whose lanes these are,
+/// asks for those of the rows some steps further on. `sums`: the stage that they are copied for.
+void ask_for_rows(loop::Kernel& kernel, const loop::Stage& sums, loop::Val right,
+                  loop::Axis& lanes);
+
+}  // namespace tandem::schedule
