@@ -24,7 +24,6 @@ from tandem.flat_inputs import FlatInputs, has_lists
 from tandem.function import Compiled
 from tandem.layouts import holds_others
 from tandem.options import BudgetError, Options
-from tandem.overlapping import Overlapping
 from tandem.reports import ChainReport, EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic, sizes_by_symbol, specialize, tie_sizes
 from tandem.subclasses import Desugared
@@ -94,9 +93,6 @@ def _compile_graph(module, examples, options):
         names = ", ".join(report.missing)
         _warn(f"operators that run in torch, because Tandem does not have them: {names}")
     add(report)
-    if isinstance(compiled, Compiled) and compiled.writes_inputs and not options.freeze:
-        again = functools.partial(_compile_graph, options=options)
-        compiled.overlapping = Overlapping(module, compiled.written, again)
     return _leaving_mode(_callable(compiled, report, module, captured, options), captured)
 
 

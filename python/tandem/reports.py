@@ -12,7 +12,7 @@ from tandem.host import HostControl, HostOp
 _count = collections.Counter
 # Why a call of a compiled graph runs in torch.
 ODD_CALL = (
-    "an input that is written overlaps another one of another element type, or with another "
+    "an input that is written overlaps another one of another element size, or with another "
     "history; or an input begins at another place of its memory than results that are views of it "
     "were compiled for"
 )
