@@ -45,6 +45,8 @@ from tandem.sizes import (
 )
 from tandem.sparse_rows import SparseRowLines
 
+SET = torch.ops.aten.set_.source_Tensor
+
 
 class _ReadsBroken(Exception):
     """What is wrong has been said where it began."""
@@ -265,6 +267,8 @@ class Encoder(ControlLines, DataSizeLines, NumberLines, SparseRowLines):
             if target in READS_OF_NUMBERS and is_in_program(node):
                 return self._item(node, name, value)
             raise Unsupported(f"[{name}] gives a number")
+        if target is SET:
+            return self._set(node, name, value)
         if changes_shape(target):
             name = self._view_form(node, name)
         if name in ASSERTS_ON_DATA:
@@ -289,12 +293,26 @@ class Encoder(ControlLines, DataSizeLines, NumberLines, SparseRowLines):
         view = view if view in self._known else view + ".int"
         if view not in self._known:
             raise Unsupported(f"[{name}] changes the size of its argument's memory")
-        root = self._root_input(node.args[0])
-        if root is not None and (self._users is None or root in self._users):
-            raise Unsupported(f"[{name}] changes the shape of an input")
+        self._check_reshaped(node.args[0], name)
         if self._no_grad and node.args[0] in self._nodes_with_history():
             raise Unsupported(f"[{name}] under no_grad changes the shape of what has a history")
         return view
+
+    def _check_reshaped(self, node, name):
+        root = self._root_input(node)
+        if root is not None and (self._users is None or root in self._users):
+            raise Unsupported(f"[{name}] changes the shape of an input")
+
+    def _set(self, node, name, value):
+        """The tensor's name goes over to an alias of the other one, whose history it does not get.
+        What was a view of it stays one of its old memory."""
+        own, other = node.args
+        self._check_reshaped(own, name)
+        history = self._nodes_with_history()
+        if own in history or (other in history and not self._no_grad):
+            raise Unsupported(f"[{name}] with a history")
+        call = f"aten.detach({self._argument(other)})"
+        self._add_line(self._result_names(node, value), call, node)
 
     def _line(self, node, name, value):
         arguments = self._positional(node, name, value)
