@@ -142,6 +142,11 @@ class Compiled:
         made = self._overlapping.run(self, everything) if self._overlapping else None
         return self._in_torch(args) if made is None else made
 
+    def recorded_writes(self):
+        """Numbers of the arguments that a call in this mode gives a history."""
+        is_recorded = self._turns_grad_on or torch.is_grad_enabled()
+        return frozenset(self._dirty) if is_recorded else frozenset()
+
     def over_bases(self, native, encoded):
         """The same for inputs that lie in one memory."""
         rest = self._fallback, self._options, self._turns_grad_on

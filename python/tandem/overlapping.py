@@ -24,8 +24,9 @@ class Overlapping:
     def run(self, compiled, everything):
         """All results, or None where this call is not for us; nothing has run then."""
         values = compiled.take(everything)
-        groups = _groups(values, compiled.overlap.groups(values))
-        bases = [_base_of([values[i] for i in group]) for group in groups]
+        recorded = compiled.recorded_writes()
+        groups = _groups(values, compiled.overlap.groups(values), recorded)
+        bases = [_base_of(values, group, recorded) for group in groups]
         if not groups or any(base is None for base in bases):
             return None
         key = (_key(values), _key(bases), tuple(groups))
@@ -77,12 +78,12 @@ def _owner(tensor):
     return tensor._base if tensor._is_view() else tensor
 
 
-def _groups(values, touching):
-    """Numbers of what has to lie in one base. Where there is a history the base is the tensor that
-    has it, and all else in its memory lies in it as well."""
+def _groups(values, touching, recorded):
+    """Numbers of what has to lie in one base. Where there is a history, or will be one, the base is
+    the tensor that has it, and all else in its memory lies in it as well."""
     groups = []
     for group in touching:
-        if any(_has_history(values[i]) for i in group):
+        if _has_history(values, group, recorded):
             storage = _storage(values[group[0]])
             group = [i for i, value in enumerate(values) if _storage(value) == storage]
         groups.append(tuple(group))
@@ -96,18 +97,21 @@ def _storage(value):
     return value.untyped_storage()._cdata if is_there else None
 
 
-def _has_history(tensor):
-    return tensor.requires_grad or _owner(tensor).requires_grad
+def _has_history(values, group, recorded):
+    tensors = [values[i] for i in group]
+    has = any(each.requires_grad or _owner(each).requires_grad for each in tensors)
+    return has or not recorded.isdisjoint(group)
 
 
-def _base_of(members):
+def _base_of(values, group, recorded):
     """The tensor that all members are views of; without a history, one over the memory from the
     first to the last of them. None where neither is there."""
+    members = [values[i] for i in group]
     size = members[0].element_size()
     owner = _owner(members[0])
     if any(each.element_size() != size for each in (owner, *members)):
         return None
-    if not any(_has_history(each) for each in members):
+    if not _has_history(values, group, recorded):
         return _over_memory(members)
     return owner if all(_owner(each) is owner for each in members) else None
 
