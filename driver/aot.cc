@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "driver/api.h"
 #include "driver/replay.h"
+#include "driver/shared_calls.h"
 #include "driver/traced.h"
 #include "ops/opdef.h"
 #include "runtime/fork.h"
+#include "runtime/overlap.h"
 
 namespace tandem {
 namespace {
@@ -19,6 +22,25 @@ size_t count(const ir::Graph& graph, ir::Role role, bool scalar) {
       std::count_if(graph.inputs().begin(), graph.inputs().end(), [&](const ir::Value* input) {
         return input->role == role && input->type.is_tensor() != scalar;
       }));
+}
+
+std::vector<size_t> all_of(const std::vector<AotInput>& inputs) {
+  std::vector<size_t> numbers(inputs.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+/// Inputs from number `own` on are bases, which the caller does not know.
+void check_tangents(const ir::Graph& forward, const ir::Graph& backward, size_t own) {
+  for (const ir::Value* input : backward.inputs()) {
+    if (input->role != ir::Role::tangent || input->subject.kind != ir::Subject::Kind::input)
+      continue;
+    if (input->subject.number < own) continue;
+    throw UserError(fmt::format(
+        "[aot_function] an input that shares memory with another one is written with history: the "
+        "tangent would be of that memory, %{}",
+        forward.inputs().at(input->subject.number)->name));
+  }
 }
 
 }  // namespace
@@ -33,10 +55,23 @@ int64_t SavedActivations::bytes() const {
 
 AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInput>& inputs,
                          const AotOptions& options)
-    : seed_(std::make_unique<std::atomic<int64_t>>(0)), data_inputs_(inputs.size()) {
+    : AotFunction(function, inputs, options, std::make_shared<std::atomic<int64_t>>(0), {},
+                  all_of(inputs)) {
+  shared_calls_ = std::make_unique<SharedCalls>(function, inputs, options, seed_);
+}
+
+AotFunction::AotFunction(AotFunction&&) noexcept = default;
+AotFunction& AotFunction::operator=(AotFunction&&) noexcept = default;
+AotFunction::~AotFunction() = default;
+
+AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInput>& inputs,
+                         const AotOptions& options, std::shared_ptr<std::atomic<int64_t>> seed,
+                         std::span<const driver::SharedMemory> memories, std::vector<size_t> own)
+    : seed_(std::move(seed)), data_inputs_(inputs.size()), own_(std::move(own)) {
   ir::Module module(ops::op_table());
   ir::Graph& graph = module.add_graph("forward");
   driver::trace_function(graph, function, inputs);
+  driver::lay_within(graph, memories);
   const runtime::ForkHold hold;
   driver::Options compile = options.compile;
   compile.gradients = driver::Gradients::tangents;
@@ -53,6 +88,7 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
     views_ = driver::finish(views, compile);
   }
   ir::Graph& backward = *module.find(ir::GraphRole::Kind::backward, graph);
+  check_tangents(graph, backward, own_.size());
   find_shape(graph, backward);
   forward_ = driver::finish(graph, compile);
   driver::take_saved_strides(backward, graph, forward_->output_strides());
@@ -77,7 +113,18 @@ AotFunction::Forward AotFunction::forward(std::span<const runtime::Array> inputs
   if (inputs.size() != data_inputs_)
     throw UserError(
         fmt::format("forward takes {} inputs, {} were given", data_inputs_, inputs.size()));
-  std::vector<runtime::Argument> arguments(inputs.begin(), inputs.end());
+  try {
+    return run(inputs, inputs);
+  } catch (const runtime::OverlapError&) {
+    if (shared_calls_ == nullptr) throw;
+    const SharedCalls::Call call = shared_calls_->call(inputs, forward_->loaded().written_inputs());
+    return call.function->run(call.arguments, inputs);
+  }
+}
+
+AotFunction::Forward AotFunction::run(std::span<const runtime::Array> taken,
+                                      std::span<const runtime::Array> inputs) {
+  std::vector<runtime::Argument> arguments(taken.begin(), taken.end());
   if (takes_seed_) arguments.emplace_back(seed_->fetch_add(1));
   std::vector<runtime::Result> results = forward_->run(arguments);
   Forward made;
@@ -103,8 +150,11 @@ std::vector<std::optional<runtime::Array>> AotFunction::backward(
     throw UserError(
         "backward ran before on this forward and freed what it saved; pass retain to the first one "
         "to run it again");
-  if (saved.owner_ != forward_.get())
+  if (saved.owner_ != forward_.get()) {
+    AotFunction* owner = shared_calls_ == nullptr ? nullptr : shared_calls_->owner(saved.owner_);
+    if (owner != nullptr) return owner->backward(saved, tangents, retain);
     throw UserError("backward was given what another function's forward saved");
+  }
   if (tangents.size() != tangents_)
     throw UserError(
         fmt::format("backward takes {} tangents, {} were given", tangents_, tangents.size()));
@@ -118,12 +168,10 @@ std::vector<std::optional<runtime::Array>> AotFunction::backward(
   backward_->loaded().check(arguments);  // a mistake frees nothing
   if (!retain) saved.values_.reset();
   std::vector<runtime::Result> results = backward_->run_and_drop(std::move(arguments));
-  std::vector<std::optional<runtime::Array>> gradients;
+  std::vector<std::optional<runtime::Array>> gradients(data_inputs_);
   std::vector<runtime::Result>::iterator next = results.begin();
-  for (char has : has_gradient_) {
-    gradients.emplace_back();
-    if (has) gradients.back() = std::get<runtime::Array>(std::move(*next++));
-  }
+  for (size_t i = 0; i < own_.size(); ++i)
+    if (has_gradient_.at(i) != 0) gradients[own_[i]] = std::get<runtime::Array>(std::move(*next++));
   return gradients;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "driver/compiler.h"
+#include "driver/shared_memory.h"
 #include "driver/state.h"
 #include "nn/optimizer.h"
 
@@ -125,13 +126,20 @@ class SavedActivations {
   const driver::Executable* owner_ = nullptr;
 };
 
+class SharedCalls;  // shared_calls.h
+
 /// A function compiled ahead of time, forward and backward apart. Any number of forwards may be
 /// waiting for their backward, and calls may come from several threads (a handle is used by one at
-/// a time).
+/// a time). A call whose inputs share elements with one that the function writes gives what the
+/// operators would give one after the other: it is compiled once more for that (and `function` kept
+/// for it). UserError where one of those inputs requires a gradient, or is written with history.
 class AotFunction {
  public:
   AotFunction(const ModelFunction& function, const std::vector<AotInput>& inputs,
               const AotOptions& options = {});
+  AotFunction(AotFunction&&) noexcept;
+  AotFunction& operator=(AotFunction&&) noexcept;
+  ~AotFunction();
 
   struct Forward {
     std::vector<runtime::Result> outputs;
@@ -154,6 +162,13 @@ class AotFunction {
   const driver::Executable& backward_executable() const { return *backward_; }
 
  private:
+  friend class SharedCalls;
+  /// Over bases: `own` are the numbers of the inputs that it takes, before the bases.
+  AotFunction(const ModelFunction& function, const std::vector<AotInput>& inputs,
+              const AotOptions& options, std::shared_ptr<std::atomic<int64_t>> seed,
+              std::span<const driver::SharedMemory> memories, std::vector<size_t> own);
+  /// `inputs`: the caller's, for what is a view of one.
+  Forward run(std::span<const runtime::Array> taken, std::span<const runtime::Array> inputs);
   std::vector<runtime::Result> shared(std::span<const runtime::Array> inputs,
                                       std::vector<runtime::Result> results);
   void find_shape(const ir::Graph& forward, const ir::Graph& backward);
@@ -162,8 +177,10 @@ class AotFunction {
   std::unique_ptr<driver::Executable> backward_;
   std::unique_ptr<driver::Executable> views_;  // of inputs and results; null: results are returned
   std::string signature_;
-  std::unique_ptr<std::atomic<int64_t>> seed_;  // one number a call
+  std::shared_ptr<std::atomic<int64_t>> seed_;  // one number a call
+  std::unique_ptr<SharedCalls> shared_calls_;   // null: of one of them
   size_t data_inputs_ = 0;
+  std::vector<size_t> own_;  // numbers of the inputs that the program takes itself
   bool takes_seed_ = false;
   size_t outputs_ = 0;
   size_t saved_ = 0;  // tensors and scalars

@@ -191,6 +191,7 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   const ir::Graph& signature = *module->find(ir::GraphRole::Kind::signature, graph);
   shape_.replay = replay_of(signature);
   shape_.signature = describe_signature(signature);
+  find_handed_on(signature);
   shape_.gradient_inputs = std::move(ctx.gradient_inputs);
   FunctionImage image;
   const auto add = [&](Built& built) {
@@ -247,6 +248,16 @@ void GraphFunction::find_shape(const ir::Graph& forward) {
   shape_.mutations = mutations_of(forward);
   shape_.has_tangent.assign(shape_.results, 0);
   shape_.has_gradient.assign(shape_.inputs, 0);
+}
+
+void GraphFunction::find_handed_on(const ir::Graph& signature) {
+  for (const ir::Value* value : signature.inputs()) {
+    if (value->role != ir::Role::result || value->within.base.empty()) continue;
+    const auto input = std::ranges::find(shape_.names, value->within.base);
+    TD_CHECK(input != shape_.names.end()) << value->within.base << " is no argument";
+    shape_.handed_on.push_back(
+        {value->subject.number, static_cast<size_t>(input - shape_.names.begin())});
+  }
 }
 
 void GraphFunction::find_backward(const ir::Graph& backward, const ir::Graph& forward) {

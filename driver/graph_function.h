@@ -2,6 +2,7 @@
 // backward. What a binding to an autograd engine needs to know of it is plain data here.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include "driver/compiler.h"
 #include "driver/replay.h"
+#include "driver/shared_memory.h"
 #include "driver/step_memory.h"
 #include "driver/step_report.h"
 
@@ -45,6 +47,13 @@ struct Mutation {
   bool has_tangent = false;  // written with history: reverse mode goes on through its new value
 };
 
+/// A result that a custom function gave of what it was given: it is the memory of an input, with a
+/// history of its own.
+struct HandedOn {
+  size_t result = 0;
+  size_t input = 0;
+};
+
 /// Where a value that forward saved for backward lives.
 struct SavedPlace {
   enum class Kind : uint8_t {
@@ -65,6 +74,7 @@ struct FunctionShape {
   bool takes_seed = false;
   bool has_backward = false;
   std::vector<Mutation> mutations;
+  std::vector<HandedOn> handed_on;
   std::vector<char> has_tangent;   // by result
   std::vector<char> has_gradient;  // by input
   std::vector<SavedPlace> saved_places;
@@ -110,6 +120,7 @@ class GraphFunction {
   /// Which inputs are written and how, what is returned: a line each.
   const std::string& signature() const { return shape_.signature; }
   const std::vector<Mutation>& mutations() const { return shape_.mutations; }
+  const std::vector<HandedOn>& handed_on() const { return shape_.handed_on; }
   /// By result.
   const std::vector<char>& has_tangent() const { return shape_.has_tangent; }
   /// By input: backward gives a gradient.
@@ -143,6 +154,14 @@ class GraphFunction {
   /// for. Throws Unsupported, where a gradient has none of its own.
   GraphFunction& differentiable_backward();
 
+  /// The same for calls whose inputs lie so: they are its arguments no more, and the bases come
+  /// behind those that are. `sizes`: of the symbols of the text. The replay and signature speak of
+  /// the inputs of this one. Throws UserError and Unsupported.
+  std::unique_ptr<GraphFunction> within(std::span<const SharedMemory> memories,
+                                        const std::map<std::string, int64_t>& sizes) const {
+    return std::make_unique<GraphFunction>(text_within(text_, memories, sizes), options_);
+  }
+
   Executable& forward_executable() { return *forward_; }
   Executable* backward_executable() { return backward_.get(); }
   /// Those with dequantized factors.
@@ -167,6 +186,7 @@ class GraphFunction {
                          std::vector<Times>& times);
   void load(FunctionImage image, const std::vector<Times>& times, const FunctionOptions& options);
   void find_shape(const ir::Graph& forward);
+  void find_handed_on(const ir::Graph& signature);
   void find_backward(const ir::Graph& backward, const ir::Graph& forward);
   void mark_tangent(ir::Subject subject, const ir::Graph& forward);
   void find_saved(const abi::Program& forward);

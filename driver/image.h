@@ -68,6 +68,12 @@ void fields(A& archive, Mutation& mutation) {
 }
 
 template <class A>
+void fields(A& archive, HandedOn& handed) {
+  auto& [result, input] = handed;
+  archive(result, input);
+}
+
+template <class A>
 void fields(A& archive, SavedPlace& place) {
   auto& [kind, number] = place;
   archive(kind, number);
@@ -88,9 +94,11 @@ void fields(A& archive, Replay& replay) {
 template <class A>
 void fields(A& archive, FunctionShape& shape) {
   auto& [inputs, results, replay, signature, saved_sizes, takes_seed, has_backward, mutations,
-         has_tangent, has_gradient, saved_places, names, reads, tangents, gradient_inputs] = shape;
+         handed_on, has_tangent, has_gradient, saved_places, names, reads, tangents,
+         gradient_inputs] = shape;
   archive(inputs, results, replay, signature, saved_sizes, takes_seed, has_backward, mutations,
-          has_tangent, has_gradient, saved_places, names, reads, tangents, gradient_inputs);
+          handed_on, has_tangent, has_gradient, saved_places, names, reads, tangents,
+          gradient_inputs);
 }
 
 /// Forward, and backward where there is a program for it.

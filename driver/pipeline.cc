@@ -26,6 +26,9 @@ using passes::kSeparate;
 // Views and in-place ops first: everything later may take a value for its elements.
 // Behind functionalize nothing shares memory any more.
 constexpr GraphPass kShareOutputs{"share_outputs", passes::share_outputs, 0, 0, 0};
+// Before functionalize, too, which follows writes through views; behind share_outputs, which speaks
+// of the caller's inputs.
+constexpr GraphPass kSyntheticBases{"synthetic_bases", passes::synthetic_bases, 0, 0, 0};
 constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kFunctional, 0};
 // Beyond this point nothing mutates but write-backs at the end.
 
@@ -108,6 +111,7 @@ constexpr GraphPass kRecompute{"recompute", passes::recompute, kFunctional | kPu
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
 constexpr std::array kAllPasses = {kShareOutputs,
+                                   kSyntheticBases,
                                    kFunctionalize,
                                    kInlineCalls,
                                    kVmap,
@@ -243,6 +247,7 @@ void differentiate_forward(ir::Graph& graph, GraphCtx& ctx) {
 void run_until_joint(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
   if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
+  if (passes::has_bases(graph)) run_pass(graph, kSyntheticBases, ctx);
   functionalize_with_bodies(graph, options.freeze || passes::has_constants(graph), ctx);
   for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
   batch_rows(graph, ctx);

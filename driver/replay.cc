@@ -64,7 +64,14 @@ std::string describe(const ir::Writes& writes) {
   return fmt::format("written {}", fmt::join(ways, ", "));
 }
 
+/// A result of a custom function that gave its input.
+std::string describe_handed(const ir::Value& value) {
+  return fmt::format("input %{} with the history of result {}", value.within.base,
+                     value.subject.number);
+}
+
 std::string describe_start(const ir::Value& value) {
+  if (!value.within.base.empty()) return describe_handed(value);
   if (value.role != ir::Role::result) return fmt::format("input %{}", value.name);
   return fmt::format("result {}", value.subject.number);
 }
@@ -79,7 +86,7 @@ const ir::Value* viewed(const ir::Value& view) {
 }  // namespace
 
 std::string describe(const ir::Value& value) {
-  if (value.node == nullptr)
+  if (value.node == nullptr && value.within.base.empty())
     return value.role == ir::Role::result ? "fresh, " + describe_start(value)
                                           : "the " + describe_start(value);
   std::string text;

@@ -20,6 +20,7 @@ std::string_view name_of(Role role) {
     case Role::seed: return "seed";
     case Role::token: return "token";
     case Role::result: return "result";
+    case Role::base: return "base";
   }
   return "none";
 }

@@ -25,7 +25,8 @@ enum class Role : uint8_t {
   saved,
   seed,
   token,
-  result  // of a signature: an output of the program that it is of
+  result,  // of a signature: an output of the program that it is of
+  base     // memory that other inputs lie in; no input of the program that was written
 };
 std::string_view name_of(Role role);
 
@@ -43,6 +44,12 @@ struct Writes {
   bool hidden = false;    // through a detached alias
   bool no_grad = false;   // under no_grad, or as running statistics are
   bool any() const { return recorded || hidden || no_grad; }
+};
+
+/// Where an input lies in the memory of another one, whose role is base.
+struct Within {
+  std::string base;    // its name; empty: the input has memory of its own, as far as is known
+  int64_t offset = 0;  // of its first element from that of the base, in elements of its own
 };
 
 /// What a graph is to another one of its module.
@@ -86,6 +93,7 @@ struct Value {
   bool constant = false;       // inputs only: given once for a program, not at each call
   bool zeros = false;  // inputs only: all its elements are 0; a program asks what it is given
   Writes writes;       // inputs of a signature only
+  Within within;       // inputs only, up to synthetic_bases
   std::vector<Use> uses;
 };
 

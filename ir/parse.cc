@@ -36,7 +36,11 @@ sym::Expr written_size(const std::string& op, const Type& type, int64_t dim, sym
 
 class Parser : private SignatureReader {
  public:
-  Parser(std::string_view text, const OpTable& ops) : SignatureReader(text, ops) {}
+  Parser(std::string_view text, const OpTable& ops,
+         const std::map<std::string, int64_t>& numbers = {})
+      : SignatureReader(text, ops) {
+    for (const auto& [name, number] : numbers) module_->pool().bind(name, number);
+  }
 
   std::unique_ptr<Module> parse() {
     try {
@@ -282,6 +286,11 @@ class Parser : private SignatureReader {
 
 std::unique_ptr<Module> parse_module(std::string_view text, const OpTable& ops) {
   return Parser(text, ops).parse();
+}
+
+std::unique_ptr<Module> parse_module(std::string_view text, const OpTable& ops,
+                                     const std::map<std::string, int64_t>& numbers) {
+  return Parser(text, ops, numbers).parse();
 }
 
 }  // namespace tandem::ir

@@ -51,12 +51,14 @@ class Printer {
     std::string text = fmt::format("%{}: {}", value.name, to_string(value.type));
     bool plain = value.role == Role::input || value.role == Role::none;
     const bool is_marked = value.requires_grad || value.constant || value.zeros;
-    if (plain && !is_marked && !value.writes.any()) return text;
+    const bool is_within = !value.within.base.empty();
+    if (plain && !is_marked && !is_within && !value.writes.any()) return text;
     text += fmt::format(" {{{}{}", name_of(value.role), subject(value.subject));
     if (!value.target.empty()) text += fmt::format(" \"{}\"", value.target);
     if (value.requires_grad) text += " grad";
     if (value.constant) text += " constant";
     if (value.zeros) text += " zeros";
+    if (is_within) text += fmt::format(" within %{} at {}", value.within.base, value.within.offset);
     return text + writes(value.writes) + "}";
   }
 

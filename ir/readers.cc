@@ -18,7 +18,7 @@ namespace tandem::ir {
 
 bool TypeReader::is_role(std::string_view word) {
   return word == "param" || word == "buffer" || word == "tangent" || word == "saved" ||
-         word == "seed" || word == "token" || word == "input" || word == "result";
+         word == "seed" || word == "token" || word == "input" || word == "result" || word == "base";
 }
 
 int64_t TypeReader::integer() {
@@ -285,6 +285,7 @@ void SignatureReader::parse_input() {
   bool constant = false;
   bool zeros = false;
   Subject subject;
+  Within within;
   Writes writes;
   if (accept("{")) {
     role = parse_role();
@@ -293,6 +294,7 @@ void SignatureReader::parse_input() {
     requires_grad = accept("grad");
     constant = accept("constant");
     zeros = accept("zeros");
+    if (accept("within")) within = parse_within();
     if (accept("written")) writes = parse_writes();
     expect("}");
   }
@@ -301,15 +303,25 @@ void SignatureReader::parse_input() {
   input->constant = constant;
   input->zeros = zeros;
   input->subject = subject;
+  input->within = within;
   input->writes = writes;
   define(name, input);
 }
 
 Role SignatureReader::parse_role() {
   std::string_view word = expect(Kind::name, "a role");
-  for (int i = 0; i <= static_cast<int>(Role::result); ++i)
+  for (int i = 0; i <= static_cast<int>(Role::base); ++i)
     if (name_of(static_cast<Role>(i)) == word) return static_cast<Role>(i);
   fail(fmt::format("unknown role '{}'", word));
+}
+
+/// `within %base at 4`; the base may stand behind what lies in it.
+Within SignatureReader::parse_within() {
+  Within within;
+  within.base = std::string(expect(Kind::value, "a base"));
+  expect("at");
+  within.offset = integer();
+  return within;
 }
 
 Writes SignatureReader::parse_writes() {

@@ -76,6 +76,7 @@ class SignatureReader : protected ArgReader {
   void parse_input();
   Subject parse_subject();
   Writes parse_writes();
+  Within parse_within();
   /// A gradient is written with the name of its input, of this graph or of the forward one.
   Subject gradient_subject(const std::string& name) const;
 

@@ -7,6 +7,7 @@
 //   }
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,5 +27,8 @@ DenseMap<Value, std::string> value_names(const Graph& graph);
 /// Parses one or more graphs. Types of results are inferred; where the text gives them they must
 /// agree. Throws UserError with every problem found, each at its line (`line 4`).
 std::unique_ptr<Module> parse_module(std::string_view text, const OpTable& ops);
+/// The same; these symbols are numbers. An input of a symbol's name stays.
+std::unique_ptr<Module> parse_module(std::string_view text, const OpTable& ops,
+                                     const std::map<std::string, int64_t>& numbers);
 
 }  // namespace tandem::ir

@@ -41,7 +41,21 @@ class Verifier {
         if (size.is_symbol()) given_.insert(size.name());
       if (input->constant) check_constant(*input);
       check_subject(*input);
+      check_within(*input);
     }
+  }
+
+  void check_within(const Value& input) {
+    if (input.within.base.empty()) return;
+    const bool is_result = input.role == Role::result;
+    const bool has_base = std::ranges::any_of(graph_.inputs(), [&](const Value* other) {
+      const bool may_be = is_result ? other->role != Role::result : other->role == Role::base;
+      return other->name == input.within.base && may_be;
+    });
+    if (!has_base || !input.type.is_tensor())
+      add(fmt::format("input %{} {} lies within %{}, which must be {}", input.name,
+                      to_string(input.type), input.within.base, is_result ? "an input" : "a base"),
+          "");
   }
 
   /// Numbers are of the forward graph, where this is a backward one; it may be in another text.

@@ -141,6 +141,13 @@ void functionalize(ir::Graph& graph, GraphCtx& ctx);
 /// where its elements lie without gaps. Does nothing to a graph that has a signature.
 void share_outputs(ir::Graph& graph, GraphCtx& ctx);
 
+/// Before functionalize, behind share_outputs: inputs that lie within a base become views of it,
+/// and bases are inputs like others from here on. UserError for a view that leaves its base,
+/// Unsupported for one of another element size.
+void synthetic_bases(ir::Graph& graph, GraphCtx& ctx);
+/// There are some, so it must run.
+bool has_bases(const ir::Graph& graph);
+
 /// Each tandem::vmap becomes the nodes of its body, on all rows at once. Bodies are functional and
 /// in ops that have gradients. Unsupported where a body draws, or asks data for a size. vmap.cc
 void vmap(ir::Graph& graph, GraphCtx& ctx);

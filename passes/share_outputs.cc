@@ -64,6 +64,13 @@ class Aliases {
   /// Autograd sees a write to the detached alias, or below it.
   bool has_own_history(const Value* value) const { return own_.at(value) != 0; }
   bool is_hooked(const Value* root) const { return handed_on_.at(root) != 0; }
+  /// The input that a custom function gave for a result of its own; null: none. The two are one
+  /// memory, and the result's history is that of the function.
+  const Value* handed_input(const Value* root) const {
+    const Value* input = functions_.at(root);
+    if (input == nullptr || input->role != ir::Role::input || input->constant) return nullptr;
+    return writes(input).any() ? nullptr : input;
+  }
 
  private:
   static std::vector<const Value*> written(const Node& node) {
@@ -95,6 +102,11 @@ class Aliases {
         throw Unsupported(
             fmt::format("[{}] writes to a view that has a hook", node.op->schema.full_name()),
             node.origin.place);
+      if (locked_.at(root(target)) != 0)
+        throw Unsupported(fmt::format("[{}] writes to memory that a custom autograd.Function took "
+                                      "and gave",
+                                      node.op->schema.full_name()),
+                          node.origin.place);
       note_write(target, node.no_grad || is_beside);
     }
   }
@@ -114,16 +126,42 @@ class Aliases {
   void note_hook(const Node& node) {
     const ir::Call call = node.call();
     const ir::Values& given = call.values(ops::def_of(node).hands_on);
-    if (std::ranges::count(node.args, ir::Arg(given)) < 2) return;
+    if (std::ranges::count(node.args, ir::Arg(given)) < 2) return note_function(node, given);
     for (size_t i = 0; i < given.size() && i < node.results.size(); ++i) {
       if (of(given[i]).parent == nullptr) continue;
       hooked_[root(given[i])] = hooked_[node.results[i]] = handed_on_[node.results[i]] = 1;
     }
   }
 
+  /// A custom function may give what it was given, or a part of it. The program goes on with a
+  /// value of its own, which does not see writes to the other one.
+  void note_function(const Node& node, const ir::Values& given) {
+    for (const Value* operand : node.call().values("inputs"))
+      for (size_t i = 0; i < given.size(); ++i)
+        if (given[i] != nullptr && root(given[i]) == root(operand)) {
+          locked_[root(operand)] = locked_[node.results[i]] = 1;
+          if (is_whole(given[i], operand)) functions_[node.results[i]] = input_of(operand);
+        }
+  }
+
+  /// The input that the operand is, or that another function handed on; else null.
+  const Value* input_of(const Value* operand) const {
+    const Value* start = tensor(operand);
+    return start->node == nullptr ? start : functions_.at(start);
+  }
+
+  /// All elements of the operand, as they lie there.
+  bool is_whole(const Value* value, const Value* operand) const {
+    const ir::Type& type = value->type;
+    return strides_.knows(value) && type.dtype == operand->type.dtype &&
+           type.sizes == operand->type.sizes && strides(value) == strides(operand);
+  }
+
   EagerStrides strides_;
   DenseMap<Value, Alias> aliases_;
-  DenseMap<Value, ir::Writes> writes_;  // inputs
+  DenseMap<Value, ir::Writes> writes_;       // inputs
+  DenseMap<Value, char> locked_;             // roots: given by, and results of, custom functions
+  DenseMap<Value, const Value*> functions_;  // results of these -> input
   DenseMap<Value, char> own_;
   DenseMap<Value, char> hooked_;     // roots: of views that have hooks, and what stands for them
   DenseMap<Value, char> handed_on_;  // roots: the latter
@@ -144,7 +182,8 @@ class SignatureWriter {
     for (const ir::Output& output : outputs)
       if (is_given(output)) ++sharing_[aliases_.root(output.value)][aliases_.tensor(output.value)];
     graph_.clear_outputs();
-    for (const Value* input : graph_.inputs()) add_input(*input);
+    for (const Value* input : graph_.inputs())
+      if (input->role != ir::Role::base) add_input(*input);  // no caller's
     for (const ir::Output& output : outputs)
       if (is_given(output))
         returned_.push_back(given(output));
@@ -170,7 +209,9 @@ class SignatureWriter {
     const Value* value = aliases_.tensor(output.value);
     const Value* root = aliases_.root(value);
     if (aliases_.is_hooked(root)) throw Unsupported("a result is a view that has a hook");
-    if (root->node != nullptr && sharing_[root].size() == 1) {
+    const Value* input = aliases_.handed_input(root);
+    if (input != nullptr && known_[root] == nullptr) add_handed(root, input);
+    if (root->node != nullptr && input == nullptr && sharing_[root].size() == 1) {
       const std::vector<int64_t>* order = output.order.empty() ? nullptr : &output.order;
       if (Value* result = alone(value, order)) return result;
     }
@@ -200,14 +241,29 @@ class SignatureWriter {
   }
 
   Value* add_result(const Value* value, const std::vector<int64_t>& order) {
-    const size_t number = graph_.outputs().size();
     ir::Type type = value->type;
     if (type.is_tensor()) type.strides = strides_in(type.sizes, order);
+    return add_result(value, type, order);
+  }
+
+  Value* add_result(const Value* value, const ir::Type& type, const std::vector<int64_t>& order) {
+    const size_t number = graph_.outputs().size();
     Value* made = signature_.add_input(signature_.free_input_name(fmt::format("result{}", number)),
                                        type, ir::Role::result);
     made->subject = {ir::Subject::Kind::output, static_cast<uint32_t>(number)};
     graph_.add_output({const_cast<Value*>(value), ir::OutputKind::output, "", order});
     return known_[value] = made;
+  }
+
+  /// A result with a tangent, in the memory of an input.
+  void add_handed(const Value* value, const Value* input) {
+    if (!input->within.base.empty())
+      throw Unsupported(fmt::format(
+          "a custom autograd.Function gives its input %{}, which lies in the memory of %{}",
+          input->name, input->within.base));
+    ir::Type type = value->type;
+    type.strides = aliases_.strides(input);
+    add_result(value, type, {})->within = {input->name, 0};
   }
 
   static ir::Sizes strides_in(const ir::Sizes& sizes, const std::vector<int64_t>& order) {

@@ -54,6 +54,11 @@ bool counts_in_storage(const ir::Schema& schema) {
   return schema.find("stride") >= 0 && schema.find("storage_offset") >= 0;
 }
 
+/// A view in the sizes of another tensor, which self has already, shows self as it lies.
+bool shows_all(const ir::Node& view, const ir::Value* self) {
+  return view.op->schema.find("other") >= 0 && view.results[0]->type.sizes == self->type.sizes;
+}
+
 /// By insertion: symbolic strides are ordered in part only, and what is not known stays.
 std::vector<int64_t> by_stride(const Sizes& sizes, const Sizes& strides) {
   std::vector<int64_t> order;
@@ -107,6 +112,12 @@ Sizes EagerStrides::of(const ir::Value* value) const {
                                      : value->type.strides;
 }
 
+bool EagerStrides::knows(const ir::Value* value) const {
+  const Sizes* known = strides_.find(value);
+  const bool is_noted = known != nullptr && !known->empty();
+  return is_noted || value->node == nullptr || !value->type.strides.empty();
+}
+
 std::optional<Sizes> EagerStrides::view_strides(const ir::Node& view, const ir::Value* result,
                                                 const Sizes& self) {
   AddressLowering lowering(graph_->pool(), self);
@@ -131,8 +142,11 @@ std::optional<Sizes> EagerStrides::view_strides(const ir::Node& view, const ir::
 bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
   const ops::OpDef& def = ops::def_of(view);
   if (def.copies != nullptr && def.copies(view.call())) return false;
-  if (def.lower == nullptr) return true;
   Sizes own = of(self);
+  if (def.lower == nullptr) {
+    if (shows_all(view, self)) strides_[view.results[0]] = own;
+    return true;
+  }
   if (view.op->schema.name == "aten::contiguous" && !is_contiguous(self->type.sizes, own))
     return false;
   for (const ir::Value* result : view.results) {

@@ -33,6 +33,8 @@ class EagerStrides {
 
   /// What views made of it, else what a front end wrote; row-major where nothing is known.
   ir::Sizes of(const ir::Value* value) const;
+  /// False where `of` is row-major because nothing was said: a view made of other views.
+  bool knows(const ir::Value* value) const;
 
   /// Notes whether eager lays the results out in row-major order from the start of a storage;
   /// `shared` when they share self's memory. To be called for every node in order. Unsupported when

@@ -2,6 +2,7 @@
 // of the call; what forward saved for backward lives in a handle.
 #include "python/function.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -65,6 +66,38 @@ bool found(Overlap& overlap, nb::sequence arguments) {
   return overlap.find(borrowed_arguments(arguments)).has_value();
 }
 
+std::vector<std::vector<size_t>> groups(Overlap& overlap, nb::sequence arguments) {
+  return overlap.groups(borrowed_arguments(arguments));
+}
+
+/// As tuples: (element type, sizes, strides, whether it requires grad, members), a member (name of
+/// the input, strides, offset).
+driver::SharedMemory shared_memory_of(nb::tuple told) {
+  driver::SharedMemory memory;
+  const std::string dtype = nb::cast<std::string>(told[0]);
+  const std::optional<DType> known = dtype_from_name(dtype);
+  if (!known) throw UserError("'" + dtype + "' is no element type");
+  memory.dtype = *known;
+  memory.sizes = nb::cast<std::vector<int64_t>>(told[1]);
+  memory.strides = nb::cast<std::vector<int64_t>>(told[2]);
+  memory.requires_grad = nb::cast<bool>(told[3]);
+  for (nb::handle each : nb::cast<nb::list>(told[4])) {
+    const nb::tuple member = nb::cast<nb::tuple>(each);
+    memory.members.push_back({nb::cast<std::string>(member[0]),
+                              nb::cast<std::vector<int64_t>>(member[1]),
+                              nb::cast<int64_t>(member[2])});
+  }
+  return memory;
+}
+
+std::unique_ptr<GraphFunction> within(const GraphFunction& function, nb::list memories,
+                                      const std::map<std::string, int64_t>& sizes) {
+  std::vector<driver::SharedMemory> told;
+  for (nb::handle memory : memories) told.push_back(shared_memory_of(nb::cast<nb::tuple>(memory)));
+  const CallScope scope(function.threads());
+  return function.within(told, sizes);
+}
+
 /// Results alone, of a function without a backward; None, and nothing has run, where something that
 /// the function writes shares memory with another argument. `constants`: null where there are none.
 nb::object run(GraphFunction& function, nb::sequence arguments, Overlap& overlap,
@@ -116,6 +149,14 @@ nb::list mutations(const GraphFunction& function) {
   nb::list list;
   for (const driver::Mutation& mutation : function.mutations())
     list.append(nb::make_tuple(mutation.input, mutation.has_tangent));
+  return list;
+}
+
+/// (result, input).
+nb::list handed_on(const GraphFunction& function) {
+  nb::list list;
+  for (const driver::HandedOn& handed : function.handed_on())
+    list.append(nb::make_tuple(handed.result, handed.input));
   return list;
 }
 
@@ -255,7 +296,8 @@ void bind_function(nb::module_& m) {
       .def("release", &Saved::release);
   nb::class_<Overlap>(m, "Overlap")
       .def(nb::init<const std::vector<size_t>&>(), nb::arg("written"))
-      .def("found", &found, nb::arg("arguments"));
+      .def("found", &found, nb::arg("arguments"))
+      .def("groups", &groups, nb::arg("arguments"));
   nb::class_<Constants>(m, "Constants");
   nb::class_<FrozenSets>(m, "FrozenSets")
       .def(nb::init<nb::object, std::vector<std::string>, nb::object, bool>(), nb::arg("function"),
@@ -272,6 +314,7 @@ void bind_function(nb::module_& m) {
            nb::arg("constants").none() = nb::none())
       .def("backward", &backward)
       .def("differentiable_backward", &differentiable_backward, nb::rv_policy::reference_internal)
+      .def("within", &within, nb::arg("memories"), nb::arg("sizes"))
       .def_prop_ro("reads", [](const GraphFunction& f) { return flags(f.reads()); })
       .def_prop_ro("names", &GraphFunction::names)
       .def_prop_ro("tangents", &GraphFunction::tangents)
@@ -281,6 +324,7 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("has_tangent", [](const GraphFunction& f) { return flags(f.has_tangent()); })
       .def_prop_ro("has_gradient", [](const GraphFunction& f) { return flags(f.has_gradient()); })
       .def_prop_ro("mutations", &mutations)
+      .def_prop_ro("handed_on", &handed_on)
       .def_prop_ro("replay", &replay)
       .def_prop_ro("signature", &GraphFunction::signature)
       .def_prop_ro("borrowed_places", &borrowed_places)

@@ -113,6 +113,7 @@ struct Pool::Impl {
   std::vector<Slot> table = std::vector<Slot>(256);
   size_t used = 0;
   std::unordered_map<std::string, Node*> symbols;
+  std::unordered_map<std::string, int64_t> bound;
   std::unordered_map<std::string, int> next_suffix;
   std::unordered_map<Operation, Expr, OperationHash> results;
 };
@@ -122,7 +123,16 @@ Pool::~Pool() = default;
 
 size_t Pool::size() const { return impl_->nodes.size(); }
 
+void Pool::bind(std::string_view name, int64_t number) {
+  TD_CHECK(!impl_->symbols.contains(std::string(name))) << name << " is in use";
+  impl_->bound[std::string(name)] = number;
+}
+
 Expr Pool::symbol(std::string_view name, Range range) {
+  if (!impl_->bound.empty()) {
+    const auto bound = impl_->bound.find(std::string(name));
+    if (bound != impl_->bound.end()) return bound->second;
+  }
   auto found = impl_->symbols.find(std::string(name));
   if (found == impl_->symbols.end()) {
     return Expr(impl_->make_symbol(this, std::string(name), range));

@@ -22,6 +22,7 @@ def autograd_function(native, hosts=(), sparse=()):
     dirty = [number for number, tangent in native.mutations if tangent]
     clean = [number for number, tangent in native.mutations if not tangent]
     places = native.borrowed_places
+    handed_on = native.handed_on
     has_gradient = native.has_gradient
     constant = [i for i, tangent in enumerate(has_tangent) if not tangent]
     again = _Again(native)
@@ -36,6 +37,8 @@ def autograd_function(native, hosts=(), sparse=()):
                 ctx.seed = (draw_seed() if seed is None else seed,)
             ctx.records = records_for(hosts)
             results, ctx.handle = _with(ctx.records, native.forward, *args, *ctx.seed)
+            for number, source in handed_on:  # autograd makes a view of it, with this history
+                results[number] = args[source]
             ctx.set_materialize_grads(False)
             ctx.save_for_backward(
                 *[(args if kind == "input" else results)[number] for kind, number in places],

@@ -223,7 +223,7 @@ def _hand_on_operands(graph):
 
 def _drop_known_reads(graph):
     """Without `item()` of a tensor that is made from numbers alone, as torch.div of two sizes is:
-    torch knew what it gives, so nobody reads the node, and the graph would be cut at it."""
+    torch knew what it gives, so nobody reads the node."""
     for target in READS_OF_NUMBERS:
         for node in graph.find_nodes(op="call_function", target=target):
             if not node.users and not node.meta.get("unbacked_bindings"):

@@ -7,7 +7,6 @@ import torch
 
 from tandem._tandem import Unsupported
 from tandem.fakes import is_tensor, plain_text
-from tandem.host import HostEffect
 from tandem.numbers import reads
 from tandem.ranges import bounds_of
 from tandem.sizes import symbol_name
@@ -89,18 +88,3 @@ class DataSizeLines:
                 if self._is_made(size) and self._sizes.text(size) in made:
                     made[self._sizes.text(size)].append((number, dim))
         return made
-
-    def _effect(self, node):
-        """Reads values without a history, so it has no gradient, which would run it again."""
-        if self.is_body:
-            raise Unsupported(f"[{node.target}] in the body of a custom function or loop")
-        host = HostEffect(node, self._sizes)
-        self._ops[host.name] = self._ops.get(host.name, 0) + 1
-        tensors = []
-        for tensor in host.tensors:
-            tensors.append(f"%v{len(self._lines)}")
-            self._add_line(tensors[-1:], f"aten.detach({self._argument(tensor)})", node)
-        tensors += [f"%{self._last_effect}"] if self._last_effect else []
-        self._last_effect = f"v{len(self._lines)}"
-        token = torch.empty((), dtype=torch.int64)
-        self._host_line(node, host, tensors, [(self._last_effect, token)])

@@ -15,17 +15,15 @@ import torch._dynamo
 from tandem import _tandem
 from tandem._tandem import InternalError, Unsupported, UserError
 from tandem.capture import Captured, capture
-from tandem.chain import Chain
 from tandem.control_flow import Control
-from tandem.cutting import has_generator, is_cut, needs_chain
 from tandem.encode import encode
 from tandem.fakes import place_text
 from tandem.flat_inputs import FlatInputs, has_lists
 from tandem.function import Compiled
 from tandem.layouts import holds_others
 from tandem.options import BudgetError, Options
-from tandem.overlapping import Overlapping
-from tandem.reports import ChainReport, EagerReport, GraphReport, add
+from tandem.outside import has_generator, is_outside
+from tandem.reports import EagerReport, GraphReport, add
 from tandem.sizes import is_symbolic, sizes_by_symbol, specialize, tie_sizes
 from tandem.subclasses import Desugared
 from tandem.verify import Verified
@@ -94,18 +92,11 @@ def _compile_graph(module, examples, options):
         names = ", ".join(report.missing)
         _warn(f"operators that run in torch, because Tandem does not have them: {names}")
     add(report)
-    if isinstance(compiled, Compiled) and compiled.writes_inputs and not options.freeze:
-        again = functools.partial(_compile_graph, options=options)
-        compiled.overlapping = Overlapping(module, compiled.written, again)
     return _leaving_mode(_callable(compiled, report, module, captured, options), captured)
 
 
 def _callable(compiled, report, module, captured, options):
     if not options.verify:
-        return compiled.callable()
-    if isinstance(compiled, Chain):
-        report.verified = "no: its sizes depend on data"
-        _warn("a graph is not verified: its sizes depend on data")
         return compiled.callable()
     return Verified(compiled, module, captured, lambda other: _compile_forward(other, options))
 
@@ -132,44 +123,23 @@ def _compile_forward(captured, options):
 
 
 def _compile(captured, options, times, fallback):
-    """A Compiled or a Chain, and its report. What is no program with the nodes that make sizes may
-    be one between them."""
-    if needs_chain(captured):
-        return _compile_chain(captured, options, times)
-    try:
-        encoded, native = _compile_as_general_as_possible(captured, options, times)
-    except UserError:
-        has_cuts = any(is_cut(node) for node in captured.graph_module.graph.nodes)
-        if not has_cuts or options.on_unsupported == "strict":
-            raise
-        return _compile_chain(captured, options, times)
+    """A Compiled, and its report."""
+    _check_outside(captured, options)
+    encoded, native = _compile_as_general_as_possible(captured, options, times)
     compiled = Compiled(native, encoded, fallback, options, captured.turns_grad_on())
     return compiled, GraphReport(compiled, times | native.times, captured, options.freeze)
 
 
-def _compile_chain(captured, options, times):
-    reports = []
-    _check_cuts(captured, options)
-
-    def compile_segment(segment, fallback):
-        compiled, report = _compile(segment, options, {}, fallback)
-        reports.append(report)
-        return compiled
-
-    chain = Chain(captured, compile_segment, functools.partial(_compile_body, options))
-    return chain, ChainReport(chain, reports, times, captured, options.freeze)
-
-
-def _check_cuts(captured, options):
-    """What runs in torch between segments is an error for "strict". A draw from the caller's own
-    generator is one for "error" too, because Tandem could have that."""
+def _check_outside(captured, options):
+    """What torch alone can run is an error for "strict". A draw from the caller's own generator is
+    one for "error" too, because Tandem could have that."""
     for node in captured.graph_module.graph.nodes:
-        if not is_cut(node) or isinstance(node.target, Control):
+        if not is_outside(node) or isinstance(node.target, Control):
             continue
         name = str(node.target).removesuffix(".default")
         draws = has_generator(node)
         why = "draws from a torch.Generator" if draws else "has a size or number that data tell"
-        text = f"[{name}] {why}, and runs in torch between segments{place_text(node)}"
+        text = f"[{name}] {why}, and runs in torch{place_text(node)}"
         if options.on_unsupported == "strict" or (draws and options.on_unsupported == "error"):
             raise Unsupported(text)
         if draws:

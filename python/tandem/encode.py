@@ -14,7 +14,6 @@ from tandem._tandem import Unsupported, UserError, ops
 from tandem.autocast import autocast_dtype
 from tandem.capture import Captured
 from tandem.control_flow import Control
-from tandem.cutting import equal_sizes, is_in_program, tells_size
 from tandem.data_sizes import EFFECTS, DataSizeLines
 from tandem.encoded import Encoded, Result
 from tandem.fakes import (
@@ -31,9 +30,10 @@ from tandem.fakes import (
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import nodes_with_history
-from tandem.host import HostOp
+from tandem.host_lines import HostLines
 from tandem.loops import ControlLines
 from tandem.numbers import NUMBERS, READS_OF_NUMBERS, NumberLines, is_number, kind_of
+from tandem.outside import equal_sizes, is_in_program, is_outside, tells_size
 from tandem.ranges import divided_symbols, ranges_text
 from tandem.sizes import (
     ASSERTS_ON_DATA,
@@ -45,12 +45,14 @@ from tandem.sizes import (
 )
 from tandem.sparse_rows import SparseRowLines
 
+SET = torch.ops.aten.set_.source_Tensor
+
 
 class _ReadsBroken(Exception):
     """What is wrong has been said where it began."""
 
 
-class Encoder(ControlLines, DataSizeLines, NumberLines, SparseRowLines):
+class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLines):
     """Writes one graph."""
 
     def __init__(
@@ -218,6 +220,8 @@ class Encoder(ControlLines, DataSizeLines, NumberLines, SparseRowLines):
 
     def _get_attr(self, node):
         value = getattr(self._module, node.target)
+        if isinstance(value, torch.Generator):
+            return  # HostDraw has it
         if not isinstance(value, torch.Tensor):
             raise Unsupported(f"the graph attribute {node.target} is a {type(value).__name__}")
         number = self._examples + len(self._lifted)
@@ -261,10 +265,14 @@ class Encoder(ControlLines, DataSizeLines, NumberLines, SparseRowLines):
             return self._assert_number(node)
         if name in CHECKS_OF_SIZES or name in QUESTIONS_OF_SIZES:
             return
+        if is_outside(node):
+            return self._outside(node, value)
         if isinstance(value, NUMBERS):
             if target in READS_OF_NUMBERS and is_in_program(node):
                 return self._item(node, name, value)
             raise Unsupported(f"[{name}] gives a number")
+        if target is SET:
+            return self._set(node, name, value)
         if changes_shape(target):
             name = self._view_form(node, name)
         if name in ASSERTS_ON_DATA:
@@ -278,7 +286,7 @@ class Encoder(ControlLines, DataSizeLines, NumberLines, SparseRowLines):
         elif name in self._known:
             self._line(node, name, value)
         elif self._use_host:
-            self._host_op(node, name, value)
+            self._host_op(node, value)
         else:
             raise Unsupported(f"[{name}] is not an operator that Tandem has")
 
@@ -289,12 +297,26 @@ class Encoder(ControlLines, DataSizeLines, NumberLines, SparseRowLines):
         view = view if view in self._known else view + ".int"
         if view not in self._known:
             raise Unsupported(f"[{name}] changes the size of its argument's memory")
-        root = self._root_input(node.args[0])
-        if root is not None and (self._users is None or root in self._users):
-            raise Unsupported(f"[{name}] changes the shape of an input")
+        self._check_reshaped(node.args[0], name)
         if self._no_grad and node.args[0] in self._nodes_with_history():
             raise Unsupported(f"[{name}] under no_grad changes the shape of what has a history")
         return view
+
+    def _check_reshaped(self, node, name):
+        root = self._root_input(node)
+        if root is not None and (self._users is None or root in self._users):
+            raise Unsupported(f"[{name}] changes the shape of an input")
+
+    def _set(self, node, name, value):
+        """The tensor's name goes over to an alias of the other one, whose history it does not get.
+        What was a view of it stays one of its old memory."""
+        own, other = node.args
+        self._check_reshaped(own, name)
+        history = self._nodes_with_history()
+        if own in history or (other in history and not self._no_grad):
+            raise Unsupported(f"[{name}] with a history")
+        call = f"aten.detach({self._argument(other)})"
+        self._add_line(self._result_names(node, value), call, node)
 
     def _line(self, node, name, value):
         arguments = self._positional(node, name, value)
@@ -394,43 +416,6 @@ class Encoder(ControlLines, DataSizeLines, NumberLines, SparseRowLines):
             flags = self._requires_grad[: len(self._module.graph.find_nodes(op="placeholder"))]
             self._with_history = nodes_with_history(self._module.graph, flags, self._starts_no_grad)
         return self._with_history
-
-    def _host_op(self, node, name, value):
-        host = HostOp(node, self._sizes)
-        if any(arg in self._broken for arg in host.tensors):
-            raise _ReadsBroken
-        tensors = [self._argument(tensor) for tensor in host.tensors]
-        host.histories = self._histories(node, host)
-        if host.written:
-            results = [f"v{len(self._lines)}_{i}" for i in range(len(host.written))]
-            values = [arg.meta["val"] for arg in host.written]
-        else:
-            self._result_names(node, value)
-            names = self._names[node]
-            results = names if isinstance(names, list) else [names]
-            values = value if isinstance(value, (list, tuple)) else [value]
-        self._host_line(node, host, tensors, zip(results, values, strict=True))
-        written = []
-        for result, arg in zip(results, host.written, strict=False):
-            written.append(f"v{len(self._lines)}")
-            call = f"aten.copy_(%{self._names[arg]}, %{result})"
-            self._add_line(["%" + written[-1]], call, node)
-        if written:
-            self._names[node] = written if isinstance(value, (list, tuple)) else written[0]
-
-    def _histories(self, node, host):
-        history = self._nodes_with_history()
-        has = node in history and not self._no_grad
-        return [tensor in history for tensor in host.tensors] if has else []
-
-    def _host_line(self, node, host, tensors, results):
-        """A tandem::host node: its number among the functions, its tensors and run-time sizes."""
-        number = 3 * len(self._host)
-        self._host.append(host)
-        tensors, sizes = ", ".join(tensors), ", ".join(host.sizes)
-        call = f'tandem.host([{tensors}], [{sizes}], {number}, "{host.name}")'
-        typed = [f"%{result}: {self._type_text(value)}" for result, value in results]
-        self._add_line(typed, call, node)
 
     def _result_names(self, node, value):
         base = f"v{len(self._lines)}"

@@ -9,6 +9,7 @@ import torch
 from tandem import _tandem
 from tandem._tandem import Unsupported
 from tandem.backward import autograd_function
+from tandem.overlapping import Overlapping
 from tandem.replay import Replay
 from tandem.reports import ODD_CALL, count_call_in_torch
 from tandem.seeds import draw_seed
@@ -22,16 +23,15 @@ def _taker(numbers):
 
 
 class Frozen:
-    """The constants of a program among the inputs of its graph. `others`: numbers of the inputs
-    that are arguments; `take(inputs)`: the weights. A call asks `find(weights)` for the set of
-    constants that belongs to them as they are now, and runs with that one."""
+    """The constants of a program among the inputs of its graph. `take(inputs)`: the weights. A call
+    asks `find(weights)` for the set of constants that belongs to them as they are now, and runs
+    with that one."""
 
     def __init__(self, native, encoded, is_checked):
         constants = set(native.constants)
         named = list(zip(encoded.names, encoded.arguments, strict=True))
         names = [name for name, _ in named if name in constants]
         self.take = _taker([number for name, number in named if name in constants])
-        self.others = [number for name, number in named if name not in constants]
         self._sets = _tandem.FrozenSets(native, names, torch.Tensor._version, is_checked)
         self.find = self._sets.find
 
@@ -45,9 +45,13 @@ class Compiled:
     overlap in a way that the program does not expect. `turns_grad_on`: the graph records history
     even where its caller does not."""
 
-    def __init__(self, native, encoded, fallback, options, turns_grad_on=False):
+    def __init__(
+        self, native, encoded, fallback, options, turns_grad_on=False, is_over_bases=False
+    ):
         self.native = native
         self.encoded = encoded
+        places = dict(zip(encoded.names, encoded.arguments, strict=True))
+        numbers = [places[name] for name in native.names]  # constants are none of them
         self._fallback = fallback
         self._turns_grad_on = turns_grad_on
         self._written = [number for number, _ in native.mutations]
@@ -56,24 +60,26 @@ class Compiled:
         self._readers = encoded.readers
         self._offsets = list(encoded.offsets.items())
         self._replay = Replay(native, encoded)
+        hosts = [host for host in encoded.host if any(host.histories)]
         self._function = None
         if native.has_backward:
-            hosts = [host for host in encoded.host if any(host.histories)]
             self._function = autograd_function(native, hosts, encoded.sparse)
         self._unneeded = self._without_gradient() if self._function else []
         is_checked = options.freeze == "checked"
         self._frozen = Frozen(native, encoded, is_checked) if native.constants else None
-        numbers = self._frozen.others if self._frozen else encoded.arguments
         own = not encoded.lifted and not encoded.readers and not encoded.offsets
         self._takes_all = own and numbers == list(range(encoded.inputs))
-        self._take = _taker(numbers)
-        self._overlap = _tandem.Overlap(self._written)
+        self.take = _taker(numbers)
+        self.overlap = _tandem.Overlap(self._written)
         self._take_written = _taker(self._written)
         self.takes_seed = native.takes_seed
+        self.written_arguments = frozenset(self._written)
         self.written = [numbers[number] for number in self._written]  # of the graph's inputs
         self.writes_inputs = bool(self._written)
+        self._options = options
         self._is_strict = options.on_unsupported == "strict"
-        self.overlapping = None  # an Overlapping, where calls may be for one
+        can_overlap = self._written and not options.freeze and not is_over_bases
+        self._overlapping = Overlapping() if can_overlap else None
         self.eager_calls = 0
         self.verified = ""  # "yes", or why not
 
@@ -84,19 +90,23 @@ class Compiled:
 
     def callable(self):
         """What is called with Dynamo's arguments."""
+        native = self.native
         plain = self._replay.is_plain and self._function is None and self._takes_all
         plain = plain and not self._written and not self.encoded.has_asserts
-        if plain and not self.native.takes_seed:
-            return self.native.__call__
+        plain = plain and not native.handed_on
+        if plain and not native.takes_seed:
+            return native.__call__
         return self._call
 
     def _without_gradient(self):
         """Arguments with a history that backward does not lead to: autograd must not walk it. Where
         it leads to none, they are why results have a history (overwritten ones: eager's do)."""
+        flags = dict(zip(self.encoded.names, self.encoded.requires_grad, strict=True))
+        flags = [flags[name] for name in self.native.names]
         sparse = {each.weight for each in self.encoded.sparse}
         named = zip(self.native.names, self.native.has_gradient, strict=True)
         has = [name in sparse or has for name, has in named]
-        pairs = list(zip(self.encoded.requires_grad, has, strict=True))
+        pairs = list(zip(flags, has, strict=True))
         wanted = [number for number, (requires, has) in enumerate(pairs) if requires and not has]
         leads = any(requires and has for requires, has in pairs)
         return [number for number in wanted if leads and number not in self._dirty]
@@ -104,7 +114,7 @@ class Compiled:
     def _recorded(self, values):
         """Results, with a history. None where the call must not run as compiled. What is a view,
         and written with a history, is written by torch, which knows the history of its base."""
-        if self._written and self._overlap.found(values):
+        if self._written and self.overlap.found(values):
             return None
         views = [number for number in self._dirty if values[number]._is_view()]
         if not views and not self._unneeded:
@@ -125,30 +135,35 @@ class Compiled:
             everything += tuple([read(args) for read in self._readers])
         if any(everything[i].storage_offset() != offset for i, offset in self._offsets):
             return self._in_torch(args)
-        values = args if self._takes_all else self._take(everything)
-        fresh = self._run(values, everything)
-        if fresh is None:
-            return self._otherwise(args, everything)
+        values = args if self._takes_all else self.take(everything)
+        fresh = self.run(values, everything)
+        if fresh is not None:
+            return self.give(everything, fresh)
+        made = self._overlapping.run(self, everything) if self._overlapping else None
+        return self._in_torch(args) if made is None else made
+
+    def recorded_writes(self):
+        """Numbers of the arguments that a call in this mode gives a history."""
+        is_recorded = self._turns_grad_on or torch.is_grad_enabled()
+        return frozenset(self._dirty) if is_recorded else frozenset()
+
+    def over_bases(self, native, encoded):
+        """The same for inputs that lie in one memory."""
+        rest = self._fallback, self._options, self._turns_grad_on
+        return Compiled(native, encoded, *rest, is_over_bases=True)
+
+    def give(self, everything, fresh):
+        """What the caller gets, of what the program gave."""
         if not self._turns_grad_on:
             return self._replay.give(everything, fresh)
         with torch.enable_grad():
             return self._replay.give(everything, fresh)
 
-    def _otherwise(self, args, everything):
-        """Of a call that must not run as compiled."""
-        enabled = torch.is_grad_enabled()  # what runs may leave another mode
-        made = self.overlapping.run(args) if self.overlapping else None
-        if made is None:
-            return self._in_torch(args)
-        with torch.set_grad_enabled(enabled or self._turns_grad_on):
-            ours = self._replay.give_of_inputs(everything)
-        return [other if own is None else own for own, other in zip(ours, made, strict=True)]
-
-    def _run(self, values, everything):
+    def run(self, values, everything):
         """Results of the program. None, and nothing has run, where it must not."""
         if self._frozen:
             weights = self._frozen.take(everything)
-            if self._written and self._overlap.found(values + weights):
+            if self._written and self.overlap.found(values + weights):
                 return None
             try:
                 constants = self._frozen.find(weights)
@@ -164,9 +179,13 @@ class Compiled:
 
     def _run_native(self, values, constants):
         seed = (draw_seed(),) if self.native.takes_seed else ()
-        fresh = self.native.run(values + seed, self._overlap, constants)
-        if fresh is not None and self._written:
+        fresh = self.native.run(values + seed, self.overlap, constants)
+        if fresh is None:
+            return None
+        if self._written:
             torch.autograd.graph.increment_version(self._take_written(values))
+        for number, source in self.native.handed_on:
+            fresh[number] = values[source].view_as(values[source])
         return fresh
 
     def _in_torch(self, args):

@@ -8,6 +8,7 @@ more.
 """
 
 import re
+import threading
 
 import torch
 from torch import fx
@@ -15,7 +16,11 @@ from torch.utils import _pytree as pytree
 
 from tandem._tandem import Unsupported
 from tandem.fakes import place_text, written_arguments
+from tandem.numbers import is_number
+from tandem.outside import has_generator
 from tandem.recorded import Recorded, current, keeps, using
+
+_NUMBER_TYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
 
 class _HostNode:
@@ -31,16 +36,20 @@ class _HostNode:
         self.tensors = []
         self.sizes = []
         self._text_of_size = sizes.text
+        self._ahead = threading.local()
         self._args = fx.node.map_aggregate(node.args, self._slot)
         self._kwargs = fx.node.map_aggregate(dict(node.kwargs), self._slot)
 
     def _slot(self, value):
         if isinstance(value, fx.Node):
             known = value.meta.get("val")
-            if isinstance(known, torch.Tensor):
+            if value.op == "get_attr" and known is None:
+                return getattr(value.graph.owning_module, value.target)  # a generator
+            if isinstance(known, torch.Tensor) or _is_read(value):
                 if value not in self.tensors:
                     self.tensors.append(value)
-                return _Slot("tensor", self.tensors.index(value))
+                kind = "tensor" if isinstance(known, torch.Tensor) else "number"
+                return _Slot(kind, self.tensors.index(value))
             value = known
         if isinstance(value, torch.SymInt):
             self.sizes.append(self._text_of_size(value))
@@ -53,19 +62,36 @@ class _HostNode:
         def fill(value):
             if not isinstance(value, _Slot):
                 return value
+            if value.kind == "number":
+                return tensors[value.number].item()
             return (tensors if value.kind == "tensor" else sizes)[value.number]
 
         return fx.node.map_aggregate(self._args, fill), fx.node.map_aggregate(self._kwargs, fill)
 
     def forward(self, tensors, sizes, results):
+        values = self._taken() or self._named_values(tensors, sizes)
+        given = [value for value in values if value is not None]
+        with torch.no_grad():
+            for result, value in zip(results, given, strict=True):
+                result.copy_(value)
+
+    def ahead(self, tensors, sizes):
+        """All that it gives; its `forward` gives this, and runs nothing."""
+        self._ahead.values = None
+        self._ahead.values = self._named_values(tensors, sizes)
+        return self._ahead.values
+
+    def _taken(self):
+        values = getattr(self._ahead, "values", None)
+        self._ahead.values = None
+        return values
+
+    def _named_values(self, tensors, sizes):
         try:
-            values = self._values(tensors, sizes)
+            return self._values(tensors, sizes)
         except Exception as error:
             self._name(error)
             raise
-        with torch.no_grad():
-            for result, value in zip(results, values, strict=True):
-                result.copy_(value)
 
     def _values(self, tensors, sizes):
         records = current()
@@ -143,6 +169,12 @@ class _HostNode:
             )
 
 
+def _is_read(node):
+    """A number that comes as a tensor; an integer comes as a size."""
+    value = node.meta.get("val")
+    return is_number(node) and isinstance(value, (torch.SymFloat, torch.SymBool))
+
+
 def _same(value):
     return value
 
@@ -186,11 +218,40 @@ class HostControl(_HostNode):
     def _run(self, tensors, sizes):
         seed = int(tensors[-1]) if self.seed else None
         operands, _ = self._filled(tensors, sizes)
-        return self.node.target.run(operands, sizes[self._symbols :], seed)
+        results = self.node.target.run(operands, sizes[self._symbols :], seed)
+        return [_number_as_tensor(value) for value in results]
 
     def _recorded(self, inputs, sizes):
         with torch.enable_grad():
             return self._run(inputs, sizes)
+
+
+class HostSizes:
+    """Runs a node, and gives integers that follow from what it gives: sizes, which the program must
+    know before there is a place for the rest. `paths`: to each of them."""
+
+    histories = ()
+
+    def __init__(self, host, paths):
+        self.name = host.name
+        self.node = host.node
+        self.sizes = host.sizes
+        self.of = host
+        self._paths = paths
+
+    def functions(self):
+        return self.forward, self.forward, self.forward  # integers have no gradient
+
+    def forward(self, tensors, sizes, results):
+        values = self.of.ahead(tensors, sizes)
+        made = values if isinstance(self.node.meta["val"], (list, tuple)) else values[0]
+        for result, path in zip(results, self._paths, strict=True):
+            result.fill_(int(pytree.key_get(made, path)))
+
+
+def _number_as_tensor(value):
+    is_number = isinstance(value, (bool, int, float))
+    return torch.tensor(value, dtype=_NUMBER_TYPES[type(value)]) if is_number else value
 
 
 class HostEffect(_HostNode):
@@ -222,7 +283,7 @@ class HostOp(_HostNode):
         self.name = str(node.target).removesuffix(".default")
         self.written = self._written_arguments()
         tags = getattr(node.target, "tags", ())
-        if torch.Tag.nondeterministic_seeded in tags:
+        if torch.Tag.nondeterministic_seeded in tags and not has_generator(node):
             raise Unsupported(f"[{self.name}] is random, and Tandem does not have it")
         if self.written and any(
             result.alias_info is None for result in node.target._schema.returns
@@ -265,6 +326,14 @@ class HostOp(_HostNode):
                 changed = changed or leaf.requires_grad
                 leaf.requires_grad_(False)
         return changed
+
+
+class HostDraw(HostOp):
+    """One that draws from a generator of the caller. It reads the effect before it, and gives one
+    number for the next, as a HostEffect does."""
+
+    def _run(self, tensors, sizes):
+        return [*super()._run(tensors, sizes), torch.zeros((), dtype=torch.int64)]
 
 
 class _Slot:

@@ -7,10 +7,9 @@ import torch
 from tandem._tandem import Unsupported
 from tandem.capture import Captured
 from tandem.control_flow import Cond, Region, WhileLoop
-from tandem.cutting import is_cut, makes_size, needs_chain
 from tandem.gradients import GRADIENT
-from tandem.host import HostControl
 from tandem.numbers import NUMBERS, is_number
+from tandem.outside import has_outside, is_outside, makes_size
 
 
 class InPython(Exception):
@@ -64,6 +63,8 @@ def _value(value):
 def _check(node, flags):
     control = node.target
     graph = node.graph
+    if is_outside(node):
+        raise InPython("sizes of what it gives depend on what it runs")
     if any(flags) and any(each.target is GRADIENT for each in graph.nodes):
         raise InPython("a gradient is asked for inside of the graph")
     first = _value(node.args[0]) if isinstance(control, Cond) else True
@@ -78,7 +79,7 @@ def _encoder(body, encoder_of, number):
     fakes = [*body.fakes, *body.symbols]
     captured = Captured(body.graph_module, fakes, [False] * len(fakes), [], "body", body.bodies)
     captured.no_grad, captured.autocast = body.no_grad, body.autocast
-    if needs_chain(captured):
+    if has_outside(captured):
         raise InPython("a body has what no program holds")
     encoder = encoder_of(captured, number)
     encoder.gives_none = False
@@ -143,17 +144,3 @@ class ControlLines:
         self._controls[node.target.kind] = self._controls.get(node.target.kind, 0) + 1
         typed = [f"%{result}: {self._type_text(value)}" for result, value in kept]
         self._add_line(typed, call, node)
-
-    def _host_control(self, node, flags, kept, reason):
-        if is_cut(node):
-            raise Unsupported(f"[{node.target.kind}] takes or gives numbers, and {reason}")
-        if self._compile_body is None:
-            raise Unsupported(f"[{node.target.kind}] in a body")
-        node.target.compile(self._compile_body, flags)
-        host = HostControl(node, self._sizes)
-        host.histories = self._histories(node, host)
-        tensors = [self._argument(tensor) for tensor in host.tensors]
-        if host.seed:
-            tensors.append(f"%v{len(self._lines)}")
-            self._add_line(tensors[-1:], f"aten.randint.low(0, {2**62}, [], dtype=i64)", node)
-        self._host_line(node, host, tensors, kept)

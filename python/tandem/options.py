@@ -10,8 +10,8 @@ from tandem._tandem import UserError
 class Options:
     """on_unsupported: "eager" runs an operator that Tandem does not have in torch, with one warning
         that names it; "error" raises `tandem.Unsupported` at compile time, naming all of them;
-        "strict" does so for whatever would run in torch, also by design: operators between segments
-        (arithmetic of floats that data tell), and calls whose inputs overlap.
+        "strict" does so for whatever would run in torch, also by design: operators whose
+        sizes data tell, and calls whose inputs overlap.
     memory_budget: "default" saves what is cheapest if a microsecond of computing again is worth
         4096 bytes; "min_cut" saves as few bytes as possible and computes chains of pointwise
         operators again, inside of the kernels that read them; "as_read" saves what backward reads,

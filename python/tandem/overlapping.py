@@ -1,120 +1,159 @@
-"""Calls whose inputs share memory with one that is written. The graph is compiled once more, for a
-tensor that owns that memory, with the inputs as views that it takes itself: then functionalize
-knows who sees which write.
+"""Calls whose inputs share memory with one that is written. The native function is compiled once
+more, for a tensor that owns that memory, and takes its inputs as views of it (GraphFunction.within
+does that); here that tensor is found, and the writes are counted.
 
 Results that are inputs, or views of them, are taken of the caller's own tensors, as always."""
 
-import torch
-from torch import fx
+import dataclasses
 
-from tandem._tandem import Unsupported
+import torch
+
+from tandem._tandem import UserError
+from tandem.fakes import dtype_name
 
 MOST = 16  # ways to overlap, of one graph; then calls run in torch
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Overlapping:
-    """`compile(module, examples)` gives a callable or raises Unsupported. `written`: numbers of the
-    graph's inputs."""
+    """For the calls of one Compiled, which it does not keep alive."""
 
-    def __init__(self, module, written, compile):
-        self._module = module
-        self._written = set(written)
-        self._compile = compile
-        self._known = {}  # what a call looks like -> callable, or None: it runs in torch
+    def __init__(self):
+        self._known = {}  # what a call looks like -> Compiled, or None: it runs in torch
 
-    def run(self, args):
+    def run(self, compiled, everything):
         """All results, or None where this call is not for us; nothing has run then."""
-        groups = self._groups(args)
-        bases = [_base_of([args[i] for i in group]) for group in groups]
+        values = compiled.take(everything)
+        recorded = compiled.recorded_writes()
+        groups = _groups(values, compiled.overlap.groups(values), recorded)
+        bases = [_base_of(values, group, recorded) for group in groups]
         if not groups or any(base is None for base in bases):
             return None
-        key = (_key(args), _key(bases), tuple(groups))
+        key = (_key(values), _key(bases), tuple(groups))
         if key not in self._known:
-            self._known[key] = self._compiled(args, groups, bases)
-        call = self._known[key]
-        if call is None:
+            self._known[key] = self._over(compiled, everything, values, groups, bases)
+        over = self._known[key]
+        if over is None:
             return None
-        inside = {i for group in groups for i in group}
-        results = call(*bases, *[arg for i, arg in enumerate(args) if i not in inside])
-        self._count_writes(args, groups, bases)
-        return results
+        everything = (*everything, *bases)
+        fresh = over.run(over.take(everything), everything)
+        if fresh is None:
+            return None
+        _count_writes(values, compiled.written_arguments, groups, bases)
+        return over.give(everything, fresh)
 
-    def _groups(self, args):
-        """Numbers of the inputs of one memory, where one of them is written."""
-        groups = {}
-        for i, arg in enumerate(args):
-            if isinstance(arg, torch.Tensor) and arg.numel() > 0:
-                groups.setdefault(arg.untyped_storage()._cdata, []).append(i)
-        return [
-            tuple(group)
-            for group in groups.values()
-            if len(group) > 1 and self._written.intersection(group)
-        ]
-
-    def _compiled(self, args, groups, bases):
+    def _over(self, compiled, everything, values, groups, bases):
         if len(self._known) >= MOST:
             return None
-        module, examples = _over_bases(self._module, args, groups, bases)
+        native, encoded = compiled.native, compiled.encoded
         try:
-            return self._compile(module, examples)
-        except Unsupported:
+            memories = [
+                _memory(native.names, values, *each) for each in zip(groups, bases, strict=True)
+            ]
+            over = native.within(memories, _sizes(encoded, everything))
+        except UserError:
             return None
+        names = [name for name in over.names if name not in encoded.names]
+        if any(name not in over.names for each in encoded.sparse for name in each.arguments()):
+            return None
+        numbers = range(len(everything), len(everything) + len(bases))
+        encoded = dataclasses.replace(
+            encoded,
+            names=[*encoded.names, *names],
+            arguments=[*encoded.arguments, *numbers],
+            requires_grad=[*encoded.requires_grad, *[base.requires_grad for base in bases]],
+        )
+        return compiled.over_bases(over, encoded)
 
-    def _count_writes(self, args, groups, bases):
-        """A tensor that was made for the call has a version counter of its own."""
-        for group, base in zip(groups, bases, strict=True):
-            written = [args[i] for i in group if i in self._written]
-            own = [each for each in written if base is not _owner(each) and not each.is_inference()]
-            torch.autograd.graph.increment_version(own)
+
+def _count_writes(values, written, groups, bases):
+    """A tensor that was made for the call has a version counter of its own."""
+    for group, base in zip(groups, bases, strict=True):
+        tensors = [values[i] for i in group if i in written]
+        own = [each for each in tensors if base is not _owner(each) and not each.is_inference()]
+        torch.autograd.graph.increment_version(own)
 
 
 def _owner(tensor):
     return tensor._base if tensor._is_view() else tensor
 
 
-def _base_of(members):
-    """The tensor that all members are views of; else, without a history, one over their whole
-    memory. None where neither is there."""
+def _groups(values, touching, recorded):
+    """Numbers of what has to lie in one base. Where there is a history, or will be one, the base is
+    the tensor that has it, and all else in its memory lies in it as well."""
+    groups = []
+    for group in touching:
+        if _has_history(values, group, recorded):
+            storage = _storage(values[group[0]])
+            group = [i for i, value in enumerate(values) if _storage(value) == storage]
+        groups.append(tuple(group))
+    wholes = [set(group) for group in groups]
+    return [each for each in dict.fromkeys(groups) if not any(set(each) < one for one in wholes)]
+
+
+def _storage(value):
+    """None for what has no elements."""
+    is_there = isinstance(value, torch.Tensor) and value.numel() > 0
+    return value.untyped_storage()._cdata if is_there else None
+
+
+def _has_history(values, group, recorded):
+    tensors = [values[i] for i in group]
+    has = any(each.requires_grad or _owner(each).requires_grad for each in tensors)
+    return has or not recorded.isdisjoint(group)
+
+
+def _base_of(values, group, recorded):
+    """The tensor that all members are views of; without a history, one over the memory from the
+    first to the last of them. None where neither is there."""
+    members = [values[i] for i in group]
+    size = members[0].element_size()
     owner = _owner(members[0])
-    first = members[0]
-    if any(each.dtype != first.dtype for each in members) or owner.dtype != first.dtype:
+    if any(each.element_size() != size for each in (owner, *members)):
         return None
-    if all(_owner(each) is owner for each in members):
-        return owner
-    if any(each.requires_grad for each in members):
-        return None
-    storage = first.untyped_storage()
-    size = storage.nbytes() // first.element_size()
+    if not _has_history(values, group, recorded):
+        return _over_memory(members)
+    return owner if all(_owner(each) is owner for each in members) else None
+
+
+def _over_memory(members):
+    begin = min(each.storage_offset() for each in members)
+    end = max(each.storage_offset() + _extent(each) for each in members)
+    dtypes = {each.dtype for each in members}
+    dtype = dtypes.pop() if len(dtypes) == 1 else _BITS[members[0].element_size()]
     with torch.no_grad():
-        return torch.empty(0, dtype=first.dtype).set_(storage, 0, (size,), (1,))
+        made = torch.empty(0, dtype=dtype)
+        return made.set_(members[0].untyped_storage(), begin, (end - begin,), (1,))
+
+
+def _extent(tensor):
+    """Places from the first to the last."""
+    return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _key(values):
+    """Numbers that the program takes at each call are no part of it; sizes are."""
     return tuple(
-        (value.shape, value.stride(), value.storage_offset(), value.requires_grad)
+        (value.shape, value.stride(), value.storage_offset(), value.dtype, value.requires_grad)
         if isinstance(value, torch.Tensor)
         else value
         for value in values
+        if not isinstance(value, float)
     )
 
 
-def _over_bases(module, args, groups, bases):
-    """The graph with inputs: bases, then what is in no group."""
-    graph = fx.Graph()
-    made = {}
-    examples = list(bases)
-    for number, group in enumerate(groups):
-        base = graph.placeholder(f"base{number}")
-        for i in group:
-            place = (tuple(args[i].shape), args[i].stride(), args[i].storage_offset())
-            made[i] = (base, place)
-    places = module.graph.find_nodes(op="placeholder")
-    nodes = {}
-    for i, place in enumerate(places):
-        if i not in made:
-            nodes[place] = graph.placeholder(place.name)
-            examples.append(args[i])
-    for i, (base, place) in made.items():
-        nodes[places[i]] = graph.call_function(torch.as_strided, (base, *place))
-    graph.output(graph.graph_copy(module.graph, nodes))
-    return fx.GraphModule(module, graph), examples
+def _memory(names, values, group, base):
+    """As GraphFunction.within takes it."""
+    begin = base.storage_offset()
+    members = [
+        (names[i], list(values[i].stride()), values[i].storage_offset() - begin) for i in group
+    ]
+    dtype = dtype_name(base.dtype)
+    return (dtype, list(base.shape), list(base.stride()), base.requires_grad, members)
+
+
+def _sizes(encoded, everything):
+    """Of the symbols of the program's text."""
+    sizes = {name: int(read(everything)) for name, read in encoded.symbols.items()}
+    given = zip(encoded.names, encoded.arguments, strict=True)
+    return sizes | {name: everything[i] for name, i in given if type(everything[i]) is int}

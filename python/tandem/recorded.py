@@ -38,7 +38,7 @@ class Recorded:
         self.values = values
 
     def outputs(self):
-        return [value for value in self.values if value.is_floating_point()]
+        return [each for each in self.values if each is not None and each.is_floating_point()]
 
 
 def records_for(hosts):

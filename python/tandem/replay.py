@@ -14,8 +14,7 @@ _WORDS = {"None", "True", "False", "min", "max"}
 
 
 class Replay:
-    """`give(inputs, results)`: all that is returned. `give_of_inputs(inputs)`: the same, with None
-    for what is not an input or a view of one."""
+    """`give(inputs, results)`: all that is returned."""
 
     def __init__(self, native, encoded):
         steps, self._returned = native.replay
@@ -30,9 +29,7 @@ class Replay:
             self._roots |= dict.fromkeys(names, self._roots.get(operand, operand))
         texts = [self._text(result) for result in encoded.results]
         self.is_plain = texts == [f"r[{i}]" for i in range(len(native.has_tangent))]
-        self.give = self._function("i, r", texts)
-        ours = [text if self._is_of_input(text) else "None" for text in texts]
-        self.give_of_inputs = self._function("i", ours)
+        self.give = self._function(texts)
 
     def _step(self, number, op, arguments, results, no_grad):
         """(names that it makes, text, name of what it views, whether under no_grad)."""
@@ -63,11 +60,7 @@ class Replay:
             return f"r[{name.removeprefix('result')}]"
         return f"i[{self._places[name]}]" if name in self._places else name
 
-    def _is_of_input(self, text):
-        start = self._value(self._roots.get(text, text))
-        return start.startswith("i[")
-
-    def _function(self, parameters, texts):
+    def _function(self, texts):
         """Code that gives `texts`, with the steps that they need."""
         needed, lines = set(_names(texts)), []
         for names, line, operand, no_grad in reversed(self._steps):
@@ -78,7 +71,7 @@ class Replay:
             lines.append(f"    with no_grad(): {line}" if no_grad else f"    {line}")
         lines += [f"    {name} = {text}" for name, text in self._starts(needed)]
         body = "\n".join([*reversed(lines), f"    return [{', '.join(texts)}]"])
-        return self._compiled(f"def give({parameters}):\n{body}\n")
+        return self._compiled(f"def give(i, r):\n{body}\n")
 
     def _starts(self, needed):
         """Names that stand for inputs, results and sizes."""

@@ -8,11 +8,12 @@ import weakref
 
 from tandem._tandem import memory_use, step_page
 from tandem.host import HostControl, HostOp
+from tandem.outside import is_outside
 
 _count = collections.Counter
 # Why a call of a compiled graph runs in torch.
 ODD_CALL = (
-    "an input that is written overlaps another one of another element type, or with another "
+    "an input that is written overlaps another one of another element size, or with another "
     "history; or an input begins at another place of its memory than results that are views of it "
     "were compiled for"
 )
@@ -26,8 +27,11 @@ class GraphReport:
         encoded, native = compiled.encoded, compiled.native
         controls = [host.node.target for host in encoded.host if isinstance(host, HostControl)]
         self._bodies = [body.report for control in controls for body in control.bodies]
-        self.fallbacks = _count(host.name for host in encoded.host if isinstance(host, HostOp))
-        self.missing = _count(self.fallbacks)  # what Tandem does not have
+        hosts = dict.fromkeys(getattr(host, "of", host) for host in encoded.host)
+        operators = [host for host in hosts if isinstance(host, HostOp)]
+        self.fallbacks = _count(host.name for host in operators)
+        # What Tandem does not have.
+        self.missing = _count(host.name for host in operators if not is_outside(host.node))
         for body in self._bodies:
             self.fallbacks.update(body.fallbacks)
             self.missing.update(body.missing)
@@ -81,61 +85,7 @@ class GraphReport:
         return self._steps
 
 
-class ChainReport:
-    """A graph in segments, with what runs in torch between them."""
-
-    def __init__(self, chain, segments, times, captured, freeze):
-        self._segments = segments
-        self._bodies = [body.report for control in chain.controls for body in control.bodies]
-        self.fallbacks = _count(chain.between_segments)
-        self.missing = _count()  # what Tandem does not have
-        for report in (*segments, *self._bodies):
-            self.fallbacks.update(report.fallbacks)
-            self.missing.update(report.missing)
-        self._facts = {
-            "dialect": captured.dialect,
-            "weights in segments": len(captured.weights) if freeze else 0,
-            "between segments": dict(chain.between_segments),
-            "fallbacks": dict(self.fallbacks),
-        }
-        self._controls = _count(control.kind for control in chain.controls)
-        self._times = times
-        self.verified = ""  # or why not
-        self.inlined = ""
-
-    def as_dict(self):
-        segments = [report.as_dict() for report in self._segments]
-        own = {
-            "control flow": self._controls,
-            "control flow in Python": self._controls,
-            "milliseconds": self._times,
-        }
-        sums = {name: _totals([own.get(name, {}), *(s[name] for s in segments)]) for name in _SUMS}
-        return self._facts | sums | {
-            "training": any(each["training"] for each in segments),
-            "verified": self.verified,
-            "regions inline": self.inlined,
-            "calls in torch": sum(each["calls in torch"] for each in segments),
-            "text": "\n".join(each["text"] for each in segments),
-            "kernels": "".join(each["kernels"] for each in segments),
-            "bodies": [body.as_dict() for body in self._bodies],
-            "segments": segments,
-        }
-
-    def steps(self):
-        return [step for report in self._segments for step in report.steps()]
-
-
 _MEMORY = ("live_bytes", "cached_bytes", "peak_live_bytes")
-_SUMS = ("control flow", "control flow in Python", "milliseconds", "ops", "forward", "backward")
-
-
-def _totals(counts):
-    total = {}
-    for each in counts:
-        for name, count in each.items():
-            total[name] = total.get(name, 0) + count
-    return total
 
 
 @dataclasses.dataclass
@@ -198,12 +148,9 @@ class Report(dict):
                 lines.append(
                     f"  {graph['calls in torch']} calls ran in torch: {ODD_CALL}"
                 )
-            between = graph.get("between segments", {})
-            for name, count in between.items():
-                lines.append(f"  runs in torch between segments: {name} ({count} times)")
             for name, count in graph["control flow"].items():
                 lines.append(f"  control flow: {name} ({count} times)")
-            for name, count in _without(graph["fallbacks"], between).items():
+            for name, count in graph["fallbacks"].items():
                 lines.append(f"  runs in torch: {name} ({count} times)")
             lines += _product_lines(graph.get("quantized products", []))
             if graph.get("frozen"):
@@ -211,11 +158,6 @@ class Report(dict):
                 lines.append(
                     f"  frozen: {counts['sets']} sets of weights, {counts['bytes'] / 2**20:.1f} "
                     f"MiB beside them, bound {counts['bindings']} times"
-                )
-            if graph.get("weights in segments"):
-                lines.append(
-                    f"  not frozen: {graph['weights in segments']} weights, because the graph is "
-                    "cut into segments"
                 )
             if graph.get("weights of inference mode"):
                 lines.append(
@@ -242,15 +184,11 @@ def _product_lines(products):
     lines = [f"  quantized: {integers} products of integers"] if integers else []
     return lines + [f"  in floats: {product}: {reason}" for product, reason in products if reason]
 
-def _without(counts, others):
-    return dict(_count(counts) - _count(others))
-
 
 def _cache_states(graph):
-    """Of a graph, its segments and the bodies that Python runs."""
-    parts = [*graph.get("segments", []), *graph.get("bodies", [])]
+    """Of a graph and the bodies that Python runs."""
     own = [graph["cache"]] if "cache" in graph else []
-    return own + [state for part in parts for state in _cache_states(part)]
+    return own + [state for body in graph.get("bodies", []) for state in _cache_states(body)]
 
 
 class _Register:

@@ -116,12 +116,6 @@ def _size_reader(number, dim):
     return lambda inputs: inputs[number].shape[dim]
 
 
-def evaluate(value, symbols):
-    """Of a SymInt or SymBool, where `symbols` have these values."""
-    kind = int if isinstance(value, torch.SymInt) else bool
-    return kind(value.node.expr.xreplace(symbols))
-
-
 def is_symbolic(captured):
     """A size or a float is not known when compiling."""
     for fake in captured.fakes:

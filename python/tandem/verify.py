@@ -17,6 +17,7 @@ from torch import fx
 from tandem._tandem import UserError
 from tandem.capture import Captured
 from tandem.fakes import is_tensor, place_text
+from tandem.host import HostDraw
 
 # Of the largest element, by the shortest float type of the graph.
 _TOLERANCES = {"bf16": 5e-2, "f16": 1e-2, "f32": 1e-4, "f64": 1e-9}
@@ -99,6 +100,8 @@ class Verified:
 def _exclusion(compiled):
     if compiled.native.takes_seed:
         return "it draws random numbers, and Tandem's are not eager's"
+    if any(isinstance(host, HostDraw) for host in compiled.encoded.host):
+        return "it draws from a torch.Generator, which would be drawn from twice"
     return None
 
 

@@ -216,28 +216,6 @@ TEST(Aot, WhatIsReturnedSharesMemoryAsTheFunctionSays) {
   EXPECT_EQ(gradients[1]->data<float>()[3], 4);
 }
 
-/// It was compiled for inputs that share nothing: eager would see the write through y.
-TEST(Aot, InputsThatShareAnElementWithAWrittenOneAreRefused) {
-  AotFunction function = aot_function(
-      [](nn::Trace& trace, const Tensors& in) -> Tensors {
-        ops::call(trace.builder(), "aten.mul_.Scalar", {in[0], 2});
-        return {in[0] + in[1]};
-      },
-      {{"x", DType::f32, {2}}, {"y", DType::f32, {2}}});
-  const Array all = filled({4}, 1, 1);
-  const std::vector<int64_t> two{2}, one{1};
-  const auto part = [&](int64_t offset) { return all.as_strided(two, one, offset); };
-  EXPECT_THAT([&] { function.forward(std::vector{part(0), part(1)}); },
-              ThrowsMessage<UserError>(
-                  HasSubstr("input 'x', which it writes, shares memory with input 'y'")));
-  EXPECT_EQ(all.data<float>()[0], 1);
-  AotFunction::Forward call = function.forward(std::vector{part(0), part(2)});
-  EXPECT_EQ(element(call.outputs[0], 0), 2 + 3);
-  const std::vector<int64_t> twos{2};
-  call = function.forward(std::vector{all.as_strided(two, twos), all.as_strided(two, twos, 1)});
-  EXPECT_EQ(all.data<float>()[0], 4);
-}
-
 TEST(Aot, TwoThreadsMayCall) {
   AotFunction function = sine();
   auto work = [&](float start) {

@@ -1,10 +1,14 @@
 """torch.autograd.Function in a compiled graph, whatever its context keeps: results and gradients of
 eager."""
 
+import warnings
+
 import pytest
 import torch
 
+import tandem
 from compared import beside_eager
+from compiled import compile_with
 
 
 def custom(forward, backward):
@@ -92,3 +96,87 @@ def test_as_in_eager(name, dynamic):
     torch.manual_seed(0)
     x, y = torch.randn(5, 3, requires_grad=True), torch.randn(5, 3, requires_grad=True)
     beside_eager(FUNCTIONS[name], x, y, torch.tensor([1, 3]), dynamic=dynamic)
+
+
+# --- what a function is given and gives
+
+reversed_gradient = custom(lambda ctx, x: x.view_as(x), lambda ctx, g: -g)
+halved = custom(lambda ctx, x: x, lambda ctx, g: g * 0.5)
+first_of_two = custom(lambda ctx, x, y: (x, y * 2), lambda ctx, g, h: (g * 3, h))
+
+
+def keep_itself(ctx, x):
+    ctx.save_for_backward(x)
+    return x
+
+
+squared_gradient = custom(keep_itself, lambda ctx, g: g * ctx.saved_tensors[0])
+
+HANDED_ON = {
+    "a view of all": lambda x, y: reversed_gradient(x),
+    "itself": lambda x, y: halved(x),
+    "one through another": lambda x, y: reversed_gradient(halved(x)),
+    "beside others": lambda x, y: first_of_two(x, y),
+    "beside itself": lambda x, y: (halved(x), x),
+    "twice": lambda x, y: (halved(x), reversed_gradient(x)),
+    "saved": lambda x, y: squared_gradient(x),
+    "a part of it": lambda x, y: halved(x)[1],
+}
+
+
+def places(results, *inputs):
+    """Of each result: which input's memory it is in, whether autograd knows it as its view, and
+    where it begins."""
+    results = results if isinstance(results, tuple) else (results,)
+    return [
+        (
+            [each.untyped_storage()._cdata == x.untyped_storage()._cdata for x in inputs],
+            [each._base is x for x in inputs],
+            each.storage_offset(),
+            each.stride(),
+            each.requires_grad,
+        )
+        for each in results
+    ]
+
+
+@pytest.mark.parametrize("name", HANDED_ON)
+@pytest.mark.parametrize("make", [lambda: torch.randn(4, 3), lambda: torch.randn(3, 4).t()])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_input_that_is_handed_on_keeps_its_memory(name, make, dynamic):
+    function = HANDED_ON[name]
+    values = [make(), make()]
+    compiled = compile_with(function, fullgraph=True, dynamic=dynamic, on_unsupported="strict")
+    found = []
+    for call in (function, compiled):
+        leaves = [value.clone().requires_grad_() for value in values]
+        inputs = [leaf.clone() for leaf in leaves]
+        results = call(*inputs)
+        found.append(places(results, *inputs))
+        flat = results if isinstance(results, tuple) else (results,)
+        sum((each * each.detach().cos()).sum() for each in flat).backward()
+        found[-1] += [None if leaf.grad is None else leaf.grad.tolist() for leaf in leaves]
+        with torch.no_grad():  # Dynamo traces it once more, without the function
+            found[-1] += [place[0] for place in places(call(*inputs), *inputs)]
+    assert found[0] == found[1]
+
+
+def test_an_input_that_is_handed_on_from_shared_memory():
+    def function(x, y):
+        y.add_(1)
+        return halved(x)
+
+    compiled = compile_with(function, on_unsupported="eager")
+    values = []
+    for call in (function, compiled):
+        leaf = torch.arange(6.0, requires_grad=True)
+        memory = leaf * 1
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = call(memory[:4], memory[2:])
+        assert result.data_ptr() == memory.data_ptr()
+        (result * result.detach()).sum().backward()
+        values += [[result, leaf.grad]]
+    assert any("a call runs in torch" in str(each.message) for each in caught)
+    torch.testing.assert_close(*values)
+    assert tandem.report()["calls in torch"] == 1

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint as checkpointing
 
 import tandem
-from compiled import compile_with
+from compiled import compile_with, through_core
 
 
 def same(actual, expected, tolerance=1e-5):
@@ -136,6 +136,24 @@ def test_overlapping_inputs_see_each_others_writes():
     same(compiled(base[:4], base[2:]), function(expected_base[:4], expected_base[2:]))
     same(base, expected_base)
     assert tandem.report()["calls in torch"] == 0
+
+
+def test_a_write_to_shared_memory_gives_it_a_history():
+    """Before, none of the inputs that lie there has one."""
+
+    def function(x, y, w):
+        x.mul_(w)
+        return [y * 2]
+
+    found = []
+    for call in (function, through_core(function, {"on_unsupported": "strict"})):
+        memory, w = torch.arange(1.0, 5.0), torch.tensor(3.0, requires_grad=True)
+        x, y = memory[:3], memory[1:]
+        (result,) = call(x, y, w)
+        assert x.requires_grad and memory.requires_grad and result.requires_grad
+        (result.square().sum() + x.sum()).backward()
+        found.append([result, x, y, memory, w.grad])
+    torch.testing.assert_close(*found)
 
 
 class Scaled(torch.autograd.Function):

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import tandem
-from compiled import compile_with
+from compiled import compile_with, through_core
 from tandem import dynamo
 
 
@@ -282,7 +282,7 @@ def test_verification_costs_nothing_after_the_first_call(monkeypatch):
     assert len(runs) == 4
 
 
-def test_graphs_in_segments_are_not_verified_and_say_so():
+def test_graphs_whose_sizes_data_tell_are_verified():
     flags = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
     torch._dynamo.reset()
     tandem.reset_report()
@@ -291,11 +291,22 @@ def test_graphs_in_segments_are_not_verified_and_say_so():
         lambda x: torch.unique(x, dim=0) * 2, backend=tandem.backend, options=options
     )
     x = torch.tensor([[1.0], [-1.0], [1.0]])
-    with torch._dynamo.config.patch(flags), pytest.warns(UserWarning, match="not verified"):
+    with torch._dynamo.config.patch(flags):
         torch.testing.assert_close(compiled(x), torch.tensor([[-2.0], [2.0]]))
     (graph,) = tandem.report()["graphs"]
-    assert graph["verified"] == "no: its sizes depend on data"
-    assert "verified: no" in str(tandem.report())
+    assert graph["verified"] == "yes" and graph["fallbacks"] == {"aten.unique_dim": 1}
+
+
+def test_graphs_that_draw_from_a_generator_are_not_verified_and_say_so():
+    ours, theirs = (torch.Generator().manual_seed(3) for _ in range(2))
+    x = torch.zeros(4)
+    with pytest.warns(UserWarning, match="not verified: it draws from a torch.Generator"):
+        (drawn,) = through_core(
+            lambda x: [x + torch.rand(4, generator=ours)],
+            {"verify": True, "on_unsupported": "eager"},
+        )(x)
+    assert torch.equal(drawn, torch.rand(4, generator=theirs))
+    assert torch.equal(ours.get_state(), theirs.get_state())
 
 
 def test_the_report_says_how_much_memory_is_held():

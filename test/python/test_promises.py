@@ -55,10 +55,10 @@ PAGE = {
         "promises": "no_folder_no_cache",
     },
     "Everything that does is counted and named": {
-        "runs_in_torch": "between_segments_is_counted_and_named "
+        "runs_in_torch": "what_tells_a_size_is_counted_and_named "
         "calls_with_overlapping_inputs_are_counted_and_warned_of_once "
         "a_generator_of_the_callers_is_drawn_from_in_order "
-        "a_generator_is_an_error_where_torch_may_not_run strict_refuses_what_runs_between_segments "
+        "a_generator_is_an_error_where_torch_may_not_run strict_refuses_what_tells_a_size "
         "strict_refuses_missing_operators_and_whole_graphs "
         "strict_refuses_calls_with_overlapping_inputs",
         "compiled_autograd": "what_is_not_compiled_is_counted_and_named",

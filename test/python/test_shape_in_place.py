@@ -128,3 +128,46 @@ def test_size_of_the_memory():
         through_core(function)(torch.randn(3, 4))
     x = torch.randn(3, 4)
     torch.testing.assert_close(compile_with(function)(x), function(x))
+
+
+def becomes_a_part(x, w):
+    y, z = x * 2, w * 2
+    before = y.view(-1)
+    with torch.no_grad():
+        y.set_(z[1:])
+    y.add_(1)  # of z
+    before.mul_(3)  # of what was y
+    return y * 1, z * 1, before * 1, y.shape[0]
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["static", "dynamic"])
+def test_memory_of_another_tensor(dynamic):
+    x, w = (value.detach() for value in inputs())
+    options = {"fullgraph": True, "dynamic": dynamic, "on_unsupported": "strict"}
+    beside_eager(becomes_a_part, x, w, **options)
+
+
+def test_memory_of_another_tensor_that_has_a_history():
+    def function(x, w):
+        y, z = x.detach() * 2, w * 2
+        with torch.no_grad():
+            y.set_(z)
+        return y * 3, z * 1
+
+    beside_eager(function, *inputs(), fullgraph=True, on_unsupported="strict")
+
+
+def test_another_memory_with_a_history():
+    def function(x, w):
+        y, z = x * 2, w.detach() * 2
+        with torch.no_grad():
+            y.set_(z)
+        return y * 3
+
+    with pytest.raises(Exception, match=r"\[aten.set_.source_Tensor\] with a history"):
+        compile_with(function)(*inputs())
+
+
+def test_another_memory_of_an_input():
+    with pytest.raises(Exception, match=r"\[aten.set_.*changes the shape of an input"):
+        through_core(lambda x: x.set_(torch.ones(2)) * 2)(torch.randn(3, 4))
