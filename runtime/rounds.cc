@@ -12,7 +12,7 @@
 namespace tandem::runtime {
 namespace {
 
-constexpr size_t kMostRequests = 2048;  // placing takes the square of them
+constexpr size_t kMostRequests = 8192;  // placing takes the square of them
 constexpr size_t kMostPlans = 8;
 constexpr size_t kLookAhead = 16;
 constexpr int64_t kGapShare = 8;  // a plan with more gaps is none
