@@ -69,9 +69,9 @@ struct Block {
   SizeCode shared_bytes;  // seen by all threads of a block
 };
 
-/// Places in Launch::buffers. What is written may lie in the memory of what is read, as far as the
-/// kernel is concerned: it reads each byte before it writes over it.
-struct Overlap {
+/// Places in Launch::buffers. What is written may take over the memory of what is read, as far as
+/// the kernel is concerned: it reads each byte before it writes over it.
+struct TakeOver {
   uint32_t written = 0;
   uint32_t read = 0;
 };
@@ -90,7 +90,7 @@ struct Launch {
   /// and neither has checks.
   bool beside = false;
   Block block;
-  std::vector<Overlap> overlaps;
+  std::vector<TakeOver> takeovers;
 };
 
 enum class LibraryOp : uint8_t {

@@ -98,6 +98,11 @@ void Allocator::release(void* block, int64_t bytes) {
   counters_.cached_bytes += taken;
 }
 
+void Allocator::begin_call(bool lets_go) {
+  const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
+  regions_.begin_call(lets_go);
+}
+
 void Allocator::trim() {
   const std::lock_guard<std::mutex> lock(mutex_of(ForkLock::memory));
   give_back_cached();

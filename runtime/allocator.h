@@ -33,6 +33,8 @@ class Allocator {
   void* allocate(int64_t bytes);
   /// `bytes` is what was asked of `allocate`.
   void release(void* block, int64_t bytes);
+  /// A program runs from here on, which lets go of its arguments or not; see Rounds.
+  void begin_call(bool lets_go);
   /// Returns cached blocks to the system.
   void trim();
   AllocatorCounters counters() const;

@@ -574,6 +574,7 @@ std::vector<Result> Execution::run(std::span<const Argument> arguments, std::spa
   if (!is_packed_) pack_weights(0);
   use_places(places);
   point_inputs(arguments);
+  if (loaded_.memory_ == ProgramMemory::blocks) allocator().begin_call(!dropped.empty());
   std::byte* const memory = take_frame();
   point_buffers(arguments, memory);
   scratch_ = {frame_bytes_ > arena_bytes_ ? memory + arena_bytes_ : nullptr, scratch_bytes_};

@@ -168,6 +168,7 @@ class Execution {
   int64_t most_of_bodies(const ControlState& state) const;
   int64_t taken(uint32_t buffer) const;
   int64_t frame_block() const;
+  int64_t taken_inside(const Step& step) const;
   int64_t taken_over(const Step& step, std::span<const int64_t> freed) const;
   bool is_handed_on(uint32_t buffer, std::span<const int64_t> freed) const;
   std::vector<int64_t> held_bytes(std::span<const int64_t> freed) const;

@@ -146,7 +146,7 @@ class Verifier {
                         "processor, and has no device");
       for (const uint32_t buffer : launch->buffers)
         expect(buffer < program_.buffers.size(), "no buffer " + std::to_string(buffer));
-      for (const abi::Overlap& pair : launch->overlaps)
+      for (const abi::TakeOver& pair : launch->takeovers)
         expect(std::max(pair.written, pair.read) < launch->buffers.size(),
                "a launch has no such buffer to write over");
     } else if (const abi::LibraryCall* call = std::get_if<abi::LibraryCall>(&instruction)) {

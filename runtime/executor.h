@@ -145,8 +145,7 @@ class LoadedProgram {
   bool has_known_sizes() const;
   /// Of a call with the team of the caller, without running it; sizes must be known, kernels may be
   /// null. `freed`: by input, the bytes that run_and_drop gives back when it lets go of it; or
-  /// none. Copies of arguments that lie otherwise are not counted, nor what library calls take
-  /// inside.
+  /// none. Copies of arguments that lie otherwise are not counted.
   CallMemory call_memory(std::span<const int64_t> freed = {}) const;
   /// The same, told in full.
   CallTimeline call_timeline(std::span<const int64_t> freed = {}) const;

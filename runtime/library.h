@@ -44,6 +44,8 @@ class LibraryPlan {
   /// packed weight the packed block. One execution of a plan at a time.
   virtual void execute(std::span<void* const> operands) = 0;
   const PlanReport& report() const { return report_; }
+  /// Of the allocator, what `execute` takes at most with the threads that there are.
+  virtual int64_t working_bytes() const { return 0; }
 
   /// Of a plan made for a constant weight (operand 1): how it wants it packed. Plans with equal
   /// names can share a block. Empty: it takes the weight as it lies.

@@ -69,6 +69,7 @@ class ConvolutionPlan final : public LibraryPlan {
  public:
   ConvolutionPlan(Call call, bool is_constant_weight);
   void execute(std::span<void* const> operands) override;
+  int64_t working_bytes() const override;
   void pack(const void* weight, void* block) override;
 
  private:
@@ -106,6 +107,9 @@ class ConvolutionPlan final : public LibraryPlan {
   void run_task(const Memory& memory, const Task& task, int thread);
   void sum_partials(const Memory& memory) const;
   void store_weights(const Memory& memory);
+  int64_t weight_block_bytes() const;
+  int64_t team_bytes() const;
+  int64_t bias_bytes() const;
   std::byte* stage(const Activation& activation, const ScopedBlock& block, std::byte* own) const;
   void run_tasks(Memory memory);
   const Activation& result_activation() const { return is_data_gradient() ? x_ : y_; }
@@ -368,9 +372,8 @@ void ConvolutionPlan::choose_packing() {
 }
 
 void ConvolutionPlan::pack(const void* weight, void* block) {
-  const int count = threads();
-  prepare_teams(count);
-  const ScopedBlock own((scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_) * count);
+  prepare_teams(threads());
+  const ScopedBlock own(team_bytes());
   Memory memory;
   memory.weight = static_cast<std::byte*>(const_cast<void*>(weight));  // a reorder only reads it
   memory.prepared = static_cast<std::byte*>(block);
@@ -480,12 +483,32 @@ std::byte* ConvolutionPlan::stage(const Activation& activation, const ScopedBloc
   return block.data();
 }
 
+int64_t ConvolutionPlan::weight_block_bytes() const {
+  return packed_layout_.empty() ? prepared_bytes_ * partials_ : 0;
+}
+
+int64_t ConvolutionPlan::team_bytes() const {
+  return (scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_) * threads();
+}
+
+int64_t ConvolutionPlan::bias_bytes() const {
+  return call_.has_bias ? call_.shape.out * size_of(call_.bias_type) : 0;
+}
+
+int64_t ConvolutionPlan::working_bytes() const {
+  if (tasks_.empty()) return 0;
+  int64_t bytes = 0;
+  for (const int64_t block : {x_.is_staged ? x_.bytes() : 0, y_.is_staged ? y_.bytes() : 0,
+                              bias_bytes(), weight_block_bytes(), team_bytes()})
+    bytes += Allocator::class_bytes(block);
+  return bytes;
+}
+
 void ConvolutionPlan::run_tasks(Memory memory) {
-  const int count = threads();
-  prepare_teams(count);
+  prepare_teams(threads());
   const bool is_packed = !packed_layout_.empty();
-  const ScopedBlock prepared(is_packed ? 0 : prepared_bytes_ * partials_);
-  const ScopedBlock own((scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_) * count);
+  const ScopedBlock prepared(weight_block_bytes());
+  const ScopedBlock own(team_bytes());
   memory.prepared = is_packed ? memory.weight : prepared.data();
   memory.per_thread = own.data();
   if (!is_weight_gradient() && !is_packed) prepare_weights(memory);
@@ -505,7 +528,7 @@ void ConvolutionPlan::execute(std::span<void* const> operands) {
   if (is_weight_gradient()) own = {operand(1), out, operand(0)};
   const ScopedBlock x_block(x_.is_staged ? x_.bytes() : 0);
   const ScopedBlock y_block(y_.is_staged ? y_.bytes() : 0);
-  const ScopedBlock bias_block(call_.has_bias ? call_.shape.out * size_of(call_.bias_type) : 0);
+  const ScopedBlock bias_block(bias_bytes());
   Memory memory;
   memory.x = stage(x_, x_block, own[0]);
   memory.weight = own[1];

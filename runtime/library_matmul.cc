@@ -235,6 +235,7 @@ class MatmulPlan final : public LibraryPlan {
  public:
   MatmulPlan(const Product& product, bool is_constant_weight);
   void execute(std::span<void* const> operands) override;
+  int64_t working_bytes() const override;
   void pack(const void* weight, void* block) override;
 
  private:
@@ -256,6 +257,7 @@ class MatmulPlan final : public LibraryPlan {
   void copy_in(Data& data, std::byte* scratch) const;
   void fill(void* out, const void* value) const;
   void run_task(const Data& data, int64_t task, int thread, std::byte* scratchpad) const;
+  bool is_parallel() const;
   void run_tasks(const Data& data);
 
   Product product_;
@@ -518,9 +520,18 @@ void MatmulPlan::run_task(const Data& data, int64_t task, int thread, std::byte*
                std::array{columns, int64_t{1}}, std::array{rows, columns}, size_of(p.dtype[kOut]));
 }
 
+bool MatmulPlan::is_parallel() const {
+  return report_.flops >= kParallelFlops && report_.tasks > 1;
+}
+
+int64_t MatmulPlan::working_bytes() const {
+  if (primitives_[1][1] == nullptr) return 0;
+  const int64_t team = (scratchpad_bytes_ + tile_bytes_) * (is_parallel() ? threads() : 1);
+  return Allocator::class_bytes(staged_bytes_) + Allocator::class_bytes(team);
+}
+
 void MatmulPlan::run_tasks(const Data& data) {
-  const bool is_parallel = report_.flops >= kParallelFlops && report_.tasks > 1;
-  const int count = is_parallel ? threads() : 1;
+  const int count = is_parallel() ? threads() : 1;
   for (const auto& row : primitives_)
     for (const std::unique_ptr<TeamPrimitive>& primitive : row)
       if (primitive != nullptr) primitive->prepare(count);
@@ -531,7 +542,7 @@ void MatmulPlan::run_tasks(const Data& data) {
     std::byte* const scratchpad = scratchpads.data() + thread * own;
     for (int64_t task = lo; task < hi; ++task) run_task(data, task, thread, scratchpad);
   };
-  if (is_parallel) {
+  if (is_parallel()) {
     parallel_for(report_.tasks, [&](int64_t lo, int64_t hi) { run_range(thread_index(), lo, hi); });
   } else {
     run_range(0, 0, report_.tasks);

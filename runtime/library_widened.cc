@@ -74,15 +74,18 @@ struct Widened {
   bool changes() const { return own.dtype == DType::bf16; }
   int64_t wide_bytes() const { return (count * int64_t{sizeof(float)} + 63) / 64 * 64; }
 
+  // For the length of a read or write.
+  int64_t packed_bytes() const { return count * size_of(DType::bf16); }
+
   void read(const void* from, float* to) const {
     if (is_dense) return widen(static_cast<const uint16_t*>(from), to, count);
-    const ScopedBlock packed(count * size_of(DType::bf16));
+    const ScopedBlock packed(packed_bytes());
     copy_strided(packed.data(), wide.strides, from, own.strides, own.sizes, size_of(DType::bf16));
     widen(reinterpret_cast<const uint16_t*>(packed.data()), to, count);
   }
   void write(const float* from, void* to) const {
     if (is_dense) return round_to_bf16(from, static_cast<uint16_t*>(to), count);
-    const ScopedBlock packed(count * size_of(DType::bf16));
+    const ScopedBlock packed(packed_bytes());
     round_to_bf16(from, reinterpret_cast<uint16_t*>(packed.data()), count);
     copy_strided(to, own.strides, packed.data(), wide.strides, own.sizes, size_of(DType::bf16));
   }
@@ -95,8 +98,11 @@ class WidenedPlan final : public LibraryPlan {
   WidenedPlan(std::span<const Operand> operands, const PlanMaker& make, bool is_constant_weight);
   void execute(std::span<void* const> operands) override;
   void pack(const void* weight, void* block) override;
+  int64_t working_bytes() const override;
 
  private:
+  int64_t wide_bytes() const;
+  bool is_read_packed(size_t operand) const { return operand == kWeight && is_packed(); }
   bool is_packed() const { return !packed_layout_.empty(); }
 
   std::vector<Widened> operands_;
@@ -133,16 +139,28 @@ void WidenedPlan::pack(const void* weight, void* block) {
   inner_->pack(wide.data(), block);
 }
 
-void WidenedPlan::execute(std::span<void* const> operands) {
-  const size_t out = operands_.size() - 1;
+int64_t WidenedPlan::wide_bytes() const {
   int64_t bytes = 0;
   for (const Widened& operand : operands_)
     if (operand.changes()) bytes += operand.wide_bytes();
-  const ScopedBlock scratch(bytes);
+  return bytes;
+}
+
+int64_t WidenedPlan::working_bytes() const {
+  int64_t most = inner_->working_bytes();
+  for (size_t i = 0; i < operands_.size(); ++i)
+    if (operands_[i].changes() && !operands_[i].is_dense && !is_read_packed(i))
+      most = std::max(most, Allocator::class_bytes(operands_[i].packed_bytes()));
+  return Allocator::class_bytes(wide_bytes()) + most;
+}
+
+void WidenedPlan::execute(std::span<void* const> operands) {
+  const size_t out = operands_.size() - 1;
+  const ScopedBlock scratch(wide_bytes());
   std::byte* next = scratch.data();
   std::vector<void*> data(operands.begin(), operands.end());
   for (size_t i = 0; i < operands_.size(); ++i) {
-    if (!operands_[i].changes() || (i == kWeight && is_packed())) continue;
+    if (!operands_[i].changes() || is_read_packed(i)) continue;
     data[i] = next;
     next += operands_[i].wide_bytes();
     if (i != out) operands_[i].read(operands[i], static_cast<float*>(data[i]));

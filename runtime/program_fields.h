@@ -37,16 +37,16 @@ void fields(A& archive, Block& block) {
 }
 
 template <class A>
-void fields(A& archive, Overlap& overlap) {
-  auto& [written, read] = overlap;
+void fields(A& archive, TakeOver& pair) {
+  auto& [written, read] = pair;
   archive(written, read);
 }
 
 template <class A>
 void fields(A& archive, Launch& launch) {
-  auto& [kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block, overlaps] =
+  auto& [kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block, takeovers] =
       launch;
-  archive(kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block, overlaps);
+  archive(kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block, takeovers);
 }
 
 template <class A>

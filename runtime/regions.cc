@@ -4,7 +4,9 @@
 // lowest of equals; where none does, the place of a free range that lacks fewest pages. Between
 // blocks that stay, warm memory lies in pieces that no request fits in, and new pages would be
 // touched beside them. Then pieces go back to the system, as many as keep all pages at what blocks
-// once took. Regions are much larger than what is touched of them: only touched pages cost memory.
+// once took. That costs faults, so it is for a first step: what came in an earlier one lies where
+// a plan of that one says (rounds.h), without pieces. Regions are much larger than what is touched
+// of them: only touched pages cost memory.
 #include "runtime/regions.h"
 
 #include <sys/mman.h>
@@ -24,6 +26,7 @@ constexpr int64_t kRegion = 256 << 20;
 // needs.
 constexpr int64_t kLeastSlack = 2 << 20;
 constexpr int64_t kSlackShare = 128;
+constexpr int64_t kPlanSlack = 4 << 20;  // beyond a plan: what is no part of it
 
 int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -55,8 +58,9 @@ void* Regions::allocate(int64_t bytes) {
   TD_CHECK(bytes > 0 && bytes % kPage == 0) << "block of " << bytes << " bytes";
   std::byte* start = find(bytes);
   if (start == nullptr && !add_region_for(bytes)) return nullptr;
-  if (start == nullptr) start = find(bytes);
+  if (start == nullptr) start = search(bytes);
   take(start, bytes);
+  rounds_.took(start, bytes);
   live_ += bytes;
   most_live_ = std::max(most_live_, live_);
   keep_to_bound();
@@ -64,13 +68,47 @@ void* Regions::allocate(int64_t bytes) {
 }
 
 void Regions::release(void* block, int64_t bytes) {
+  rounds_.released(static_cast<std::byte*>(block));
   add(static_cast<std::byte*>(block), {bytes, true});
   live_ -= bytes;
 }
 
 // --- Where a block goes ---
 
-std::byte* Regions::find(int64_t bytes) const {
+std::byte* Regions::find(int64_t bytes) {
+  std::byte* const start = planned(bytes);
+  return start != nullptr ? start : search(bytes);
+}
+
+// Where the plan says, if nobody is there.
+std::byte* Regions::planned(int64_t bytes) {
+  const std::optional<int64_t> offset = rounds_.expect(bytes);
+  if (!offset) return nullptr;
+  if (rounds_.is_first()) find_base(*rounds_.plan());
+  std::byte* const base = rounds_.plan()->base;
+  return base != nullptr && is_free(base + *offset, bytes) ? base + *offset : nullptr;
+}
+
+// Stays from round to round while it is free when a round begins.
+void Regions::find_base(Rounds::Plan& plan) {
+  if (is_free(plan.base, plan.placement.bytes)) return;
+  plan.base = search(plan.placement.bytes);
+  if (plan.base == nullptr && add_region_for(plan.placement.bytes))
+    plan.base = search(plan.placement.bytes);
+}
+
+bool Regions::is_free(std::byte* start, int64_t bytes) const {
+  std::byte* const end = start + bytes;
+  Parts::const_iterator at = part_with(start);
+  for (std::byte* reached = start; at != parts_.end() && at->first <= reached; ++at) {
+    if (at->first > start && regions_.contains(at->first)) return false;
+    reached = at->first + at->second.bytes;
+    if (reached >= end) return true;
+  }
+  return false;
+}
+
+std::byte* Regions::search(int64_t bytes) const {
   const auto warm = warm_by_size_.lower_bound({bytes, nullptr});
   if (warm != warm_by_size_.end()) return warm->second;
   std::optional<Place> best;
@@ -232,10 +270,17 @@ void Regions::cool(std::byte* start, int64_t bytes) {
   add(start, {bytes, false});
 }
 
-void Regions::keep_to_bound() {
+// A plan may have gaps: what it needs beyond would go back and be taken again in every step.
+int64_t Regions::bound() {
   const int64_t bound = most_live_ + std::max(kLeastSlack, most_live_ / kSlackShare);
-  while (live_ + warm_bytes_ > bound && warm_bytes_ > 0) {
-    const Piece piece = piece_to_cool(live_ + warm_bytes_ - bound);
+  const Rounds::Plan* const plan = rounds_.plan();
+  return plan == nullptr ? bound : std::max(bound, plan->placement.bytes + kPlanSlack);
+}
+
+void Regions::keep_to_bound() {
+  const int64_t most = bound();
+  while (live_ + warm_bytes_ > most && warm_bytes_ > 0) {
+    const Piece piece = piece_to_cool(live_ + warm_bytes_ - most);
     cool(piece.start, piece.bytes);
   }
 }

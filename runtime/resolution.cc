@@ -246,6 +246,14 @@ int64_t Execution::frame_block() const {
   return bytes > 0 ? Allocator::class_bytes(bytes) : 0;
 }
 
+// What bodies, or a library call, take and give back while the step runs.
+int64_t Execution::taken_inside(const Step& step) const {
+  if (step.kind == StepKind::control) return most_of_bodies(controls_[step.index]);
+  if (step.kind != StepKind::library) return 0;
+  const LibraryPlan* const plan = libraries_[step.index].plan;  // none: a size is not known yet
+  return plan == nullptr ? 0 : plan->working_bytes();
+}
+
 // As run_steps, with numbers for blocks; first before any step.
 std::vector<int64_t> Execution::held_bytes(std::span<const int64_t> freed) const {
   int64_t live = frame_block();
@@ -254,9 +262,7 @@ std::vector<int64_t> Execution::held_bytes(std::span<const int64_t> freed) const
   for (const Step& step : steps_) {
     for (const uint32_t buffer : step.born) live += taken(buffer);
     for (const uint32_t buffer : step.over) live += taken(buffer);
-    const bool has_frames = step.kind == StepKind::control;
-    held.push_back(live - taken_over(step, freed) +
-                   (has_frames ? most_of_bodies(controls_[step.index]) : 0));
+    held.push_back(live - taken_over(step, freed) + taken_inside(step));
     for (const uint32_t buffer : step.dead) {
       const BufferState& state = buffers_[buffer];
       const bool is_input = state.kind == abi::BufferKind::input;

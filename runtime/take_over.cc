@@ -29,7 +29,7 @@ void LoadedProgram::find_takeovers() {
   for (uint32_t at = 0; at < program_.instructions.size(); ++at) {
     const abi::Launch* const launch = std::get_if<abi::Launch>(&program_.instructions[at]);
     if (launch == nullptr || runs_beside(program_, at)) continue;
-    for (const abi::Overlap& pair : launch->overlaps) {
+    for (const abi::TakeOver& pair : launch->takeovers) {
       const uint32_t written = launch->buffers[pair.written];
       const uint32_t read = launch->buffers[pair.read];
       if (!may_take_over(*launch, at, written, read) || is_taken[read] != 0) continue;

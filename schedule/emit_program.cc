@@ -11,8 +11,8 @@
 #include "schedule/emit_program.h"
 #include "schedule/launch_sizes.h"
 #include "schedule/library_call.h"
-#include "schedule/overlap.h"
 #include "schedule/size_slots.h"
+#include "schedule/take_over.h"
 
 namespace tandem::schedule {
 namespace {
@@ -289,7 +289,7 @@ class Emitter {
       launch.block.shared_bytes = sizes_.code(scratch_bytes(kernel, loop::Space::shared));
     launch.label = label_of(group);
     launch.errors = kernel.errors;
-    launch.overlaps = overlaps(kernel);
+    launch.takeovers = takeovers(kernel);
     program().instructions.push_back(std::move(launch));
   }
 

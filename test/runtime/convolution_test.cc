@@ -10,6 +10,7 @@
 #include "runtime/array.h"
 #include "runtime/library.h"
 #include "runtime/parallel_for.h"
+#include "test/runtime/execute_plan.h"
 
 namespace tandem::runtime {
 namespace {
@@ -123,7 +124,7 @@ const Array& run(const Tensors& t, PlanReport* report = nullptr, bool is_constan
     plan->pack(data[1], packed.raw());
     data[1] = packed.raw();
   }
-  plan->execute(data);
+  execute(*plan, data);
   if (report != nullptr) *report = plan->report();
   return *arrays.back();
 }

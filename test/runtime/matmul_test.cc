@@ -10,6 +10,7 @@
 #include "runtime/array.h"
 #include "runtime/library.h"
 #include "runtime/parallel_for.h"
+#include "test/runtime/execute_plan.h"
 
 namespace tandem::runtime {
 namespace {
@@ -65,7 +66,7 @@ std::unique_ptr<LibraryPlan> run(const std::vector<Array>& arrays, bool is_const
   std::unique_ptr<LibraryPlan> plan = plan_matmul(operands, arrays.size() == 4, is_constant);
   const Array weight = packed_weight(*plan, arrays[1]);
   data[1] = weight.raw();
-  plan->execute(data);
+  execute(*plan, data);
   return plan;
 }
 

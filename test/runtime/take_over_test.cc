@@ -28,7 +28,7 @@ abi::Program chain_in_place() {
   abi::Program program = chain();
   program.guards.clear();
   for (abi::Instruction& instruction : program.instructions)
-    std::get<abi::Launch>(instruction).overlaps = {{1, 0}};
+    std::get<abi::Launch>(instruction).takeovers = {{1, 0}};
   return program;
 }
 
@@ -106,9 +106,9 @@ abi::Program read_again() {
   program.instructions = {launch(0, {0, 1, 2}, slot(0)), launch(1, {2, 3}, slot(0)),
                           launch(0, {2, 3, 4}, slot(0))};
   program.outputs = {vector_output(4, slot(0))};
-  std::get<abi::Launch>(program.instructions[0]).overlaps = {{2, 0}, {2, 1}};
-  std::get<abi::Launch>(program.instructions[1]).overlaps = {{1, 0}};
-  std::get<abi::Launch>(program.instructions[2]).overlaps = {{2, 0}, {2, 1}};
+  std::get<abi::Launch>(program.instructions[0]).takeovers = {{2, 0}, {2, 1}};
+  std::get<abi::Launch>(program.instructions[1]).takeovers = {{1, 0}};
+  std::get<abi::Launch>(program.instructions[2]).takeovers = {{2, 0}, {2, 1}};
   return program;
 }
 
@@ -141,7 +141,7 @@ TEST(TakeOverTest, NotWhatALaunchReadsByTwoNumbers) {
   abi::Program program = chain_in_place();
   abi::Launch mirrored = launch(1, {2, 2, 3}, slot(0));
   mirrored.sizes = {slot(0)};
-  mirrored.overlaps = {{2, 0}};
+  mirrored.takeovers = {{2, 0}};
   program.kernels.resize(2);
   program.instructions[2] = mirrored;
   LoadedProgram loaded(program, {double_kernel, mirrored_kernel});
@@ -181,7 +181,7 @@ TEST(TakeOverTest, ThePlanCountsAMemoryOnce) {
 
 TEST(TakeOverTest, NumbersOfAFileAreVerified) {
   abi::Program program = chain_in_place();
-  std::get<abi::Launch>(program.instructions[1]).overlaps = {{2, 0}};
+  std::get<abi::Launch>(program.instructions[1]).takeovers = {{2, 0}};
   EXPECT_THROW(LoadedProgram(program, {double_kernel}), UserError);
 }
 

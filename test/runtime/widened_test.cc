@@ -8,6 +8,7 @@
 
 #include "runtime/array.h"
 #include "runtime/library.h"
+#include "test/runtime/execute_plan.h"
 
 namespace tandem::runtime {
 namespace {
@@ -65,7 +66,7 @@ void check(const Product& product, bool is_constant) {
     weight = packed.raw();
   }
   const std::array<void*, 3> data = {product.a.raw(), weight, product.out.raw()};
-  for (int call = 0; call < 2; ++call) plan->execute(data);
+  for (int call = 0; call < 2; ++call) execute(*plan, data);
   const int64_t m = product.a.sizes()[0], k = product.a.sizes()[1], n = product.b.sizes()[1];
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {

@@ -1,4 +1,4 @@
-// Which results of a kernel may lie in the memory of what it reads.
+// Which results of a kernel may take over the memory of what it reads.
 #pragma once
 
 #include <vector>
@@ -12,6 +12,6 @@ namespace tandem::schedule {
 /// among the arguments, that may be one memory as far as the kernel is concerned: it gives the same
 /// bits. Whether anybody needs what is written over is for the caller to know. None of kernels for
 /// a GPU.
-std::vector<abi::Overlap> overlaps(const loop::Kernel& kernel);
+std::vector<abi::TakeOver> takeovers(const loop::Kernel& kernel);
 
 }  // namespace tandem::schedule

@@ -1,5 +1,5 @@
-// Which results may lie in the memory of operands, read off kernels.
-#include "schedule/overlap.h"
+// Which results may take over the memory of operands, read off kernels.
+#include "schedule/take_over.h"
 
 #include <gtest/gtest.h>
 
@@ -13,13 +13,13 @@ using Pairs = std::vector<std::pair<uint32_t, uint32_t>>;
 
 Pairs pairs_of(std::string_view text) {
   Pairs pairs;
-  for (const abi::Overlap& each : overlaps(loop::parse_kernel(text)))
+  for (const abi::TakeOver& each : takeovers(loop::parse_kernel(text)))
     pairs.emplace_back(each.written, each.read);
   return pairs;
 }
 
 // b2 = b0 * b1, point by point, in blocks with a tail.
-TEST(OverlapTest, PointwiseResultsMayLieInEitherOperand) {
+TEST(TakeOverTest, PointwiseResultsMayLieInEitherOperand) {
   const Pairs both{{2, 0}, {2, 1}};
   EXPECT_EQ(pairs_of(R"(kernel "k" {
   size n0 in [2, 4096]
@@ -40,7 +40,7 @@ TEST(OverlapTest, PointwiseResultsMayLieInEitherOperand) {
 }
 
 // b1 is read one element ahead, b2 has elements of twice the size, b3 is read after the store.
-TEST(OverlapTest, NotWhereAnotherPlaceIsReadOrElementsDiffer) {
+TEST(TakeOverTest, NotWhereAnotherPlaceIsReadOrElementsDiffer) {
   EXPECT_EQ(pairs_of(R"(kernel "k" {
   buffer b0: f32 read
   buffer b1: f32 read
@@ -70,7 +70,7 @@ TEST(OverlapTest, NotWhereAnotherPlaceIsReadOrElementsDiffer) {
 }
 
 // What a row is made of is read by the stages before, each over the same row.
-TEST(OverlapTest, RowsAreReadBeforeTheyAreWritten) {
+TEST(TakeOverTest, RowsAreReadBeforeTheyAreWritten) {
   const auto text = [](std::string_view read) {
     return R"(kernel "k" {
   buffer b0: f32 read
@@ -101,7 +101,7 @@ TEST(OverlapTest, RowsAreReadBeforeTheyAreWritten) {
 }
 
 // Stores that add, that are two, or that two points share.
-TEST(OverlapTest, NotWhereAnElementIsStoredTwice) {
+TEST(TakeOverTest, NotWhereAnElementIsStoredTwice) {
   const auto text = [](std::string_view store) {
     return R"(kernel "k" {
   buffer b0: f32 read
@@ -122,7 +122,7 @@ TEST(OverlapTest, NotWhereAnElementIsStoredTwice) {
 }
 
 // The residual of a product is read where its sums are stored; its factors are not.
-TEST(OverlapTest, ASumMayLieInWhatIsAddedToIt) {
+TEST(TakeOverTest, ASumMayLieInWhatIsAddedToIt) {
   EXPECT_EQ(pairs_of(R"(kernel "k" {
   buffer b0: f32 read
   buffer b1: f32 read

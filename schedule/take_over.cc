@@ -4,7 +4,7 @@
 // once each, by one store whose address counts the points of its loops like digits of a number. An
 // operand that is read at that very address in that stage, and in earlier stages along the same
 // row, is read before it is written over, whatever the order of points, lanes and tasks.
-#include "schedule/overlap.h"
+#include "schedule/take_over.h"
 
 #include <algorithm>
 #include <optional>
@@ -160,8 +160,8 @@ bool is_for_blocks_or_windows(const Kernel& kernel) {
 
 }  // namespace
 
-std::vector<abi::Overlap> overlaps(const Kernel& kernel) {
-  std::vector<abi::Overlap> found;
+std::vector<abi::TakeOver> takeovers(const Kernel& kernel) {
+  std::vector<abi::TakeOver> found;
   if (is_for_blocks_or_windows(kernel)) return found;
   const std::vector<uint32_t> numbers = argument_numbers(kernel);
   const std::vector<Load> loads = loads_of(kernel);
