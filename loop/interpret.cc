@@ -49,7 +49,7 @@ class Interpreter {
   void plan(const Stage& stage);
   void run_task(int64_t task);
   void run_outer();
-  /// Of those spaces that live as long as a block, or of the others.
+  /// Lives as long as the task or block.
   void make_scratch();
   void run_stage(size_t number);
   void run_point(const Stage& stage, const StageLines& lines);
