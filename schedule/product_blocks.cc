@@ -46,7 +46,6 @@ bool draws_random(const Stage& stage) {
 
 bool has_heavy_epilogue(const Stage& stage) { return any_in_epilogue(stage, is_heavy); }
 
-/// Whether the right factor comes from beyond the second-level cache.
 bool is_streamed(const Kernel& kernel, const Product& product, const Target& target) {
   const Stage& stage = kernel.stages[0];
   std::optional<int64_t> width = kernel.outer[product.columns].extent.constant();
@@ -142,7 +141,7 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes
   const Whole whole = whole_of(kernel, product, rows, enough);
   Blocks blocks = choose_tile(target, whole.width, bytes);
   const int64_t panel = panel_terms(stage, target) * blocks.lanes * bytes;
-  const int64_t fewest = draws_random(stage) ? kRandomBlock : blocks.lanes;
+  const int64_t fewest = std::max<int64_t>(blocks.lanes, draws_random(stage) ? kRandomBlock : 1);
   blocks.columns = std::max(fewest, target.l2_bytes / 4 / panel * blocks.lanes / fewest * fewest);
   blocks.columns = std::min(blocks.columns, tuning.most_columns);
   blocks.rows = tuning.most_rows;
