@@ -49,6 +49,10 @@ struct Target {
   bool multiplies_tiles() const {
     return !is_gpu() && features.find("+amx-int8") != std::string::npos;
   }
+  /// Whether it sums tiles of bf16 in f32.
+  bool multiplies_bf16_tiles() const {
+    return !is_gpu() && features.find("+amx-bf16") != std::string::npos;
+  }
   /// Lanes of a loop whose widest common element is f32.
   int lanes() const { return vector_bytes / 4; }
   bool operator==(const Target&) const = default;

@@ -116,6 +116,7 @@ class Emitter {
   // --- tile registers (emit_matrix.cc) ---
   struct Matrix;
   struct RowTiles;
+  bool goes_by_tiles(const loop::Stage& stage) const;
   void emit_matrix_stage(const loop::Stage& stage);
   void emit_matrix(const loop::Stage& stage);
   void emit_tiles_beside(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
@@ -148,6 +149,12 @@ class Emitter {
   void emit_interleaved_axis(const loop::Axis& axis, const loop::Stage& stage);
   void store_interleaved(const loop::Store& store, const std::vector<llvm::Value*>& parts);
   std::vector<llvm::Value*> load_tile(loop::Val val, const loop::Axis& axis);
+  std::vector<llvm::Value*> load_square(loop::Val val, llvm::Type* type, int side);
+  void emit_turned_pairs(const loop::Stage& stage);
+  /// Whether as many lanes as the axis has points a step are active, all of them.
+  bool has_all_lanes(const loop::Axis& axis) const {
+    return lanes_ == axis.lanes && tail_mask_ == nullptr;
+  }
 
   // --- memory (emit_memory.cc) ---
   struct Address {

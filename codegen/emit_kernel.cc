@@ -120,8 +120,7 @@ void Emitter::emit_outer(size_t axis) {
 
 void Emitter::emit_stage(const Stage& stage) {
   hoist(stage);
-  const bool is_matrix = !stage.axes.empty() && stage.axes.back().kind == AxisKind::matrix;
-  if (is_matrix && has_feature("amx-int8")) return emit_matrix_stage(stage);
+  if (goes_by_tiles(stage)) return emit_matrix_stage(stage);
   emit_nest(stage.axes, [&] { emit_points(stage, 0); });
 }
 
@@ -150,8 +149,9 @@ void Emitter::emit_points(const Stage& stage, size_t axis) {
   bool is_last = axis + 1 == stage.axes.size();
   bool rows = is_last && stage.axes[axis].kind == AxisKind::unroll;
   if (rows && !stage.reductions.empty()) return emit_row_tiles(stage);
-  if (stage.axes[axis].kind == AxisKind::matrix && has_feature("amx-int8"))
-    return emit_matrix(stage);
+  if (stage.axes[axis].kind == AxisKind::matrix && goes_by_tiles(stage)) return emit_matrix(stage);
+  if (!is_last && stage.axes[axis].kind == AxisKind::transpose && has_all_lanes(stage.axes[axis]))
+    return emit_turned_pairs(stage);
   if (is_last && stage.axes[axis].kind == AxisKind::interleave)
     return emit_interleaved_axis(stage.axes[axis], stage);
   emit_axis(stage.axes[axis], stage, [&] {
@@ -219,9 +219,9 @@ void Emitter::emit_axis(const Axis& axis, const Stage& stage, const std::functio
                    loop::sums_in_blocks(stage);
   if (axis.kind == AxisKind::vector && axis.lanes > 1)
     return emit_vector_axis(axis, body, in_blocks);
-  bool full_lanes = lanes_ == axis.lanes && tail_mask_ == nullptr;
-  const bool unrolls = axis.kind == AxisKind::unroll || axis.kind == AxisKind::transpose;
-  if (unrolls && full_lanes) return emit_unrolled_axis(axis, stage, body);
+  const bool unrolls = axis.kind == AxisKind::unroll ||
+                       (axis.kind == AxisKind::transpose && &axis == &stage.axes.back());
+  if (unrolls && has_all_lanes(axis)) return emit_unrolled_axis(axis, stage, body);
   emit_steps(index_value(axis.extent), ir_.getInt64(1), in_blocks, [&](Value* at) {
     symbols_[axis.index] = at;
     body();

@@ -1,9 +1,9 @@
-// Sums of products of bytes by tile registers (AMX). A tile holds 16 rows of 64 bytes; an
-// instruction adds the products of 16 rows of packs with 16 columns of them, exactly, and as fast
-// as eight to sixteen vector instructions. Approach: two tiles of rows and up to two of columns at
-// a time, so that a loaded tile is used twice; rows that are left go by a tile that has just so
-// many. Sums leave through memory, a row at a time, where the epilogue takes them as lanes. The
-// same sums in another order: integers, so the same bits.
+// Sums of products of bytes or of bf16 by tile registers (AMX). A tile holds 16 rows of 64 bytes;
+// an instruction adds the products of 16 rows of packs with 16 columns of them, of bytes exactly,
+// and as fast as eight to sixteen vector instructions. Approach: two tiles of rows and up to two of
+// columns at a time, so that a loaded tile is used twice; rows that are left go by a tile that has
+// just so many. Sums leave through memory, a row at a time, where the epilogue takes them as lanes.
+// The same sums in another order: of integers, so the same bits.
 //
 // Tile registers, by number: sums 0 to 3 (two of each row of tiles), rows 4 and 5, columns 6 and 7.
 // What they hold is a function of the thread's tile configuration, which a stage sets and releases.
@@ -50,10 +50,14 @@ std::array<uint8_t, 64> configuration(int packs) {
 
 constexpr int sum_tile(int i, int j) { return kSums + i * 2 + j; }
 
+/// The first loop of a sum: that over the numbers of a pack is none.
+size_t first_loop(const Stage& stage) { return loop::multiplies_bf16(stage) ? 1 : 0; }
+
 /// Of a sum.
 int64_t steps_of(const Stage& stage) {
   int64_t steps = 1;
-  for (const Axis& axis : stage.reduce_axes) steps *= axis.extent.constant().value_or(1);
+  for (size_t i = first_loop(stage); i < stage.reduce_axes.size(); ++i)
+    steps *= stage.reduce_axes[i].extent.constant().value_or(1);
   return std::max<int64_t>(1, steps / stage.reduce_axes.back().lanes);
 }
 
@@ -64,7 +68,7 @@ const Axis& lines_of(const Stage& stage) { return stage.axes[stage.axes.size() -
 /// What a stage's tiles are made of while it is written.
 struct Emitter::Matrix {
   loop::MatrixProduct product;
-  Value* sums = nullptr;  // rows x lanes of i32, as they leave the tiles; twice
+  Value* sums = nullptr;  // rows x lanes of 32 bits, as they leave the tiles; twice
   Value* row_bytes = nullptr;
   Value* pack_bytes = nullptr;
   int across = 1;  // tiles of columns
@@ -107,13 +111,22 @@ struct Emitter::RowTiles {
   Value* are_two = nullptr;  // whether the second one is wanted; none: there is no second one
 };
 
+/// Whether tile registers sum the stage.
+bool Emitter::goes_by_tiles(const Stage& stage) const {
+  if (stage.axes.empty() || stage.axes.back().kind != loop::AxisKind::matrix) return false;
+  return has_feature(loop::multiplies_bf16(stage) ? "amx-bf16" : "amx-int8");
+}
+
 /// Loads the configuration once for all panels of columns.
 void Emitter::emit_matrix_stage(const Stage& stage) {
   const std::array<uint8_t, 64> bytes = configuration(stage.reduce_axes.back().lanes);
   tile_settings_ = make_room(ir_.getInt8Ty(), bytes.size());
   ir_.CreateStore(llvm::ConstantDataArray::get(context_, bytes), tile_settings_);
   tile_instruction(llvm::Intrinsic::x86_ldtilecfg, {}, {tile_settings_});
+  for (size_t i = 0; i < first_loop(stage); ++i)
+    symbols_[stage.reduce_axes[i].index] = ir_.getInt64(0);
   emit_nest(stage.axes, [&] { emit_points(stage, 0); });
+  for (size_t i = 0; i < first_loop(stage); ++i) symbols_.erase(stage.reduce_axes[i].index);
   tile_instruction(llvm::Intrinsic::x86_tilerelease, {}, {});
 }
 
@@ -127,8 +140,9 @@ void Emitter::emit_matrix(const Stage& stage) {
   matrix.across = lanes_ / kMatrixTile;
   matrix.sums = make_room(ir_.getInt32Ty(), uint64_t{2} * static_cast<uint64_t>(axis.lanes) *
                                                 static_cast<uint64_t>(lanes_));
-  matrix.row_bytes = ir_.CreateMul(uniform_index(matrix.product.row_stride), ir_.getInt64(4));
-  matrix.pack_bytes = ir_.CreateMul(uniform_index(matrix.product.pack_stride), ir_.getInt64(4));
+  Value* bytes = ir_.getInt64(static_cast<uint64_t>(size_of(matrix.product.rows->dtype)));
+  matrix.row_bytes = ir_.CreateMul(uniform_index(matrix.product.row_stride), bytes);
+  matrix.pack_bytes = ir_.CreateMul(uniform_index(matrix.product.pack_stride), bytes);
   hoist(stage);
   Value* extent = rows_of(stage, matrix);
   Value* height = ir_.getInt64(static_cast<uint64_t>(axis.lanes));
@@ -177,7 +191,7 @@ void Emitter::emit_tiles_beside(const Stage& stage, const Matrix& matrix, Value*
                                           ir_.getInt64(static_cast<uint64_t>(height)));
   last = ir_.CreateSelect(are_rows, last, ir_.getInt64(0));
   emit_if(are_tiles, [&] { clear_tiles(matrix, tiles.count); });
-  emit_matrix_steps(stage, 0, ir_.getInt64(0), [&](Value* step) {
+  emit_matrix_steps(stage, first_loop(stage), ir_.getInt64(0), [&](Value* step) {
     emit_if(are_tiles, [&] {
       emit_prefetches(stage, first);
       add_tiles(stage, matrix, first, tiles);
@@ -229,7 +243,7 @@ void Emitter::set_rows(int down, Value* count) {
 void Emitter::emit_tiles(const Stage& stage, const Matrix& matrix, Value* first, int down) {
   const RowTiles tiles{down, down == 1 ? nullptr : ir_.getTrue()};
   clear_tiles(matrix, down);
-  emit_matrix_steps(stage, 0, ir_.getInt64(0),
+  emit_matrix_steps(stage, first_loop(stage), ir_.getInt64(0),
                     [&](Value*) { add_tiles(stage, matrix, first, tiles); });
   store_tiles(matrix, down, matrix.sums);
 }
@@ -297,8 +311,9 @@ void Emitter::add_row_tile(const Stage& stage, const Matrix& matrix, Value* firs
   symbols_.erase(row);
   if (matrix.has_lines) symbols_.erase(lines_of(stage).index);
   tile_instruction(llvm::Intrinsic::x86_tileloadd64, {kRows + down}, {from, matrix.row_bytes});
-  const llvm::Intrinsic::ID multiply =
+  llvm::Intrinsic::ID multiply =
       product.signed_rows ? llvm::Intrinsic::x86_tdpbsud : llvm::Intrinsic::x86_tdpbusd;
+  if (product.pack_elements == 2) multiply = llvm::Intrinsic::x86_tdpbf16ps;
   for (int j = 0; j < matrix.across; ++j)
     tile_instruction(multiply, {sum_tile(down, j), kRows + down, kColumns + j}, {});
 }
@@ -324,8 +339,9 @@ void Emitter::emit_matrix_rows(const Stage& stage, const Matrix& matrix, Value* 
 void Emitter::emit_matrix_row(const Stage& stage, Value* row, Value* sums) {
   const sym::Expr index = stage.axes.back().index;
   symbols_[index] = row;
+  llvm::Type* type = type_of(stage.reductions[0].inputs[0]->dtype);
   locals_[stage.reductions[0].first_local] =
-      ir_.CreateAlignedLoad(with_lanes(ir_.getInt32Ty()), sums, llvm::Align(64));
+      ir_.CreateAlignedLoad(with_lanes(type), sums, llvm::Align(64));
   emit_after(stage);
   forget_locals(stage);
   symbols_.erase(index);

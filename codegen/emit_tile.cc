@@ -2,7 +2,8 @@
 // across it would gather one element a line. Instead a square tile is read row by row and
 // transposed in registers: log2(n) rounds of interleaving, n/2 pairs each. And the other way round
 // for a few values that lie side by side in memory (the channels of an image) while the lanes run
-// along what is read: they are interleaved in registers and stored as one piece.
+// along what is read: they are interleaved in registers and stored as one piece. Two elements of 16
+// bits that stay side by side (packs of bf16) are turned as one of 32.
 #include "codegen/emit.h"
 #include "loop/stage.h"
 
@@ -15,8 +16,13 @@ using sym::Expr;
 /// Element k of the result: the lanes' values at position k of the axis (the axis stands at the
 /// tile's start).
 std::vector<Value*> Emitter::load_tile(Val val, const loop::Axis& axis) {
-  int n = axis.lanes;
-  llvm::Type* type = memory_type(val->dtype);
+  std::vector<Value*> rows = load_square(val, memory_type(val->dtype), axis.lanes);
+  for (Value*& row : rows) row = from_memory(row, val->dtype);
+  return rows;
+}
+
+/// Of elements of that type, `n` lanes of it from where `val` is at lane 0.
+std::vector<Value*> Emitter::load_square(Val val, llvm::Type* type, int n) {
   llvm::Type* row_type = llvm::FixedVectorType::get(type, static_cast<unsigned>(n));
   llvm::Align align(static_cast<uint64_t>(size_of(kernel_.buffers[val->slot].dtype)));
   Value* start = uniform_index(val->index);
@@ -46,8 +52,36 @@ std::vector<Value*> Emitter::load_tile(Val val, const loop::Axis& axis) {
       lower = ir_.CreateShuffleVector(a, lower, high);
     }
   }
-  for (Value*& row : rows) row = from_memory(row, val->dtype);
   return rows;
+}
+
+/// The stage's last axes are a transposed one, here, and the two elements of a pair. Pairs that are
+/// left over go one by one.
+void Emitter::emit_turned_pairs(const loop::Stage& stage) {
+  const loop::Axis& axis = stage.axes[stage.axes.size() - 2];
+  const loop::Axis& pair = stage.axes.back();
+  const loop::Store& store = stage.body[0];
+  const llvm::Align align(static_cast<uint64_t>(size_of(store.value->dtype)));
+  Value* extent = index_value(axis.extent);
+  Value* lanes = ir_.getInt64(static_cast<uint64_t>(axis.lanes));
+  Value* whole = ir_.CreateSub(extent, ir_.CreateURem(extent, lanes));
+  emit_loop(ir_.getInt64(0), whole, lanes, [&](Value* at) {
+    symbols_[axis.index] = at;
+    symbols_[pair.index] = ir_.getInt64(0);
+    const std::vector<Value*> rows = load_square(store.value, ir_.getInt32Ty(), axis.lanes);
+    for (size_t k = 0; k < rows.size(); ++k) {
+      symbols_[axis.index] = ir_.CreateAdd(at, ir_.getInt64(k));
+      Value* to = element_pointer(store.buffer, uniform_index(store.index));
+      ir_.CreateAlignedStore(rows[k], to, align);
+    }
+    symbols_.erase(pair.index);
+    symbols_.erase(axis.index);
+  });
+  emit_loop(whole, extent, ir_.getInt64(1), [&](Value* at) {
+    symbols_[axis.index] = at;
+    emit_interleaved_axis(pair, stage);
+    symbols_.erase(axis.index);
+  });
 }
 
 void Emitter::emit_interleaved_axis(const loop::Axis& axis, const loop::Stage& stage) {

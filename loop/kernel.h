@@ -37,11 +37,12 @@ enum class AxisKind : uint8_t {
   thread,  // axes of a stage: spread over `lanes` threads of the block, a power of two
   // The last axis of a stage without reductions, under a vector axis:
   transpose,   // as unroll, and loads that walk memory along it, while lanes run across, are square
-               // tiles that are turned in registers
+               // tiles that are turned in registers. Before an interleaved axis of two points:
+               // pairs of 16 bits are turned (loop/stage.h, turns_pairs)
   interleave,  // at most `lanes` points, which lie side by side in memory for each lane: stored as
                // one piece
-  // The last axis of a stage of one dot4, under a vector axis, perhaps the one before it, and its
-  // last reduce axis:
+  // The last axis of a stage of one dot4, or of one dot of bf16, under a vector axis, perhaps the
+  // one before it, and its last reduce axis:
   matrix,  // as serial; tile registers sum `lanes` rows, and `lanes` packs a step (loop/matrix.h)
 };
 

@@ -3,6 +3,8 @@
 // verifier, and by code generation, which reads the strides from the answer.
 #include "loop/matrix.h"
 
+#include <algorithm>
+
 #include "loop/stage.h"
 
 namespace tandem::loop {
@@ -16,8 +18,11 @@ const Axis* lanes_axis(const Stage& stage) {
   return nullptr;
 }
 
-bool is_plain(Val value) {
-  return value->opcode == Opcode::load && value->dtype == DType::i32 && value->args.empty();
+bool is_plain(Val value) { return value->opcode == Opcode::load && value->args.empty(); }
+
+bool is_bf16_in_f32(Val value) {
+  return value->opcode == Opcode::cast && value->dtype == DType::f32 &&
+         value->args[0]->dtype == DType::bf16;
 }
 
 /// Elements from one position of the axis to the next; nothing where that changes.
@@ -54,19 +59,42 @@ bool has_spare_rows(const Kernel& kernel, Val rows, Expr row_stride) {
          *elements - last > (kMostMatrix - 1) * *stride;
 }
 
+bool is_one_sum(const Stage& stage, Combiner combiner) {
+  return stage.reductions.size() == 1 && stage.reductions[0].combiner == combiner &&
+         !stage.reductions[0].scan && stage.body.empty();
+}
+
 std::string problem_of_shape(const Stage& stage) {
-  if (stage.reductions.size() != 1 || stage.reductions[0].combiner != Combiner::dot4 ||
-      stage.reductions[0].scan || !stage.body.empty())
-    return "it is not one sum of products of bytes";
+  if (!is_one_sum(stage, Combiner::dot4) && !multiplies_bf16(stage))
+    return "it is not one sum of products of bytes or of bf16";
   const Axis* lanes = lanes_axis(stage);
   if (lanes == nullptr || stage.axes.size() < 2 || lanes == &stage.axes.back())
     return "it has no lanes before its rows";
   if (lanes->lanes != kMatrixTile && lanes->lanes != kMostMatrix)
     return "its lanes are not those of one or two tiles";
   if (stage.reduce_axes.empty()) return "it sums nothing";
+  if (multiplies_bf16(stage) &&
+      (stage.reduce_axes.size() < 2 || stage.reduce_axes[0].extent != Expr(2)))
+    return "its first loop is not over the two numbers of a pack";
   for (const Axis& axis : stage.reduce_axes)
     if (!axis.extent.constant()) return "the length of its sums is not known";
   return "";
+}
+
+}  // namespace
+
+bool multiplies_bf16(const Stage& stage) {
+  return is_one_sum(stage, Combiner::dot) &&
+         std::ranges::all_of(stage.reductions[0].inputs, is_bf16_in_f32);
+}
+
+Val before_cast(Val factor) { return factor->args[0]; }
+
+namespace {
+
+/// The numbers of a pack lie side by side.
+bool lies_in_packs(const Stage& stage, Val value) {
+  return stride_along(value, stage.reduce_axes[0].index) == Expr(1);
 }
 
 }  // namespace
@@ -83,6 +111,12 @@ MatrixFit matrix_product(const Kernel& kernel, const Stage& stage) {
   product.signed_rows = walks(inputs[1], row);
   product.rows = inputs[product.signed_rows ? 1 : 0];
   product.columns = inputs[product.signed_rows ? 0 : 1];
+  const bool is_bf16 = multiplies_bf16(stage);
+  if (is_bf16) {
+    product.pack_elements = 2;
+    product.rows = before_cast(product.rows);
+    product.columns = before_cast(product.columns);
+  }
   const bool is_apart = !walks(product.rows, lanes.index) && !walks(product.columns, row);
   if (!is_plain(product.rows) || !is_plain(product.columns) || !is_apart) {
     fit.problem = "a factor is not read as it lies";
@@ -90,8 +124,12 @@ MatrixFit matrix_product(const Kernel& kernel, const Stage& stage) {
   }
   const std::optional<Expr> row_stride = stride_along(product.rows, row);
   const std::optional<Expr> pack_stride = stride_along(product.columns, pack);
-  const bool lies = row_stride && pack_stride && stride_along(product.rows, pack) == Expr(1) &&
-                    stride_along(product.columns, lanes.index) == Expr(1);
+  const Expr next = product.pack_elements;
+  const bool in_packs =
+      !is_bf16 || (lies_in_packs(stage, product.rows) && lies_in_packs(stage, product.columns));
+  const bool lies = in_packs && row_stride && pack_stride &&
+                    stride_along(product.rows, pack) == next &&
+                    stride_along(product.columns, lanes.index) == next;
   if (!lies) fit.problem = "a factor does not lie as rows of packs";
   if (!has_whole_lanes(kernel, product.columns, lanes))
     fit.problem = "the last columns would be read past their end";

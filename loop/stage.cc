@@ -178,6 +178,30 @@ std::vector<Val> turned_loads(const Stage& stage) {
   return found;
 }
 
+bool turns_pairs(const Kernel& kernel, const Stage& stage) {
+  const Axis* lanes = lanes_of(stage);
+  if (lanes == nullptr || stage.axes.size() < 3 || !stage.reductions.empty() ||
+      stage.body.size() != 1 || stage.axes.back().extent != Expr(2))
+    return false;
+  const Store& store = stage.body[0];
+  const Val from = store.value;
+  const DType to = kernel.buffers[static_cast<size_t>(store.buffer)].dtype;
+  if (from->opcode != Opcode::load || !from->args.empty() || size_of(from->dtype) != 2 ||
+      to != from->dtype || store.accumulate)
+    return false;
+  const auto goes = [](Expr index, Expr axis, int64_t step) {
+    const std::optional<sym::Affine> affine = sym::affine_in(index, axis);
+    return affine && affine->coefficient == Expr(step);
+  };
+  const Expr pair = stage.axes.back().index;
+  const Expr along = stage.axes[stage.axes.size() - 2].index;
+  const std::optional<sym::Affine> across = sym::affine_in(from->index, lanes->index);
+  return goes(from->index, pair, 1) && goes(store.index, pair, 1) && goes(from->index, along, 2) &&
+         goes(store.index, lanes->index, 2) && across &&
+         !sym::depends_on(across->coefficient, along) &&
+         !sym::depends_on(across->coefficient, pair);
+}
+
 bool walks(Val value, Expr axis) {
   const std::vector<Val> parts = reachable(std::span(&value, 1));
   return std::any_of(parts.begin(), parts.end(),

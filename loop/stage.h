@@ -39,6 +39,10 @@ bool lies_point_by_point(const Kernel& kernel, const Stage& stage);
 /// Unmasked loads of the stage's values with stride 1 along its last axis and one constant step
 /// along its lanes: what a transposed axis turns.
 std::vector<Val> turned_loads(const Stage& stage);
+/// Under a vector axis, whose lanes store pairs side by side: whether the last axis counts the two
+/// elements of 16 bits of a pair that is copied, and memory runs along the axis before it, pair by
+/// pair. What is turned as one of 32 bits.
+bool turns_pairs(const Kernel& kernel, const Stage& stage);
 /// Whether the lanes that it stores at once lie side by side, from a multiple of their size on (or
 /// of 64 bytes, where they are more), as long as the buffer starts at a multiple of 64 bytes.
 bool starts_on_registers(const Stage& stage, const Store& store, DType dtype);

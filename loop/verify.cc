@@ -221,8 +221,13 @@ void Verifier::tiles(const Stage& stage) {
     return axis.kind == AxisKind::transpose || axis.kind == AxisKind::interleave;
   };
   const bool reduces = std::any_of(stage.reduce_axes.begin(), stage.reduce_axes.end(), is_tile);
+  const bool of_pairs = stage.axes.size() > 2 &&
+                        stage.axes[stage.axes.size() - 2].kind == AxisKind::transpose &&
+                        stage.axes.back().kind == AxisKind::interleave;
+  if (of_pairs) require(turns_pairs(kernel_, stage), "what is transposed are no pairs");
   const bool inside =
-      !stage.axes.empty() && std::any_of(stage.axes.begin(), stage.axes.end() - 1, is_tile);
+      !stage.axes.empty() &&
+      std::any_of(stage.axes.begin(), stage.axes.end() - (of_pairs ? 2 : 1), is_tile);
   require(!reduces && !inside, "a tile is not the last axis of its stage");
   if (stage.axes.empty() || !is_tile(stage.axes.back())) return;
   if (stage.axes.back().kind == AxisKind::interleave)

@@ -4,7 +4,10 @@
 // of them,
 //   panels[j / width, k, j % width] = b[k, j],
 // that loops take as it lies. A last panel is filled up with zeros, which no column of the view
-// shows. Products that the library computes are left to it: it packs weights in its own way.
+// shows. Tile registers take two terms of bf16 at once, which lie side by side:
+//   panels[j / width, k / 2, j % width, k % 2] = b[k, j],
+// of whole panels only. Products that the library computes are left to it: it packs weights in its
+// own way.
 #include <fmt/format.h>
 
 #include "ir/text.h"
@@ -21,8 +24,17 @@ using ir::Node;
 using ops::Tensor;
 using sym::Expr;
 
-/// Two registers of lanes: what a register tile of an emitted product is wide.
+/// Two registers of lanes of f32: what a register tile of an emitted product is wide, or two tile
+/// registers.
 int64_t panel_width(const Target& target) { return 2 * target.vector_bytes / size_of(DType::f32); }
+
+bool goes_by_loops(const ir::Type& left, const ir::Type& right, const Target& target) {
+  const Expr rows = left.sizes[0];
+  const Expr terms = right.sizes[0];
+  if (right.dtype == DType::f32) return ops::is_as_fast_emitted(rows, terms, target.tuning.routes);
+  return right.dtype == DType::bf16 && ops::is_summed_by_tiles(rows, terms, target) &&
+         sym::known_divisible(right.sizes[1], panel_width(target));
+}
 
 bool takes_panels(const Node& node, const KnownValues& known, const Target& target) {
   if (ops::def_of(node).multiplies != ops::ProductKind::matrix) return false;
@@ -30,14 +42,23 @@ bool takes_panels(const Node& node, const KnownValues& known, const Target& targ
   const ir::Call call = node.call();
   const ir::Type& left = call.type(names.left);
   const ir::Type& right = call.type(names.right);
-  if (right.dtype != DType::f32 || right.sizes.size() != 2 || !known.has(call.value(names.right)))
-    return false;
+  if (right.sizes.size() != 2 || !known.has(call.value(names.right))) return false;
   const std::optional<int64_t> columns = right.sizes[1].constant();
   return columns && *columns > panel_width(target) && right.sizes[0].constant() &&
-         ops::is_as_fast_emitted(left.sizes[0], right.sizes[0], target.tuning.routes);
+         goes_by_loops(left, right, target);
+}
+
+Tensor in_packed_panels(Tensor b, int64_t width) {
+  const Expr terms = b.size(0);
+  const Expr columns = b.size(1);
+  b = ops::reshape(b, {sym::floor_div(terms, 2), 2, sym::floor_div(columns, width), width});
+  b = ops::permute(b, {2, 0, 3, 1});
+  b = ops::permute(ops::call(b.builder(), "aten.clone", {b}), {1, 3, 0, 2});
+  return ops::reshape(b, {terms, columns});
 }
 
 Tensor in_panels(Tensor b, int64_t width) {
+  if (b.type().dtype == DType::bf16) return in_packed_panels(b, width);
   const Expr terms = b.size(0);
   const Expr columns = b.size(1);
   const Expr count = sym::ceil_div(columns, width);

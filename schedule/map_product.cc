@@ -11,11 +11,13 @@
 // on the number of terms only, so bits do not depend on blocks.
 #include <algorithm>
 
+#include "loop/matrix.h"
 #include "schedule/axes.h"
 #include "schedule/map.h"
 #include "schedule/matrix_tile.h"
 #include "schedule/product_axes.h"
 #include "schedule/product_blocks.h"
+#include "schedule/product_packs.h"
 #include "schedule/product_prefetch.h"
 #include "schedule/product_window.h"
 
@@ -115,27 +117,29 @@ class ProductMapper {
 
   std::vector<Stage> run() {
     std::optional<Stage> finish;
+    has_packs_ = blocks_.is_matrix && loop::multiplies_bf16(stage_);
     if (has_heavy_epilogue(stage_) || block_.part) finish = split_epilogue(stage_);
     if (finish && block_.visible) columns_.extent = sym::min(columns_.extent, *block_.visible);
-    Tiles tiles = cut();
+    ColumnTiles tiles = cut();
     std::vector<Stage> stages;
     if (block_.part) stages.push_back(sum_in_parts(*finish));
     std::vector<Val>& inputs = stage_.reductions[0].inputs;
+    if (has_packs_)
+      for (Val& input : inputs) input = loop::before_cast(input);
     const Val right_value = inputs[1 - block_.left];
-    const Val placed = loop::substituted(pool_, right_value, {{columns_.index, column_at(tiles)}});
-    const bool is_in_panels = lies_in_panels(stage_, placed, tiles.position);
+    const Val placed = loop::substituted(pool_, right_value, {{columns_.index, tiles.column()}});
+    const bool is_in_panels = in_panels(placed, tiles);
     inputs = {left(inputs[block_.left], stages), right(inputs[1 - block_.left], tiles, stages)};
+    if (has_packs_)
+      for (Val& input : inputs) input = pool_.cast(input, DType::f32);
     // Of bytes, one factor is unsigned and the other signed.
     const bool is_ordered = stage_.reductions[0].combiner == loop::Combiner::dot4;
     if (is_ordered && block_.left == 1) std::swap(inputs[0], inputs[1]);
-    loop::substitute(kernel_, stage_, {{columns_.index, column_at(tiles)}});
+    loop::substitute(kernel_, stage_, {{columns_.index, tiles.column()}});
     rows_.kind = AxisKind::unroll;
     rows_.lanes = blocks_.tile_rows;
     stage_.axes = {tiles.number, tiles.position, rows_};
-    if (blocks_.is_matrix) {
-      mark_matrix(kernel_, stage_);
-      ask_for_next_panel(kernel_, stage_, tiles.number.index, height_.constant().value_or(0));
-    }
+    if (blocks_.is_matrix) mark_for_tiles(tiles, right_value, is_in_panels);
     const bool asks = block_.is_streamed && !blocks_.is_matrix && (is_in_panels || !block_.part);
     if (asks) {
       const ProductTiles at{.stage = stage_,
@@ -155,36 +159,11 @@ class ProductMapper {
   }
 
  private:
-  /// An axis of columns as tiles of lanes.
-  struct Tiles {
-    Axis number;
-    Axis position;
-  };
   sym::Pool& symbols() { return pool_.symbols(); }
 
-  Tiles cut() {
-    Expr lanes = blocks_.lanes;
-    Expr count = sym::ceil_div(columns_.extent, lanes);
-    Tiles tiles;
-    tiles.number = {symbols().index("y", count), count};
-    Expr rest = columns_.extent;
-    if (count != Expr(1)) rest = sym::min(lanes, rest - tiles.number.index * lanes);
-    Expr extent = sym::known_divisible(columns_.extent, lanes) ? lanes : rest;
-    tiles.position = {symbols().index("y", lanes), extent, AxisKind::vector, blocks_.lanes};
-    return tiles;
-  }
-
-  Expr column_at(const Tiles& tiles) const {
-    return tiles.number.index * blocks_.lanes + tiles.position.index;
-  }
-
+  ColumnTiles cut() { return cut_columns(symbols(), columns_, blocks_.lanes); }
   std::vector<Axis> fresh(const std::vector<Axis>& axes, sym::Substitution& map) {
-    std::vector<Axis> copies;
-    for (const Axis& axis : axes) {
-      copies.push_back({symbols().index("y", axis.extent), axis.extent});
-      map.emplace_back(axis.index, copies.back().index);
-    }
-    return copies;
+    return fresh_axes(symbols(), axes, map);
   }
 
   int32_t scratch(DType dtype, Expr elements) {
@@ -193,24 +172,51 @@ class ProductMapper {
     return number;
   }
 
+  // --- tile registers
+
+  void mark_for_tiles(const ColumnTiles& tiles, Val right, bool is_in_panels) {
+    const Expr term = stage_.reduce_axes.back().index;
+    mark_matrix(kernel_, stage_);
+    const int64_t height = height_.constant().value_or(0);
+    const std::optional<int64_t> width = width_.constant();
+    if (is_in_panels || !block_.is_streamed || !width || !is_plain_load(right))
+      return ask_for_next_panel(kernel_, stage_, tiles.number.index, height);
+    const bool crosses = runs_along(right, term, columns_.index);
+    if (!crosses && !runs_along(right, columns_.index, columns_.index)) return;
+    ask_for_next_block(stage_, {right, columns_.index, term, crosses, *width, height},
+                       tiles.number.index);
+  }
+
   // --- the right factor: panels [tile][k][lane]
   // -------------------------------------------------------------------------------------------
 
-  Val right(Val value, const Tiles& tiles, std::vector<Stage>& stages) {
+  bool in_panels(Val placed, const ColumnTiles& tiles) const {
+    return has_packs_ ? lies_in_packed_panels(stage_, placed, tiles.position)
+                      : lies_in_panels(stage_, placed, tiles.position);
+  }
+
+  Val right(Val value, const ColumnTiles& tiles, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
     std::optional<int64_t> height = height_.constant();
     const bool is_padded =
         !blocks_.is_matrix || sym::known_divisible(columns_.extent, blocks_.lanes);
     const bool few_rows = height && *height <= 2 * blocks_.tile_rows && is_padded;
-    const Val placed = loop::substituted(pool_, value, {{columns_.index, column_at(tiles)}});
-    if (is_padded && lies_in_panels(stage_, placed, tiles.position)) return placed;
-    if (few_rows && is_plain_load(value) && runs_along(value, columns_.index, columns_.index))
+    const Val placed = loop::substituted(pool_, value, {{columns_.index, tiles.column()}});
+    if (is_padded && in_panels(placed, tiles)) return placed;
+    if (!has_packs_ && few_rows && is_plain_load(value) &&
+        runs_along(value, columns_.index, columns_.index))
       return placed;
     Expr panel = length_ * blocks_.lanes;
     int32_t number = scratch(value->dtype, sym::ceil_div(width_, blocks_.lanes) * panel);
-    auto place = [&](const Tiles& at, const std::vector<Axis>& axes) {
+    auto place = [&](const ColumnTiles& at, const std::vector<Axis>& axes) {
       return at.number.index * panel + linear_position(axes) * blocks_.lanes + at.position.index;
     };
+    if (has_packs_) {
+      stages.push_back(
+          copy_packs(kernel_, stage_, value, columns_, {number, panel, blocks_.lanes}, target_));
+      const Expr at = place_in_packs(tiles, panel, linear_position(reduced));
+      return pool_.load(number, value->dtype, at);
+    }
     stages.push_back(copy_right(value, number, place));
     return pool_.load(number, value->dtype, place(tiles, reduced));
   }
@@ -218,8 +224,8 @@ class ProductMapper {
   /// Lanes along the columns; where memory runs along k instead, square tiles are transposed.
   template <class Place>
   Stage copy_right(Val value, int32_t number, const Place& place) {
-    Tiles tiles = cut();
-    sym::Substitution map{{columns_.index, column_at(tiles)}};
+    ColumnTiles tiles = cut();
+    sym::Substitution map{{columns_.index, tiles.column()}};
     std::vector<Axis> reduced = fresh(stage_.reduce_axes, map);
     Stage stage;
     stage.body = {{number, place(tiles, reduced), loop::substituted(pool_, value, map), false}};
@@ -243,9 +249,9 @@ class ProductMapper {
   /// Tile registers read packs that follow one another.
   bool lies(Val value) const {
     if (!reads_in_place(value, rows_.index, stage_, block_.part.has_value())) return false;
-    const std::optional<sym::Affine> packs =
+    const std::optional<sym::Affine> terms =
         sym::affine_in(value->index, stage_.reduce_axes.back().index);
-    return !blocks_.is_matrix || (packs && packs->coefficient == Expr(1));
+    return !blocks_.is_matrix || (terms && terms->coefficient == Expr(1));
   }
 
   Val left(Val value, std::vector<Stage>& stages) {
@@ -321,6 +327,7 @@ class ProductMapper {
   Stage& stage_;
   loop::ScalarPool& pool_;
   Blocks blocks_;
+  bool has_packs_ = false;  // of bf16
   const Target& target_;
   const ProductBlock& block_;
   Expr length_;  // of the sums, at most
@@ -412,11 +419,12 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
   if (rows && *rows < target.tuning.products.fewest_rows) return "it has few rows";
   if (length && *length == 0) return "its sums have no terms";
+  if (target.multiplies_bf16_tiles()) merge_packs(kernel, *product);
   merge_panels(kernel, *product);
   Stage& stage = kernel.stages[0];
   if (map_sliding_rows(kernel, *product, target)) return nullptr;
   merge_rows(kernel, *product, target);
-  const bool in_parts = sums_in_parts(stage);
+  const bool in_parts = sums_in_parts(stage, target);
   const bool copies = !reads_in_place(stage.reductions[0].inputs[product->left],
                                       kernel.outer[product->rows].index, stage, in_parts);
   Blocks blocks = choose_blocks(kernel, *product, {{product->rows}, copies}, target);

@@ -24,6 +24,15 @@ int64_t packs_of_step(int64_t length) {
   return 0;
 }
 
+/// By packs of two terms of the last axis.
+bool fills_tiles(const std::vector<Axis>& terms) {
+  if (terms.empty()) return false;
+  for (const Axis& axis : terms)
+    if (axis.extent.constant().value_or(0) <= 0) return false;
+  const int64_t length = *terms.back().extent.constant();
+  return length % 2 == 0 && packs_of_step(length / 2) > 0;
+}
+
 void merge_terms(loop::Kernel& kernel, Stage& stage) {
   std::vector<Axis>& terms = stage.reduce_axes;
   for (size_t i = terms.size(); i-- > 1;) {
@@ -37,6 +46,11 @@ void merge_terms(loop::Kernel& kernel, Stage& stage) {
 
 }  // namespace
 
+bool suits_bf16_matrix(const Stage& stage, int64_t height, const Target& target) {
+  return target.multiplies_bf16_tiles() && loop::multiplies_bf16(stage) &&
+         fills_tiles(stage.reduce_axes) && height >= target.tuning.products.fewest_matrix_rows;
+}
+
 bool suits_matrix(const Stage& stage, int64_t height, const Target& target) {
   const std::optional<int64_t> length = length_of(stage).constant();
   return target.multiplies_tiles() && stage.reductions[0].combiner == loop::Combiner::dot4 &&
@@ -44,8 +58,27 @@ bool suits_matrix(const Stage& stage, int64_t height, const Target& target) {
          height >= target.tuning.products.fewest_matrix_rows;
 }
 
+namespace {
+
+/// sum over k of a[k] b[k] = sum over i < 2 of sum over p of a[2 p + i] b[2 p + i].
+void split_packs(loop::Kernel& kernel, Stage& stage) {
+  sym::Pool& symbols = kernel.scalars->symbols();
+  Axis& terms = stage.reduce_axes.back();
+  const Expr packs = sym::floor_div(terms.extent, 2);
+  const Axis number{symbols.index("r", 2), 2};
+  const Axis pack{symbols.index("r", packs), packs};
+  loop::substitute(kernel, stage, {{terms.index, pack.index * 2 + number.index}});
+  terms = pack;
+  stage.reduce_axes.insert(stage.reduce_axes.begin(), number);
+}
+
+}  // namespace
+
 void mark_matrix(loop::Kernel& kernel, Stage& stage) {
-  merge_terms(kernel, stage);
+  if (loop::multiplies_bf16(stage))
+    split_packs(kernel, stage);
+  else
+    merge_terms(kernel, stage);
   Axis& terms = stage.reduce_axes.back();
   const int64_t packs = packs_of_step(terms.extent.constant().value_or(1));
   if (packs == 0 || !loop::matrix_product(kernel, stage).problem.empty()) return;
@@ -80,9 +113,14 @@ void add_spare_rows(loop::Kernel& kernel, const Stage& stage) {
   buffer.elements = buffer.elements + product.row_stride * (loop::kMostMatrix - 1);
 }
 
+namespace {
+
+constexpr int64_t kLineBytes = 64;    // of the cache
+constexpr int64_t kMostOfAStep = 32;  // lines: more would wait for one another
+
+}  // namespace
+
 void ask_for_next_panel(loop::Kernel& kernel, Stage& stage, Expr number, int64_t height) {
-  constexpr int64_t kLine = 16;         // packs of a line of the cache
-  constexpr int64_t kMostOfAStep = 32;  // more would wait for one another
   const Axis& rows = stage.axes.back();
   const Axis& lanes = stage.axes[stage.axes.size() - 2];
   const Axis& terms = stage.reduce_axes.back();
@@ -91,13 +129,41 @@ void ask_for_next_panel(loop::Kernel& kernel, Stage& stage, Expr number, int64_t
   const Val columns = loop::matrix_product(kernel, stage).product.columns;
   if (!sym::depends_on(columns->index, number)) return;
   // A step reads so many lines of a panel, which the tiles of rows ask for in turn.
-  const int64_t lines = static_cast<int64_t>(terms.lanes) * lanes.lanes / kLine;
+  const int64_t lines = static_cast<int64_t>(terms.lanes) * lanes.lanes * 4 / kLineBytes;
   const int64_t share = ceil_div(lines, tiles);
   if (share > kMostOfAStep) return;
   const Expr next = sym::substitute(columns->index, {{number, number + 1}, {lanes.index, 0}});
   const Expr first = sym::floor_div(rows.index, rows.lanes) * share;
+  const int64_t line = kLineBytes / size_of(columns->dtype);
   for (int64_t i = 0; i < share; ++i)
-    stage.prefetches.push_back({columns->slot, next + (first + i) * kLine});
+    stage.prefetches.push_back({columns->slot, next + (first + i) * line});
+}
+
+void ask_for_next_block(Stage& stage, const BlockOfColumns& block, Expr number) {
+  const Axis& rows = stage.axes.back();
+  const Axis& terms = stage.reduce_axes.back();
+  const int64_t down = block.height / loop::kMostMatrix;
+  const int64_t length = terms.extent.constant().value_or(0) * 4 / size_of(block.right->dtype);
+  if (rows.kind != AxisKind::matrix || down == 0 || length == 0) return;
+  const int64_t tiles = ceil_div(block.width, stage.axes[stage.axes.size() - 2].lanes) * down;
+  const int64_t steps = *terms.extent.constant() / terms.lanes;
+  const int64_t line = kLineBytes / size_of(block.right->dtype);
+  // Lines of the block lie behind one another, row by row of memory, for tile by tile and step by
+  // step.
+  const int64_t inner = ceil_div(block.crosses ? length : block.width, line);
+  const int64_t outer = block.crosses ? block.width : length;
+  const int64_t share = ceil_div(inner * outer, tiles * steps);
+  if (share > kMostOfAStep) return;
+  const Expr tile = number * down + sym::floor_div(rows.index, rows.lanes);
+  const Expr step = sym::floor_div(terms.index, terms.lanes);
+  for (int64_t i = 0; i < share; ++i) {
+    const Expr at = (tile * steps + step) * share + i;
+    const Expr along = sym::mod(at, inner) * line;
+    const Expr across = sym::floor_div(at, inner);
+    const sym::Substitution map{{block.column, block.width + (block.crosses ? across : along)},
+                                {block.term, block.crosses ? along : across}};
+    stage.prefetches.push_back({block.right->slot, sym::substitute(block.right->index, map)});
+  }
 }
 
 }  // namespace tandem::schedule

@@ -1,4 +1,4 @@
-// Products of bytes for tile registers: which are worth them, and their marks.
+// Products of bytes, and of bf16, for tile registers: which are worth them, and their marks.
 #pragma once
 
 #include "base/target.h"
@@ -10,9 +10,12 @@ namespace tandem::schedule {
 /// would fill them: by its combiner, its rows and the length of its sums.
 bool suits_matrix(const loop::Stage& stage, int64_t height, const Target& target);
 
+/// The same of a sum of products of bf16 in f32.
+bool suits_bf16_matrix(const loop::Stage& stage, int64_t height, const Target& target);
+
 /// Marks a stage {…, lanes, rows} of one sum for them, where its factors lie so (loop/matrix.h);
 /// else it stays a tile of vector registers. Axes of its sums that both factors walk as one become
-/// one.
+/// one; that of bf16 becomes one of the numbers of a pack and one of packs.
 void mark_matrix(loop::Kernel& kernel, loop::Stage& stage);
 
 /// Of a marked stage with an axis of lines before its rows: tiles run over the ends of lines, where
@@ -22,6 +25,18 @@ void mark_lines(loop::Kernel& kernel, loop::Stage& stage);
 /// While a marked stage multiplies by a panel of columns, it asks for the next one, whose number is
 /// one more: panels of weights come from beyond the second-level cache. `height`: of its rows.
 void ask_for_next_panel(loop::Kernel& kernel, loop::Stage& stage, sym::Expr number, int64_t height);
+
+/// What a marked stage's right factor is before it is copied, and where its blocks lie.
+struct BlockOfColumns {
+  loop::Val right = nullptr;  // loaded
+  sym::Expr column;           // of the block
+  sym::Expr term;
+  bool crosses = false;  // memory runs along the terms
+  int64_t width = 0;
+  int64_t height = 0;  // of the rows
+};
+/// While it multiplies by one block of columns, it asks for the next one, which is copied then.
+void ask_for_next_block(loop::Stage& stage, const BlockOfColumns& block, sym::Expr number);
 
 /// Scratch that a marked stage reads rows of gets as many more as a tile has, so that the last
 /// tiles are like all others.

@@ -3,6 +3,7 @@
 // all else walks them as one; what they cost to read says whether that pays.
 #include "schedule/product_axes.h"
 
+#include "loop/matrix.h"
 #include "loop/stage.h"
 #include "schedule/axes.h"
 
@@ -49,11 +50,59 @@ bool lies_in_panels(const Stage& stage, Val value, const Axis& columns) {
          runs_along(value, columns.index, columns.index) && term_stride(stage, value) == *width;
 }
 
+namespace {
+
+/// From one point of a loop around the last one to the next, as many packs as lie between.
+bool outer_terms_follow(const Stage& stage, Val value, Expr width) {
+  Expr stride = width;
+  for (size_t i = stage.reduce_axes.size(); --i > 0;) {
+    stride = stride * stage.reduce_axes[i].extent;
+    const std::optional<sym::Affine> terms =
+        sym::affine_in(value->index, stage.reduce_axes[i - 1].index);
+    if (!terms || terms->coefficient != stride) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+/// Term t of a column, `width` of them: at t / 2 * (2 * width) + t % 2, and 2 from column to
+/// column.
+bool lies_in_packed_panels(const Stage& stage, Val value, const Axis& columns) {
+  const Val loaded = value->opcode == loop::Opcode::cast ? loop::before_cast(value) : value;
+  const std::optional<int64_t> width = columns.extent.constant();
+  if (!is_plain_load(loaded) || loaded->dtype != DType::bf16 || stage.reduce_axes.empty() ||
+      width.value_or(0) < 2)
+    return false;
+  const std::optional<sym::Affine> along = sym::affine_in(loaded->index, columns.index);
+  const auto from_first = [&](int64_t term) {
+    const Expr symbol = stage.reduce_axes.back().index;
+    return sym::substitute(loaded->index, {{symbol, term}}) -
+           sym::substitute(loaded->index, {{symbol, 0}});
+  };
+  return along && along->coefficient == Expr(2) && outer_terms_follow(stage, loaded, *width) &&
+         from_first(1) == Expr(1) && from_first(2) == Expr(2 * *width) &&
+         from_first(3) == Expr(2 * *width + 1);
+}
+
+void merge_packs(Kernel& kernel, const Product& product) {
+  Stage& stage = kernel.stages[0];
+  std::vector<Axis>& terms = stage.reduce_axes;
+  if (!loop::multiplies_bf16(stage) || terms.size() < 2 || terms.back().extent != Expr(2)) return;
+  const Val left = stage.reductions[0].inputs[product.left];
+  std::vector<Expr> indices;
+  for (const Val part : loop::reachable(std::span(&left, 1))) indices.push_back(part->index);
+  if (walks_as_one(indices, terms[terms.size() - 2], terms.back()))
+    merge_with_next(kernel, terms, terms.size() - 2);
+}
+
 void merge_panels(Kernel& kernel, Product& product) {
   const Val right = kernel.stages[0].reductions[0].inputs[product.right];
   const Val left = kernel.stages[0].reductions[0].inputs[product.left];
-  if (product.columns == 0 ||
-      !lies_in_panels(kernel.stages[0], right, kernel.outer[product.columns]))
+  if (product.columns == 0) return;
+  const Axis& columns = kernel.outer[product.columns];
+  if (!lies_in_panels(kernel.stages[0], right, columns) &&
+      !lies_in_packed_panels(kernel.stages[0], right, columns))
     return;
   const size_t panels = product.columns - 1;
   std::vector<Expr> stored;

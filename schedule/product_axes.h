@@ -13,7 +13,11 @@ bool is_read_in_place(loop::Val left, sym::Expr rows);
 /// Whether a factor that is loaded lies in panels: as many columns as the axis has, term by term.
 /// quant/integer_products packs such ones; a narrow matrix is one.
 bool lies_in_panels(const loop::Stage& stage, loop::Val value, const loop::Axis& columns);
+/// The same of bf16, cast or not, pack by pack of two terms. passes/weight_panels packs such ones.
+bool lies_in_packed_panels(const loop::Stage& stage, loop::Val value, const loop::Axis& columns);
 
+/// Terms of bf16 whose packs are an axis of their own, as in panels of them, become one axis.
+void merge_packs(loop::Kernel& kernel, const Product& product);
 /// Columns in panels are two axes, the panel and the column of it: one axis again, so that a task
 /// may have several panels.
 void merge_panels(loop::Kernel& kernel, Product& product);

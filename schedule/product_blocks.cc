@@ -126,7 +126,7 @@ void cut_until_enough(Blocks& blocks, const Whole& whole, int64_t fewest_columns
 /// Terms of a panel: where sums are taken in parts, of the longest part.
 int64_t panel_terms(const Stage& stage, const Target& target) {
   const std::optional<int64_t> length = length_of(stage).constant();
-  const int64_t most = sums_in_parts(stage) ? kShortestPart + kTermsOfPart : INT64_MAX;
+  const int64_t most = sums_in_parts(stage, target) ? kShortestPart + kTermsOfPart : INT64_MAX;
   return std::clamp<int64_t>(length.value_or(target.tuning.assumed_length), 1, most);
 }
 
@@ -136,16 +136,18 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes
                      const Target& target) {
   const Tuning::Products& tuning = target.tuning.products;
   const Stage& stage = kernel.stages[0];
-  const int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
+  int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
   const int64_t enough = std::max<int64_t>(tuning.enough_tasks, 4 * target.cores);
   const Whole whole = whole_of(kernel, product, rows, enough);
   Blocks blocks = choose_tile(target, whole.width, bytes);
+  const bool of_bf16 = suits_bf16_matrix(stage, whole.height, target);
+  if (of_bf16) bytes = size_of(DType::bf16);
   const int64_t panel = panel_terms(stage, target) * blocks.lanes * bytes;
   const int64_t fewest = std::max<int64_t>(blocks.lanes, draws_random(stage) ? kRandomBlock : 1);
   blocks.columns = std::max(fewest, target.l2_bytes / 4 / panel * blocks.lanes / fewest * fewest);
   blocks.columns = std::min(blocks.columns, tuning.most_columns);
   blocks.rows = tuning.most_rows;
-  blocks.is_matrix = suits_matrix(stage, whole.height, target);
+  blocks.is_matrix = of_bf16 || suits_matrix(stage, whole.height, target);
   cut_until_enough(blocks, whole, fewest, rows.copies, enough, tuning.smallest_block);
   blocks.rows = even_blocks(whole.height, blocks.rows, blocks.tile_rows);
   blocks.columns = even_blocks(whole.width, blocks.columns, fewest);
@@ -155,10 +157,11 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes
   return blocks;
 }
 
-bool sums_in_parts(const Stage& stage) {
+bool sums_in_parts(const Stage& stage, const Target& target) {
   const loop::Reduction& sum = stage.reductions[0];
   const bool of_floats = sum.combiner == loop::Combiner::dot && is_float(sum.inputs[0]->dtype);
   return of_floats && stage.reduce_axes.size() == 1 &&
+         !suits_bf16_matrix(stage, INT64_MAX, target) &&
          !sym::known_le(stage.reduce_axes[0].extent, kShortestPart + kTermsOfPart);
 }
 

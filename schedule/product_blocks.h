@@ -36,7 +36,7 @@ bool is_streamed(const loop::Kernel& kernel, const Product& product, const Targe
 
 /// Whether the sums of the stage are taken in parts, one after the other: a panel of the right
 /// factor of a part's terms stays in the first-level cache while all rows of a task pass over it.
-bool sums_in_parts(const loop::Stage& stage);
+bool sums_in_parts(const loop::Stage& stage, const Target& target);
 
 PartOfSum part_of_sum(sym::Pool& symbols, sym::Expr terms);
 

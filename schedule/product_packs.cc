@@ -1,0 +1,79 @@
+// Problem: tile registers read the columns of a product in packs of two terms, and matrices hold
+// them term by term or column by column. Approach: a copy in panels, two terms side by side. Rows
+// of memory are interleaved; where memory runs along the terms, packs are turned as one element.
+#include "schedule/product_packs.h"
+
+#include "schedule/map.h"
+#include "schedule/product_axes.h"
+#include "schedule/product_prefetch.h"
+
+namespace tandem::schedule {
+
+using loop::Axis;
+using loop::AxisKind;
+using loop::Stage;
+using sym::Expr;
+
+ColumnTiles cut_columns(sym::Pool& symbols, const Axis& columns, int lanes) {
+  const Expr count = sym::ceil_div(columns.extent, Expr(lanes));
+  ColumnTiles tiles;
+  tiles.lanes = lanes;
+  tiles.number = {symbols.index("y", count), count};
+  Expr rest = columns.extent;
+  if (count != Expr(1)) rest = sym::min(Expr(lanes), rest - tiles.number.index * lanes);
+  const Expr extent = sym::known_divisible(columns.extent, lanes) ? Expr(lanes) : rest;
+  tiles.position = {symbols.index("y", lanes), extent, AxisKind::vector, lanes};
+  return tiles;
+}
+
+std::vector<Axis> fresh_axes(sym::Pool& symbols, const std::vector<Axis>& axes,
+                             sym::Substitution& map) {
+  std::vector<Axis> copies;
+  for (const Axis& axis : axes) {
+    copies.push_back({symbols.index("y", axis.extent), axis.extent});
+    map.emplace_back(axis.index, copies.back().index);
+  }
+  return copies;
+}
+
+namespace {
+
+Expr place_of_pack(const ColumnTiles& tiles, Expr panel, Expr pack, Expr number) {
+  return tiles.number.index * panel + pack * (2 * tiles.lanes) + tiles.position.index * 2 + number;
+}
+
+}  // namespace
+
+Expr place_in_packs(const ColumnTiles& tiles, Expr panel, Expr term) {
+  return place_of_pack(tiles, panel, sym::floor_div(term, 2), sym::mod(term, 2));
+}
+
+Stage copy_packs(loop::Kernel& kernel, const Stage& sums, loop::Val right, const Axis& columns,
+                 const Panels& to, const Target& target) {
+  sym::Pool& symbols = kernel.scalars->symbols();
+  const Axis& terms = sums.reduce_axes.back();
+  const Expr packs = sym::floor_div(terms.extent, 2);
+  ColumnTiles tiles = cut_columns(symbols, columns, to.lanes);
+  sym::Substitution map{{columns.index, tiles.column()}};
+  Stage stage;
+  stage.axes = fresh_axes(symbols, {sums.reduce_axes.begin(), sums.reduce_axes.end() - 1}, map);
+  Axis pack{symbols.index("y", packs), packs};
+  const Axis number{symbols.index("y", 2), 2, AxisKind::interleave, 2};
+  map.emplace_back(terms.index, pack.index * 2 + number.index);
+  const Expr at = linear_position(stage.axes) * packs + pack.index;
+  stage.body = {{to.buffer, place_of_pack(tiles, to.panel, at, number.index),
+                 loop::substituted(*kernel.scalars, right, map), false}};
+  const bool crosses = is_plain_load(right) && runs_along(right, terms.index, columns.index);
+  if (!crosses) {
+    stage.axes.insert(stage.axes.end(), {pack, tiles.number, tiles.position, number});
+    return stage;
+  }
+  pack.kind = AxisKind::transpose;
+  pack.lanes = target.lanes();
+  tiles.position.lanes = target.lanes();
+  stage.axes.insert(stage.axes.begin(), {tiles.number, tiles.position});
+  stage.axes.insert(stage.axes.end(), {pack, number});
+  return stage;
+}
+
+}  // namespace tandem::schedule
