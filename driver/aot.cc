@@ -118,8 +118,15 @@ AotFunction::Forward AotFunction::forward(std::span<const runtime::Array> inputs
   } catch (const runtime::OverlapError&) {
     if (shared_calls_ == nullptr) throw;
     const SharedCalls::Call call = shared_calls_->call(inputs, forward_->loaded().written_inputs());
-    return call.function->run(call.arguments, inputs);
+    Forward made = call.function->run(call.arguments, inputs);
+    made.saved.owner_ = forward_.get();
+    made.saved.shared_ = call.function;
+    return made;
   }
+}
+
+SharedCallCounts AotFunction::shared_call_counts() const {
+  return shared_calls_ == nullptr ? SharedCallCounts() : shared_calls_->counts();
 }
 
 AotFunction::Forward AotFunction::run(std::span<const runtime::Array> taken,
@@ -150,11 +157,14 @@ std::vector<std::optional<runtime::Array>> AotFunction::backward(
     throw UserError(
         "backward ran before on this forward and freed what it saved; pass retain to the first one "
         "to run it again");
-  if (saved.owner_ != forward_.get()) {
-    AotFunction* owner = shared_calls_ == nullptr ? nullptr : shared_calls_->owner(saved.owner_);
-    if (owner != nullptr) return owner->backward(saved, tangents, retain);
+  if (saved.owner_ != forward_.get())
     throw UserError("backward was given what another function's forward saved");
-  }
+  AotFunction& made = saved.shared_ == nullptr ? *this : *saved.shared_;
+  return made.gradients(saved, tangents, retain);
+}
+
+std::vector<std::optional<runtime::Array>> AotFunction::gradients(
+    SavedActivations& saved, std::span<const runtime::Array> tangents, bool retain) {
   if (tangents.size() != tangents_)
     throw UserError(
         fmt::format("backward takes {} tangents, {} were given", tangents_, tangents.size()));

@@ -112,6 +112,8 @@ struct AotOptions {
   driver::Options compile;
 };
 
+class AotFunction;
+
 /// What one forward saved for its backward; freed by it, or with the handle. Shares memory with
 /// that call's inputs where those are saved: they must not change before backward.
 class SavedActivations {
@@ -123,16 +125,25 @@ class SavedActivations {
  private:
   friend class AotFunction;
   std::unique_ptr<std::vector<runtime::Result>> values_;
-  const driver::Executable* owner_ = nullptr;
+  const driver::Executable* owner_ = nullptr;  // the forward of the function that was called
+  std::shared_ptr<AotFunction> shared_;        // what ran where inputs shared memory; else null
 };
 
 class SharedCalls;  // shared_calls.h
+
+/// Calls whose inputs shared memory with a written one.
+struct SharedCallCounts {
+  int64_t calls = 0;
+  int64_t compiled = 0;  // a way to share that was not known, or no more
+  int64_t dropped = 0;   // the way used longest ago, for another one
+};
 
 /// A function compiled ahead of time, forward and backward apart. Any number of forwards may be
 /// waiting for their backward, and calls may come from several threads (a handle is used by one at
 /// a time). A call whose inputs share elements with one that the function writes gives what the
 /// operators would give one after the other: it is compiled once more for that (and `function` kept
-/// for it). UserError where one of those inputs requires a gradient, or is written with history.
+/// for it), for the 16 ways to share that were used last. UserError where one of those inputs
+/// requires a gradient, or is written with history.
 class AotFunction {
  public:
   AotFunction(const ModelFunction& function, const std::vector<AotInput>& inputs,
@@ -157,6 +168,7 @@ class AotFunction {
   /// Which inputs are written and how, and what each thing returned is: a line each. Of functions
   /// that share outputs.
   const std::string& signature() const { return signature_; }
+  SharedCallCounts shared_call_counts() const;
 
   const driver::Executable& forward_executable() const { return *forward_; }
   const driver::Executable& backward_executable() const { return *backward_; }
@@ -172,6 +184,10 @@ class AotFunction {
   std::vector<runtime::Result> shared(std::span<const runtime::Array> inputs,
                                       std::vector<runtime::Result> results);
   void find_shape(const ir::Graph& forward, const ir::Graph& backward);
+  /// Of what this function's own forward saved.
+  std::vector<std::optional<runtime::Array>> gradients(SavedActivations& saved,
+                                                       std::span<const runtime::Array> tangents,
+                                                       bool retain);
 
   std::unique_ptr<driver::Executable> forward_;
   std::unique_ptr<driver::Executable> backward_;

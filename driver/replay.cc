@@ -76,11 +76,24 @@ std::string describe_start(const ir::Value& value) {
   return fmt::format("result {}", value.subject.number);
 }
 
+/// Memory of one value, history of another: a detached alias that was written.
+bool joins_history(const ir::Node& node) { return node.op->schema.find("old") >= 0; }
+
 /// What the view is taken of; of a list, the element that this result shows.
 const ir::Value* viewed(const ir::Value& view) {
+  if (joins_history(*view.node)) return std::get<ir::Value*>(view.node->args[1]);
   const ir::Arg& self = view.node->args[0];
   if (const ir::Values* list = std::get_if<ir::Values>(&self)) return list->at(view.index);
   return std::get<ir::Value*>(self);
+}
+
+std::string describe_view(const ir::Value& view) {
+  if (joins_history(*view.node))
+    return fmt::format("with the history of result {}, ",
+                       std::get<ir::Value*>(view.node->args[0])->subject.number);
+  if (view.node->results.size() > 1)
+    return fmt::format("part {} of {} of ", view.index, view.node->op->name());
+  return fmt::format("{} of ", view.node->op->name());
 }
 
 }  // namespace
@@ -92,9 +105,7 @@ std::string describe(const ir::Value& value) {
   std::string text;
   const ir::Value* at = &value;
   while (at->node != nullptr) {
-    const bool is_part = at->node->results.size() > 1;
-    text += is_part ? fmt::format("part {} of {} of ", at->index, at->node->op->name())
-                    : fmt::format("{} of ", at->node->op->name());
+    text += describe_view(*at);
     at = viewed(*at);
   }
   return text + describe_start(*at);

@@ -111,12 +111,12 @@ SharedCalls::Layout SharedCalls::layout_of(std::span<const Array> inputs,
   return layout;
 }
 
-std::unique_ptr<AotFunction> SharedCalls::compiled(std::span<const Array> inputs,
+std::shared_ptr<AotFunction> SharedCalls::compiled(std::span<const Array> inputs,
                                                    const Layout& layout) const {
   std::vector<AotInput> known = inputs_;
   for (size_t i = 0; i < known.size(); ++i)
     known[i].sizes.assign(inputs[i].sizes().begin(), inputs[i].sizes().end());
-  return std::unique_ptr<AotFunction>(
+  return std::shared_ptr<AotFunction>(
       new AotFunction(function_, known, options_, seed_, layout.memories, layout.own));
 }
 
@@ -129,20 +129,27 @@ SharedCalls::Call SharedCalls::call(std::span<const Array> inputs,
   const std::lock_guard<std::mutex> lock(mutex_);
   auto known = known_.find(layout.key);
   if (known == known_.end()) {
-    if (known_.size() == kMost)
-      throw UserError(fmt::format(
-          "[aot_function] inputs share memory with written ones in more than {} ways", kMost));
-    known = known_.emplace(layout.key, compiled(inputs, layout)).first;
+    std::shared_ptr<AotFunction> made = compiled(inputs, layout);
+    ++counts_.compiled;
+    if (known_.size() == kMost) drop_longest_unused();
+    known = known_.emplace(layout.key, Known{std::move(made)}).first;
   }
-  call.function = known->second.get();
+  known->second.last_call = ++counts_.calls;
+  call.function = known->second.function;
   return call;
 }
 
-AotFunction* SharedCalls::owner(const driver::Executable* forward) {
+void SharedCalls::drop_longest_unused() {
+  const auto last_call = [](const std::pair<const Key, Known>& each) {
+    return each.second.last_call;
+  };
+  known_.erase(std::ranges::min_element(known_, {}, last_call));
+  ++counts_.dropped;
+}
+
+SharedCallCounts SharedCalls::counts() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [key, function] : known_)
-    if (&function->forward_executable() == forward) return function.get();
-  return nullptr;
+  return counts_;
 }
 
 }  // namespace tandem

@@ -260,8 +260,10 @@ const Value* memory_of(const Value* value) {
   return value;
 }
 
-/// The caller would see memory shared that was not.
-bool would_share(const Value* old, const Value* replacement) {
+/// The caller would see memory shared that was not. A signature says what shares it, and a result
+/// with the history of another value is the memory that it joins to that.
+bool would_share(const ir::Graph& graph, const Value* old, const Value* replacement) {
+  if (graph.role().kind == ir::GraphRole::Kind::signature) return false;
   return is_output(old) && (memory_of(replacement)->node == nullptr || is_output(replacement));
 }
 
@@ -276,7 +278,7 @@ void fold(ir::Graph& graph, Node& node) {
   Value* equal = rule->apply(builder, node);
   bool fits = equal != nullptr && equal->type.dtype == result->type.dtype &&
               equal->type.sizes == result->type.sizes;
-  if (!fits || would_share(result, equal)) return;
+  if (!fits || would_share(graph, result, equal)) return;
   if (equal->node != nullptr) equal->node->policy = std::max(equal->node->policy, node.policy);
   graph.replace_all_uses(result, equal);
   graph.erase(&node);

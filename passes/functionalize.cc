@@ -9,6 +9,7 @@
 #include "base/dense_map.h"
 #include "ops/opdef.h"
 #include "passes/passes.h"
+#include "passes/repeated_places.h"
 #include "passes/strides.h"
 
 namespace tandem::passes {
@@ -63,20 +64,6 @@ bool ends_history(const Node& view) { return view.no_grad || !ops::def_of(view).
 
 Value* keep_history(ir::Builder& builder, Value* old, Value* updated) {
   return builder.call("tandem.with_history", {old, updated})->results[0];
-}
-
-/// The new base after `updated` was written through a result of the view.
-Value* write_through(ir::Builder& builder, const Node& view, uint32_t result, Value* base,
-                     Value* updated) {
-  const ops::OpDef& def = ops::def_of(view);
-  ops::Tensor old(builder, base);
-  ops::Tensor value(builder, updated);
-  if (def.scatter_part != nullptr)
-    return def.scatter_part(builder, view.call(), result, old, value).value();
-  if (def.scatter == nullptr)
-    throw Unsupported(fmt::format("[{}] a write through this view", view.op->schema.full_name()),
-                      view.origin.place);
-  return def.scatter(builder, view.call(), old, value).value();
 }
 
 class Functionalizer {
@@ -191,10 +178,27 @@ class Functionalizer {
   }
 
   void write_value(Node& node, const Value* target, const std::vector<ir::Arg>& args) {
+    check_places(node, root_of(target));
     ir::Builder builder(graph_, &node);
     builder.stamp() = ir::Builder::stamp_of(node);
-    Value* updated = apply_functional(builder, node, args, fresh(target, &node));
-    carry_up(builder, node, target, root_of(target), updated, !node.no_grad);
+    Part part{{builder, apply_functional(builder, node, args, fresh(target, &node))}, {}};
+    if (strides_.shows_places_twice(tensor(target))) part = of_one_number(node, part.value);
+    carry_up(builder, node, target, root_of(target), part, !node.no_grad);
+  }
+
+  /// What operators in place handed on.
+  const Value* tensor(const Value* value) const {
+    while (root_of(value) != value && aliases_.at(value).view == nullptr)
+      value = aliases_.at(value).parent;
+    return value;
+  }
+
+  bool shows_places_twice(const Value* target, const Value* root) const {
+    for (const Value* at = target; at != root; at = aliases_.at(at).parent) {
+      const Node* view = aliases_.at(at).view;
+      if (view != nullptr && !strides_.repeated_dims(*view, at).empty()) return true;
+    }
+    return false;
   }
 
   /// One element after the other, as in eager: an element may be read by the next one's write.
@@ -229,13 +233,14 @@ class Functionalizer {
   }
 
   void write_operand(ir::Builder& builder, const Node& node, const Value* target, Value* updated) {
+    check_places(node, root_of(target));
     Value* old = fresh(target, builder.before());
     if (updated->type.dtype != old->type.dtype)
       updated = builder.call("aten._to_copy", {updated}, {{"dtype", old->type.dtype}})->results[0];
     // Eager writes such operands (running statistics) outside of history.
     const Value* root = root_of(target);
     updated = keep_history(builder, old, updated);
-    carry_up(builder, node, target, root, updated, false);
+    carry_up(builder, node, target, root, {{builder, updated}, {}}, false);
   }
 
   Value* apply_functional(ir::Builder& builder, const Node& node,
@@ -258,15 +263,24 @@ class Functionalizer {
   /// a detached alias), what is above keeps its own; the alias keeps what it got here, whatever is
   /// written above it later.
   void carry_up(ir::Builder& builder, const Node& node, const Value* target, const Value* root,
-                Value* updated, bool has_history) {
-    check_places(node, root);
+                Part part, bool has_history) {
+    Value* updated = part.value.value();
     std::vector<std::pair<const Value*, Value*>> made{{target, updated}};
+    const bool is_repeated = shows_places_twice(target, root);
     for (const Value* at = target; at != root;) {
       Alias alias = aliases_.at(at);
       if (alias.view != nullptr) {
         Value* base = fresh(alias.parent, &const_cast<Node&>(node));
         if (has_history && ends_history(*alias.view)) own_history_[at] = updated;
-        updated = write_through(builder, *alias.view, at->index, base, updated);
+        part.value = {builder, updated};
+        if (is_repeated) {
+          const std::vector<int64_t> repeated = strides_.repeated_dims(*alias.view, at);
+          if (!repeated.empty()) made.clear();  // other elements show the same places
+          part = passes::carry_up(*alias.view, at->index, {builder, base}, part, repeated);
+        } else {
+          part.value = write_through(*alias.view, at->index, {builder, base}, part.value);
+        }
+        updated = part.value.value();
         if (ends_history(*alias.view) && !node.no_grad) {
           updated = keep_history(builder, base, updated);
           has_history = false;

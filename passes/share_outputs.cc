@@ -216,7 +216,7 @@ class SignatureWriter {
       if (Value* result = alone(value, order)) return result;
     }
     if (root->node != nullptr && known_[root] == nullptr) add_base(root);
-    check_history(value);
+    give_histories(value);
     return replay(value);
   }
 
@@ -276,14 +276,25 @@ class SignatureWriter {
     return strides;
   }
 
-  void check_history(const Value* value) const {
+  /// A detached alias that was written with a history has this one, in the memory that it shares:
+  ///   alias = with_history(result, detach(x)), where the result is the alias's own value.
+  void give_histories(const Value* value) {
     for (const Value* at = value; at != nullptr; at = aliases_.of(at).parent) {
       const Alias alias = aliases_.of(at);
       if (!ends_history(alias)) continue;
-      if (aliases_.has_own_history(at) && differentiates_)
-        throw Unsupported("a result is a detached alias with a history of its own");
+      if (aliases_.has_own_history(at) && differentiates_) give_history(at);
       if (!alias.view->no_grad) return;  // what is above does not count
     }
+  }
+
+  void give_history(const Value* alias) {
+    if (has_history_.at(alias) != 0) return;
+    has_history_[alias] = 1;
+    Value* memory = replay(alias);
+    known_[alias] = nullptr;
+    Value* history = add_result(alias, {});
+    known_[alias] =
+        ir::Builder(signature_).call("tandem.with_history", {history, memory})->results[0];
   }
 
   /// The views between an input or result and the value.
@@ -328,7 +339,8 @@ class SignatureWriter {
   const Aliases& aliases_;
   bool differentiates_;
   std::map<const Value*, std::map<const Value*, int>> sharing_;  // root -> tensors: only counted
-  DenseMap<Value, Value*> known_;  // of the program -> of the signature
+  DenseMap<Value, Value*> known_;      // of the program -> of the signature
+  DenseMap<Value, char> has_history_;  // detached aliases: what is known has their own
   std::vector<ir::Output> rest_;
   ir::Values returned_;
 };

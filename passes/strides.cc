@@ -95,6 +95,22 @@ std::optional<std::vector<int64_t>> dense_order(const Sizes& sizes, const Sizes&
   return order;
 }
 
+// Scalar expressions are interned: what is the same at two positions that nothing is known of does
+// not depend on the position.
+bool is_one_number(const ir::Graph& graph, const ir::Node& node) {
+  if (node.results.size() != 1) return false;
+  const Sizes strides = ir::contiguous_strides(node.results[0]->type.sizes);
+  AddressLowering lowering(graph.pool(), strides);
+  const ops::Definition definition = ops::def_of(node).lower(lowering, node.call());
+  if (definition.kind != ops::Definition::Kind::map) return false;
+  ops::Index first, second;
+  for (Expr size : node.results[0]->type.sizes) {
+    first.push_back(graph.pool().index("v", size));
+    second.push_back(graph.pool().index("w", size));
+  }
+  return definition.map(0, first) == definition.map(0, second);
+}
+
 std::vector<int64_t> memory_order(const ir::Type& type) {
   return order_of(type.sizes, type.strides);
 }
@@ -119,7 +135,7 @@ bool EagerStrides::knows(const ir::Value* value) const {
 }
 
 std::optional<Sizes> EagerStrides::view_strides(const ir::Node& view, const ir::Value* result,
-                                                const Sizes& self) {
+                                                const Sizes& self) const {
   AddressLowering lowering(graph_->pool(), self);
   ops::Definition definition = ops::def_of(view).lower(lowering, view.call());
   ops::Index index;
@@ -161,6 +177,26 @@ bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
     strides_[result] = *strides;
   }
   return true;
+}
+
+std::vector<int64_t> EagerStrides::repeated_dims(const ir::Node& view,
+                                                 const ir::Value* result) const {
+  std::vector<int64_t> dims;
+  const ir::Value* const* self = std::get_if<ir::Value*>(&view.args[0]);
+  if (ops::def_of(view).lower == nullptr || self == nullptr) return dims;
+  const std::optional<Sizes> steps =
+      view_strides(view, result, ir::contiguous_strides((*self)->type.sizes));
+  for (size_t i = 0; steps && i < steps->size(); ++i)
+    if ((*steps)[i] == Expr(0) && result->type.sizes[i] != Expr(1))
+      dims.push_back(static_cast<int64_t>(i));
+  return dims;
+}
+
+bool EagerStrides::shows_places_twice(const ir::Value* value) const {
+  const Sizes strides = of(value);
+  for (size_t i = 0; i < strides.size(); ++i)
+    if (strides[i] == Expr(0) && value->type.sizes[i] != Expr(1)) return true;
+  return false;
 }
 
 bool EagerStrides::is_row_major(const ir::Value* value) const {

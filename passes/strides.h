@@ -18,6 +18,9 @@ std::vector<int64_t> memory_order(const ir::Type& type);
 /// A dimension of size 1 comes behind the others of its stride.
 std::optional<std::vector<int64_t>> dense_order(const ir::Sizes& sizes, const ir::Sizes& strides);
 
+/// All elements of the result are one number, whatever self holds.
+bool is_one_number(const ir::Graph& graph, const ir::Node& node);
+
 class EagerStrides {
  public:
   explicit EagerStrides(const ir::Graph& graph) : graph_(&graph) {}
@@ -36,6 +39,11 @@ class EagerStrides {
   /// False where `of` is row-major because nothing was said: a view made of other views.
   bool knows(const ir::Value* value) const;
 
+  /// Dimensions of a view's result along which it shows the same elements of self again.
+  std::vector<int64_t> repeated_dims(const ir::Node& view, const ir::Value* result) const;
+  /// Several elements of it are one place, as far as is known.
+  bool shows_places_twice(const ir::Value* value) const;
+
   /// Notes whether eager lays the results out in row-major order from the start of a storage;
   /// `shared` when they share self's memory. To be called for every node in order. Unsupported when
   /// the op counts in the storage of an operand that is not laid out so.
@@ -43,7 +51,7 @@ class EagerStrides {
 
  private:
   std::optional<ir::Sizes> view_strides(const ir::Node& view, const ir::Value* result,
-                                        const ir::Sizes& self);
+                                        const ir::Sizes& self) const;
   bool is_row_major(const ir::Value* value) const;
   const ir::Graph* graph_;
   DenseMap<ir::Value, ir::Sizes> strides_;

@@ -224,15 +224,14 @@ const OpDef kExpand{
     .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
       return {{"self", sum_to(g[0], c.type("self"))}};
     },
-    // Writing through an expanded view is an error in eager; the first copy of each element wins
-    // here.
+    // `value` has one element along each dimension that repeats self.
     .scatter = [](Builder&, const Call& c, Tensor base, Tensor value) -> Tensor {
       for (int64_t i = 0; i < value.rank(); ++i) {
         int64_t old = i - (value.rank() - base.rank());
-        if (old < 0 || (base.size(old) == Expr(1) && value.size(i) != Expr(1)))
+        if ((old < 0 || base.size(old) == Expr(1)) && value.size(i) != Expr(1))
           refuse_expanded_write(c);
       }
-      return value;
+      return value.rank() == base.rank() ? value : reshape(value, base.sizes());
     },
     .samples = {"$[3, 1], [3, 4]", "$[4], [2, 3, 4]", "$[], [3]", "$[1, 0], [2, 0]"},
     .sample_dtypes = DTypes::all,

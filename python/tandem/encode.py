@@ -29,7 +29,7 @@ from tandem.fakes import (
     )
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
-from tandem.history import nodes_with_history
+from tandem.history import may_show_history, nodes_with_history
 from tandem.host_lines import HostLines
 from tandem.loops import ControlLines
 from tandem.numbers import NUMBERS, READS_OF_NUMBERS, NumberLines, is_number, kind_of
@@ -298,7 +298,8 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         if view not in self._known:
             raise Unsupported(f"[{name}] changes the size of its argument's memory")
         self._check_reshaped(node.args[0], name)
-        if self._no_grad and node.args[0] in self._nodes_with_history():
+        has_history = self._no_grad and node.args[0] in self._nodes_with_history()
+        if has_history and may_show_history(node):
             raise Unsupported(f"[{name}] under no_grad changes the shape of what has a history")
         return view
 

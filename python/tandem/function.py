@@ -88,6 +88,11 @@ class Compiled:
         """Counts of the sets of frozen weights; empty where nothing is frozen."""
         return self._frozen.counts if self._frozen else {}
 
+    @property
+    def shared_memory(self):
+        """Counts of the programs for inputs that share memory; empty where nothing is written."""
+        return self._overlapping.counts if self._overlapping else {}
+
     def callable(self):
         """What is called with Dynamo's arguments."""
         native = self.native

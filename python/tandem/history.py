@@ -30,6 +30,19 @@ def nodes_with_history(graph, requires_grad, no_grad):
     return found
 
 
+def may_show_history(node):
+    """Whether what stands behind the node can tell that its tensor has a history: a region with
+    gradients, or a result in its memory."""
+    storages = {storage_of(tensor) for tensor in _tensors(node)}
+    later = node.next
+    while later.op != "output":
+        if later.target is torch._C._set_grad_enabled and later.args[0]:
+            return True
+        later = later.next
+    results = [tensor for each in later.all_input_nodes for tensor in _tensors(each)]
+    return any(storage_of(tensor) in storages for tensor in results)
+
+
 def _reads_history(node, made, found, storages):
     if node.target is torch.ops.aten.detach.default:
         return False

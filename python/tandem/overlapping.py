@@ -11,15 +11,18 @@ import torch
 from tandem._tandem import UserError
 from tandem.fakes import dtype_name
 
-MOST = 16  # ways to overlap, of one graph; then calls run in torch
+MOST = 16  # ways to overlap, of one graph; another one takes the place of the one used longest ago
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_NEW = object()
 
 
 class Overlapping:
     """For the calls of one Compiled, which it does not keep alive."""
 
     def __init__(self):
-        self._known = {}  # what a call looks like -> Compiled, or None: it runs in torch
+        # What a call looks like -> Compiled, or None: it runs in torch. Used last stands last.
+        self._known = {}
+        self.counts = {"compiled": 0, "dropped": 0}
 
     def run(self, compiled, everything):
         """All results, or None where this call is not for us; nothing has run then."""
@@ -30,9 +33,12 @@ class Overlapping:
         if not groups or any(base is None for base in bases):
             return None
         key = (_key(values), _key(bases), tuple(groups))
-        if key not in self._known:
-            self._known[key] = self._over(compiled, everything, values, groups, bases)
-        over = self._known[key]
+        over = self._known.pop(key, _NEW)
+        if over is _NEW:
+            self._make_room()
+            over = self._over(compiled, everything, values, groups, bases)
+            self.counts["compiled"] += over is not None
+        self._known[key] = over
         if over is None:
             return None
         everything = (*everything, *bases)
@@ -42,9 +48,12 @@ class Overlapping:
         _count_writes(values, compiled.written_arguments, groups, bases)
         return over.give(everything, fresh)
 
-    def _over(self, compiled, everything, values, groups, bases):
+    def _make_room(self):
         if len(self._known) >= MOST:
-            return None
+            dropped = self._known.pop(next(iter(self._known)), None)
+            self.counts["dropped"] += dropped is not None
+
+    def _over(self, compiled, everything, values, groups, bases):
         native, encoded = compiled.native, compiled.encoded
         try:
             memories = [

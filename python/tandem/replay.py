@@ -23,6 +23,7 @@ class Replay:
         self._symbols = {name: read for name, read in encoded.symbols.items()}
         self._known = {name: dtype for dtype, name in DTYPES.items()}
         self._known |= {"no_grad": torch.no_grad, "as_strided": _as_strided}
+        self._known["with_history"] = _WithHistory.apply
         self._steps = [self._step(number, *step) for number, step in enumerate(steps)]
         self._roots = {}
         for names, _, operand, _ in self._steps:
@@ -33,6 +34,9 @@ class Replay:
 
     def _step(self, number, op, arguments, results, no_grad):
         """(names that it makes, text, name of what it views, whether under no_grad)."""
+        if op == "tandem.with_history":
+            line = f"{results[0]} = with_history({', '.join(arguments)})"
+            return results, line, arguments[1], False
         space, name, *overload = op.split(".")
         packet = getattr(getattr(torch.ops, space), name)
         target = getattr(packet, overload[0] if overload else "default")
@@ -96,6 +100,18 @@ class Replay:
         space = dict(self._known)
         exec(code, space)  # noqa: S102
         return space["give"]
+
+
+class _WithHistory(torch.autograd.Function):
+    """The elements of `alias`, with the history of `value`: a detached alias that was written."""
+
+    @staticmethod
+    def forward(ctx, value, alias):
+        return alias.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
 
 
 def _names(texts):

@@ -68,6 +68,7 @@ class GraphReport:
             self._facts["calls in torch"] = compiled.eager_calls
             self._facts["verified"] = compiled.verified
             self._facts["frozen"] = compiled.frozen
+            self._facts["shared memory"] = dict(compiled.shared_memory)
 
     def as_dict(self):
         self._read()
@@ -147,6 +148,12 @@ class Report(dict):
             if graph["calls in torch"]:
                 lines.append(
                     f"  {graph['calls in torch']} calls ran in torch: {ODD_CALL}"
+                )
+            if any(graph["shared memory"].values()):
+                counts = graph["shared memory"]
+                lines.append(
+                    f"  inputs that share memory: {counts['compiled']} programs, of which "
+                    f"{counts['dropped']} were dropped"
                 )
             for name, count in graph["control flow"].items():
                 lines.append(f"  control flow: {name} ({count} times)")

@@ -216,6 +216,28 @@ TEST(Aot, WhatIsReturnedSharesMemoryAsTheFunctionSays) {
   EXPECT_EQ(gradients[1]->data<float>()[3], 4);
 }
 
+TEST(Aot, AWrittenAliasIsTheMemoryOfAnInputWithAHistoryOfItsOwn) {
+  AotOptions options;
+  options.share_outputs = true;
+  AotFunction function = aot_function(
+      [](nn::Trace& trace, const Tensors& in) -> Tensors {
+        const Tensor alias = ops::call(trace.builder(), "aten.detach", {in[0]});
+        return {ops::call(trace.builder(), "aten.mul_.Tensor", {alias, in[1]})};
+      },
+      {{"x", DType::f32, {4}, true}, {"w", DType::f32, {4}, true}}, options);
+  EXPECT_EQ(function.signature(),
+            "input %x: written through a detached alias\n"
+            "returns 0: with the history of result 0, aten.detach of input %x\n");
+  Array x = filled({4}, 1, 1);
+  AotFunction::Forward call = function.forward(std::vector{x, filled({4}, 2, 0)});
+  EXPECT_EQ(std::get<Array>(call.outputs.at(0)).raw(), x.raw());
+  EXPECT_EQ(x.data<float>()[3], 8);
+  const std::vector<std::optional<Array>> gradients =
+      function.backward(call.saved, std::vector{filled({4}, 1, 0)});
+  EXPECT_FALSE(gradients[0].has_value());
+  EXPECT_EQ(gradients[1]->data<float>()[3], 4);
+}
+
 TEST(Aot, TwoThreadsMayCall) {
   AotFunction function = sine();
   auto work = [&](float start) {

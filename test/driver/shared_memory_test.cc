@@ -158,20 +158,45 @@ TEST(SharedMemory, WhatCannotBeToldIsRefusedByName) {
   EXPECT_THAT(values_of(all), ElementsAre(1, 2, 3));
 }
 
-TEST(SharedMemory, WaysToShareAreBounded) {
+/// Of n elements each, the second one a place further.
+AotFunction::Forward shifted(AotFunction& function, const Array& all, int64_t n) {
+  return function.forward(std::vector{part(all, n, 0), part(all, n, 1)});
+}
+
+TEST(SharedMemory, TheWayToShareThatWasUsedLongestAgoIsDropped) {
   AotFunction function = doubling();
   const Array all = vector_of(Floats(64, 1));
-  int refused = 0;
-  for (int64_t n = 2; n < 22; ++n) {
-    try {
-      function.forward(std::vector{part(all, n, 0), part(all, n, 1)});
-    } catch (const UserError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("in more than 16 ways"));
-      ++refused;
-    }
-  }
-  EXPECT_EQ(refused, 4);
-  function.forward(std::vector{part(all, 2, 0), part(all, 2, 1)});
+  for (int64_t n = 2; n < 18; ++n) shifted(function, all, n);
+  EXPECT_EQ(function.shared_call_counts().dropped, 0);
+  shifted(function, all, 2);  // 3 is the oldest one now
+  shifted(function, all, 18);
+  EXPECT_EQ(function.shared_call_counts().dropped, 1);
+  shifted(function, all, 2);
+  EXPECT_EQ(function.shared_call_counts().compiled, 17);
+  const Array fresh = vector_of({1, 2, 3, 4});
+  EXPECT_EQ(element(shifted(function, fresh, 3).outputs[0], 0), 2 + 4);
+  EXPECT_EQ(function.shared_call_counts().compiled, 18);
+  EXPECT_EQ(function.shared_call_counts().calls, 20);
+}
+
+TEST(SharedMemory, WhatForwardSavedOutlivesItsProgram) {
+  AotFunction function = aot_function(
+      [](nn::Trace& trace, const Tensors& in) -> Tensors {
+        ops::call(trace.builder(), "aten.mul_.Scalar", {in[0], 2});
+        return {in[1] * in[2]};
+      },
+      {{"a", DType::f32, {"n"}}, {"b", DType::f32, {"n"}}, {"w", DType::f32, {1}, true}});
+  const Array all = vector_of(Floats(64, 1));
+  const auto call = [&](const Array& memory, int64_t n) {
+    return function.forward(std::vector{part(memory, n, 0), part(memory, n, 1), vector_of({1})});
+  };
+  AotFunction::Forward first = call(vector_of({1, 1, 5}), 2);
+  for (int64_t n = 3; n < 19; ++n) call(all, n);
+  EXPECT_EQ(function.shared_call_counts().dropped, 1);
+  const std::optional<Array> gradient =
+      function.backward(first.saved, std::vector{vector_of({1, 1})}).at(2);
+  ASSERT_TRUE(gradient.has_value());
+  EXPECT_THAT(values_of(*gradient), ElementsAre(2 + 5));
 }
 
 TEST(SharedMemory, TwoThreadsMayCall) {

@@ -47,7 +47,10 @@ UNSPECIFIED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_em
 # specified.
 CHOOSING = ("sort", "argsort", "msort", "topk", "kthvalue")
 # Gradients that eager has wrong, by entry and number of the input.
-OTHER_GRADIENTS = {("as_strided_scatter", 0): "eager's is non-zero where self was overwritten"}
+OTHER_GRADIENTS = {
+    ("as_strided_scatter", 0): "eager's is non-zero where self was overwritten",
+    ("as_strided_scatter", 4): "the derivative of that one, by the tangent",
+}
 
 
 def entries():

@@ -55,15 +55,56 @@ def foreach(x, w):
     return alias * x
 
 
+def leaves(x, w):
+    """Memory of an input, history of its own."""
+    alias = x.detach()
+    torch._foreach_add_([alias], [w])
+    return alias
+
+
+def leaves_in_part(x, w):
+    y = x * 2
+    alias = y[1:].detach()
+    alias.mul_(w[1:])
+    return (alias[:2], y)
+
+
+def leaves_beside_what_is_above(x, w):
+    alias = x.detach()
+    alias.mul_(w)
+    below = alias.detach()
+    x.mul_(w)
+    return (below, alias, x)
+
+
+def leaves_without_a_history(x, w):
+    alias = x.detach()
+    alias.mul_(2)
+    return (alias, x * w)
+
+
+def written_twice_and_leaves(x, w):
+    first = x.detach()
+    first.mul_(w)
+    second = first.detach()
+    second.add_(w)
+    return (second, first)
+
+
 def outcome(function, requires_grad):
     leaf = torch.linspace(0.1, 1, 4, dtype=torch.float64, requires_grad=requires_grad)
     w = torch.linspace(1, 2, 4, dtype=torch.float64, requires_grad=True)
     x = leaf * 1
-    result = function(x, w)
-    total = result.sum() + (x * x).sum()
+    results = function(x, w)
+    results = results if isinstance(results, tuple) else (results,)
+    flags = [result.requires_grad for result in (*results, x)]
+    memory = [result.untyped_storage().data_ptr() for result in (*results, x)]
+    shared = [memory.index(place) for place in memory]
+    total = sum((k + 2) * result.sum() for k, result in enumerate(results)) + (x * x).sum()
     if total.requires_grad:
         total.backward()
-    return [result.detach(), x.detach(), leaf.grad, w.grad], [result.requires_grad, x.requires_grad]
+    values = [result.detach() for result in results]
+    return [*values, x.detach(), leaf.grad, w.grad], [flags, shared]
 
 
 FUNCTIONS = [
@@ -73,6 +114,11 @@ FUNCTIONS = [
     twice,
     part_of_an_alias,
     foreach,
+    leaves,
+    leaves_in_part,
+    leaves_beside_what_is_above,
+    leaves_without_a_history,
+    written_twice_and_leaves,
 ]
 
 
@@ -89,16 +135,16 @@ def test_as_in_eager(function, requires_grad):
     )
 
 
-def test_an_alias_that_leaves_is_refused():
-    """Its history would be its own, its memory an input's."""
-
-    def leaves(x, w):
-        alias = x.detach()
-        torch._foreach_add_([alias], [w])
-        return alias
-
-    with pytest.raises(Exception, match="detached alias with a history of its own"):
-        compile_with(leaves)(torch.zeros(4), torch.zeros(4, requires_grad=True))
-    compiled = compile_with(leaves, on_unsupported="eager")
-    with pytest.warns(UserWarning, match="detached alias"):
-        assert compiled(torch.zeros(4), torch.zeros(4, requires_grad=True)).requires_grad
+def test_an_alias_that_leaves_may_be_written():
+    """By whoever gets it: it is no view of the input, so its history may change."""
+    w = torch.linspace(1, 2, 4, requires_grad=True)
+    gradients = []
+    for function in (leaves, compile_with(leaves)):
+        x = torch.ones(4)
+        alias = function(x, w)
+        version = x._version
+        alias.mul_(3)
+        assert x._version == version + 1
+        torch.testing.assert_close(x, alias.detach())
+        gradients += torch.autograd.grad(alias.sum(), w)
+    torch.testing.assert_close(*gradients)

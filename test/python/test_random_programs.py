@@ -18,7 +18,14 @@ from random_programs import LongProgram, Program, difference, outcome
 CORE = 2000
 LONG = 1000
 THROUGH_DYNAMO = 200
+TRACERS = "torch.make_fx cannot trace this program: RuntimeError"
 CHUNKS = 20
+# Detached aliases with a history of their own, writes to expanded tensors, a shape that changes
+# under no_grad: each was refused.
+FOUND = [
+    *((seed, Program) for seed in (8_500_392, 8_500_462, 8_500_859, 8_501_413, 8_500_359)),
+    *((seed, LongProgram) for seed in (7_500_632, 7_500_441, 7_500_595, 7_500_205)),
+]
 
 
 class Tally:
@@ -27,6 +34,7 @@ class Tally:
     def __init__(self):
         self.count = 0
         self.refused = collections.Counter()  # by reason
+        self.torchs = 0  # refused by the tracer of torch, whose fake tensors cannot run them
         self.failures = []
         self.strides_of_fakes = 0  # programs with results whose strides are not eager's
 
@@ -38,6 +46,7 @@ class Tally:
             actual = error
         reason = getattr(actual, "inner_exception", actual)  # Dynamo's, around ours
         if isinstance(reason, tandem.Unsupported):
+            self.torchs += TRACERS in str(reason)
             self.refused[str(reason).split("(")[0].strip()[:100]] += 1
             return
         found = difference(actual, expected, program)
@@ -50,6 +59,7 @@ class Tally:
         refused = sum(self.refused.values())
         print(
             f"{self.count} programs, {len(self.failures)} differ, {refused} refused, "
+            f"{self.torchs} of them by torch's tracer, "
             f"{self.strides_of_fakes} with strides of torch's fakes:"
         )
         for reason, count in self.refused.most_common():
@@ -108,17 +118,17 @@ def test_found():
     tally = Tally()
     for program, expected in programs(7_001_111, 2, kind=LongProgram):
         tally.check(program, expected, through_core(program))
+    for seed, kind in FOUND:
+        for program, expected in programs(seed - 1, 1, kind=kind):
+            tally.check(program, expected, through_core(program))
     tally.verdict(most_refused=0)
 
 
 def test_sizes_that_only_data_tell():
-    """None is refused for its sizes. One is for what it returns, an alias that the core refuses
-    whatever made it (test_detached_aliases.py); the chain that is gone ran it in pieces."""
     more = ("chosen", "chosen_put", "nonzero", "item", "rows")
     tally = Tally()
     for program, expected in programs(500_000, 150, more):
         tally.check(program, expected, through_core(program))
-    assert tally.refused.pop("a result is a detached alias with a history of its own") == 1
     tally.verdict(most_refused=0)
 
 

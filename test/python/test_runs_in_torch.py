@@ -93,6 +93,21 @@ def test_strict_refuses_calls_with_overlapping_inputs():
     torch.testing.assert_close(compiled(*apart), torch.full((4,), 3.0))
 
 
+def test_of_many_ways_to_share_memory_those_used_last_are_kept():
+    """None runs in torch: the program of the way used longest ago goes."""
+    compiled = compile_with(write_first, on_unsupported="strict")
+    for shift in [*range(1, 21), 20, 1]:
+        ours, eager = torch.arange(64.0), torch.arange(64.0)
+        actual = compiled(ours[:32], ours[shift : shift + 32])
+        expected = write_first(eager[:32], eager[shift : shift + 32])
+        torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(ours, eager)
+    report = tandem.report()
+    (graph,) = report["graphs"]
+    assert graph["shared memory"] == {"compiled": 21, "dropped": 5}
+    assert "inputs that share memory: 21 programs, of which 5 were dropped" in str(report)
+
+
 # --- generators
 
 

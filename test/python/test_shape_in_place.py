@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch._dynamo import config
 
+import tandem
 from compared import beside_eager
 from compiled import compile_with, through_core
 
@@ -171,3 +172,33 @@ def test_another_memory_with_a_history():
 def test_another_memory_of_an_input():
     with pytest.raises(Exception, match=r"\[aten.set_.*changes the shape of an input"):
         through_core(lambda x: x.set_(torch.ones(2)) * 2)(torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("returns_it", [False, True])
+def test_without_gradients_from_here(returns_it):
+    """What has a history keeps it with its old shape in eager: refused where somebody could tell,
+    a result of the graph or a region with gradients behind it."""
+
+    def function(x, w):
+        y = x * 2
+        z = y + w
+        torch.set_grad_enabled(False)
+        y.unsqueeze_(0)
+        y.add_(1)
+        return (z, y) if returns_it else (z, y * 3)
+
+    def run(call):
+        torch.manual_seed(0)
+        x = torch.randn(3, 4, requires_grad=True)
+        w = torch.randn(3, 4, requires_grad=True)
+        with torch.enable_grad():
+            z, made = call(x, w)
+        return made, z, *torch.autograd.grad(z.sum(), (x, w))
+
+    call = through_core(function)
+    if returns_it:
+        with pytest.raises(tandem.Unsupported, match="changes the shape of what has a history"):
+            run(call)
+        return
+    for ours, eager in zip(run(call), run(function), strict=True):
+        torch.testing.assert_close(ours, eager)
