@@ -31,6 +31,24 @@ using ir::Value;
 /// and convolutions are not: docs/partition.md has both measured.
 constexpr double kBytesForMicrosecond = 4096;
 
+constexpr int64_t kRooms = 24;
+constexpr int64_t kMostBetween = 256;
+
+/// By operations few nodes differ, so that what lies between two rooms shows: the more rooms the
+/// smaller the graph, as a cut takes time by its nodes.
+int64_t rooms_of_flops(const ir::Graph& graph) {
+  const int64_t nodes = std::max<int64_t>(1, static_cast<int64_t>(graph.node_ids()));
+  return std::clamp(kRooms / 2 * 5000 / nodes, kRooms / 2, kRooms * 8);
+}
+
+/// How many there may be, how long each takes and what it is worth all go by the nodes.
+int64_t cuts_between(const ir::Graph& graph) {
+  constexpr double kNodesOfAll = 3300;
+  const double nodes = static_cast<double>(std::max<size_t>(1, graph.node_ids()));
+  const double share = std::min(1.0, std::pow(kNodesOfAll / nodes, 3));
+  return static_cast<int64_t>(static_cast<double>(kMostBetween) * share);
+}
+
 /// The choices that no other one beats in bytes and in cost; the first of equal ones.
 class Front {
  public:
@@ -101,8 +119,8 @@ class Search {
     if (counts_ == Budget::Cost::time) {
       add_packed(kRooms, [](const Node*) { return true; });
     } else {
-      add_packed(rooms_of_flops(), [](const Node*) { return true; });
-      add_packed(rooms_of_flops(), [](const Node* node) { return product_flops(*node) > 0; });
+      add_packed(rooms_of_flops(graph_), [](const Node*) { return true; });
+      add_packed(rooms_of_flops(graph_), [](const Node* node) { return product_flops(*node) > 0; });
       add_between();
     }
     frontier.choices = front_.choices();
@@ -114,11 +132,9 @@ class Search {
   static constexpr double kOnlyMemory = 1e-3;
   static constexpr double kOnlyTime = 1e9;  // … and more than any value takes
   static constexpr int kMostCorners = 24;
-  static constexpr int64_t kRooms = 24;
   static constexpr double kPreference = 1000;
   static constexpr double kBesideProducts = 1e-3;
   static constexpr double kLeastGain = 0.01;  // of a choice between two, of what all may cost
-  static constexpr int64_t kMostBetween = 256;
 
   /// What checkpointing asks to be computed again is no choice, so nothing is kept to spare it, nor
   /// what backward alone makes from it.
@@ -210,13 +226,6 @@ class Search {
     return before;
   }
 
-  /// By operations few nodes differ, so that what lies between two rooms shows: the more rooms the
-  /// smaller the graph, as a cut takes time by its nodes.
-  int64_t rooms_of_flops() const {
-    return std::clamp(kRooms / 2 * 5000 / static_cast<int64_t>(graph_.node_ids()), kRooms / 2,
-                      kRooms * 8);
-  }
-
   template <class F>
   void find_items(F may_be_tied) {
     items_.clear();
@@ -263,18 +272,11 @@ class Search {
     return tied;
   }
 
-  /// Both how many there may be and how long each takes go by the nodes.
-  int64_t cuts_between() const {
-    const double graphs = 5000 / static_cast<double>(graph_.node_ids());
-    return static_cast<int64_t>(static_cast<double>(kMostBetween) *
-                                std::min(1.0, graphs * graphs / 4));
-  }
-
   /// bytes(T + p) <= bytes(T) + bytes(p), and backward runs p no more: where no choice is as good
   /// as that, tying p down gives a better one. Upwards, so that what was found is extended as well.
   void add_between() {
     find_items([](const Node* node) { return product_flops(*node) > 0; });
-    int64_t cuts = cuts_between();
+    int64_t cuts = cuts_between(graph_);
     const double least_gain = kLeastGain * front_.above(-1)->cost;
     for (const Choice* at = front_.above(-1); at != nullptr && cuts > 0;) {
       const Choice from = *at;
