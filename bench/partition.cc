@@ -76,21 +76,22 @@ const ir::Graph& joint_of_5000(bool equal) {
   return *graphs[equal ? 1 : 0]->graphs()[0];
 }
 
-void decide(benchmark::State& state, const char* budget, bool equal) {
+void decide(benchmark::State& state, const char* budget, bool equal, const char* cost) {
   ir::Graph& graph = const_cast<ir::Graph&>(joint_of_5000(equal));
   driver::GraphCtx ctx;
   ctx.partition = passes::partition_named(budget);
-  ctx.budget = passes::budget_named(budget);
+  ctx.budget = passes::budget_named(budget, "dp", cost);
   for ([[maybe_unused]] const auto& _ : state)
     benchmark::DoNotOptimize(passes::chosen_values(graph, ctx));
   state.counters["nodes"] = static_cast<double>(nodes_of(graph));
 }
 
-BENCHMARK_CAPTURE(decide, as_read_equal, "as_read", true)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(decide, min_cut_equal, "min_cut", true)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(decide, half_equal, "0.5", true)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(decide, min_cut_widths, "min_cut", false)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(decide, half_widths, "0.5", false)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(decide, as_read_equal, "as_read", true, "time")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(decide, min_cut_equal, "min_cut", true, "time")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(decide, half_equal, "0.5", true, "time")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(decide, min_cut_widths, "min_cut", false, "time")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(decide, half_widths, "0.5", false, "time")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(decide, half_flops, "0.5", false, "flops")->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace tandem

@@ -2,8 +2,10 @@
 // With a price for a microsecond it is a minimum cut, which sees what a value needs to be made
 // from: cuts at rising prices give the corners of what is possible. Between two corners, where a
 // dozen equal layers change sides at once, a knapsack picks which of the dear values are tied down,
-// and a cut around them chooses the rest. What is found is kept where nothing else is better in
-// both, and it does not depend on the budget, so that a larger budget cannot choose worse.
+// and a cut around them chooses the rest; by operations, where few nodes differ, choices are then
+// extended product by product where that is known to give a better one. What is found is kept where
+// nothing else is better in both, and it does not depend on the budget, so that a larger budget
+// cannot choose worse.
 #include "passes/partition/budget.h"
 
 #include <fmt/format.h>
@@ -11,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <optional>
 
 #include "ir/text.h"
@@ -27,6 +30,57 @@ using ir::Value;
 /// Of the default. Activations and attention's scores are worth their time, products with weights
 /// and convolutions are not: docs/partition.md has both measured.
 constexpr double kBytesForMicrosecond = 4096;
+
+constexpr int64_t kRooms = 24;
+constexpr int64_t kMostBetween = 256;
+
+/// By operations few nodes differ, so that what lies between two rooms shows: the more rooms the
+/// smaller the graph, as a cut takes time by its nodes.
+int64_t rooms_of_flops(const ir::Graph& graph) {
+  const int64_t nodes = std::max<int64_t>(1, static_cast<int64_t>(graph.node_ids()));
+  return std::clamp(kRooms / 2 * 5000 / nodes, kRooms / 2, kRooms * 8);
+}
+
+/// How many there may be, how long each takes and what it is worth all go by the nodes.
+int64_t cuts_between(const ir::Graph& graph) {
+  constexpr double kNodesOfAll = 3300;
+  const double nodes = static_cast<double>(std::max<size_t>(1, graph.node_ids()));
+  const double share = std::min(1.0, std::pow(kNodesOfAll / nodes, 3));
+  return static_cast<int64_t>(static_cast<double>(kMostBetween) * share);
+}
+
+/// The choices that no other one beats in bytes and in cost; the first of equal ones.
+class Front {
+ public:
+  bool beats(int64_t bytes, double cost) const {
+    const auto above = by_bytes_.upper_bound(bytes);
+    return above != by_bytes_.begin() && std::prev(above)->second.cost <= cost;
+  }
+
+  void add(const Choice& choice) {
+    if (beats(choice.bytes, choice.cost)) return;
+    const auto first = by_bytes_.lower_bound(choice.bytes);
+    auto end = first;
+    while (end != by_bytes_.end() && end->second.cost >= choice.cost) ++end;
+    by_bytes_.erase(first, end);
+    by_bytes_.emplace(choice.bytes, choice);
+  }
+
+  /// The next one of more bytes; null: there is none.
+  const Choice* above(int64_t bytes) const {
+    const auto next = by_bytes_.upper_bound(bytes);
+    return next == by_bytes_.end() ? nullptr : &next->second;
+  }
+
+  std::vector<Choice> choices() const {
+    std::vector<Choice> all;
+    for (const auto& [bytes, choice] : by_bytes_) all.push_back(choice);
+    return all;
+  }
+
+ private:
+  std::map<int64_t, Choice> by_bytes_;  // cost falls
+};
 
 class Search {
  public:
@@ -65,10 +119,11 @@ class Search {
     if (counts_ == Budget::Cost::time) {
       add_packed(kRooms, [](const Node*) { return true; });
     } else {
-      add_packed(rooms_of_flops(), [](const Node*) { return true; });
-      add_packed(rooms_of_flops(), [](const Node* node) { return product_flops(*node) > 0; });
+      add_packed(rooms_of_flops(graph_), [](const Node*) { return true; });
+      add_packed(rooms_of_flops(graph_), [](const Node* node) { return product_flops(*node) > 0; });
+      add_between();
     }
-    frontier.choices = best_of(std::move(choices_));
+    frontier.choices = front_.choices();
     return frontier;
   }
 
@@ -77,9 +132,9 @@ class Search {
   static constexpr double kOnlyMemory = 1e-3;
   static constexpr double kOnlyTime = 1e9;  // … and more than any value takes
   static constexpr int kMostCorners = 24;
-  static constexpr int64_t kRooms = 24;
   static constexpr double kPreference = 1000;
   static constexpr double kBesideProducts = 1e-3;
+  static constexpr double kLeastGain = 0.01;  // of a choice between two, of what all may cost
 
   /// What checkpointing asks to be computed again is no choice, so nothing is kept to spare it, nor
   /// what backward alone makes from it.
@@ -98,12 +153,12 @@ class Search {
     return product_flops(node) / lanes + kBesideProducts * time;
   }
 
-  const Choice& add(ir::Values saved) {
+  Choice add(ir::Values saved) {
     const std::vector<const Node*> again = computed_again(graph_, halves_, saved);
     return add({std::move(saved), again});
   }
 
-  const Choice& add(Cut cut) {
+  Choice add(Cut cut) {
     Choice choice;
     for (const Value* value : cut.saved) choice.bytes += kept_.of(value);
     for (const Node* node : cut.again) {
@@ -111,8 +166,9 @@ class Search {
       choice.cost += costs_.at(node);
     }
     choice.saved = std::move(cut.saved);
-    choices_.push_back(std::move(choice));
-    return choices_.back();
+    choice.again = std::move(cut.again);
+    front_.add(choice);
+    return choice;
   }
 
   // --- cuts
@@ -170,13 +226,6 @@ class Search {
     return before;
   }
 
-  /// By operations few nodes differ, so that what lies between two rooms shows: the more rooms the
-  /// smaller the graph, as a cut takes time by its nodes.
-  int64_t rooms_of_flops() const {
-    return std::clamp(kRooms / 2 * 5000 / static_cast<int64_t>(graph_.node_ids()), kRooms / 2,
-                      kRooms * 8);
-  }
-
   template <class F>
   void find_items(F may_be_tied) {
     items_.clear();
@@ -211,21 +260,52 @@ class Search {
     }
   }
 
+  // --- what lies between two choices
+  // ---------------------------------------------------------------------------------------------
+
+  /// All that are not computed again; what else spared one of them, statistics of a norm for one,
+  /// is not tied, and goes where it is no longer needed.
+  DenseMap<Node, char> tied_by(const Choice& choice) const {
+    DenseMap<Node, char> tied;
+    for (const Node* node : item_nodes_) tied[node] = 1;
+    for (const Node* node : choice.again) tied[node] = 0;
+    return tied;
+  }
+
+  /// bytes(T + p) <= bytes(T) + bytes(p), and backward runs p no more: where no choice is as good
+  /// as that, tying p down gives a better one. Upwards, so that what was found is extended as well.
+  void add_between() {
+    find_items([](const Node* node) { return product_flops(*node) > 0; });
+    int64_t cuts = cuts_between(graph_);
+    const double least_gain = kLeastGain * front_.above(-1)->cost;
+    for (const Choice* at = front_.above(-1); at != nullptr && cuts > 0;) {
+      const Choice from = *at;
+      cuts -= extend(from, least_gain, cuts);
+      at = front_.above(from.bytes);
+    }
+  }
+
+  /// Gives how many cuts that took, `most` of them.
+  int64_t extend(const Choice& from, double least_gain, int64_t most) {
+    DenseMap<Node, char> tied = tied_by(from);
+    cut(kOnlyMemory, tied);
+    int64_t cuts = 1;
+    for (size_t k = 0; k < items_.size() && cuts < most; ++k) {
+      const int64_t bytes = from.bytes + items_[k].bytes;
+      const double cost = from.cost - items_[k].worth + least_gain;
+      if (tied.at(item_nodes_[k]) != 0 || front_.beats(bytes, cost)) continue;
+      tied[item_nodes_[k]] = 1;
+      cut(kOnlyMemory, tied);
+      tied[item_nodes_[k]] = 0;
+      ++cuts;
+    }
+    return cuts;
+  }
+
   void note(const Knapsack& packed, int64_t room) {
     if (solver_ == KnapsackSolver::exact && packed.bound > packed.worth)
       notes_.push_back(fmt::format("budget: the knapsack of {} bytes is solved to {:.3f} %", room,
                                    100 * (packed.bound / packed.worth - 1)));
-  }
-
-  /// Those that no other one beats in bytes and in cost; the first of equal ones.
-  static std::vector<Choice> best_of(std::vector<Choice> choices) {
-    std::stable_sort(choices.begin(), choices.end(), [](const Choice& a, const Choice& b) {
-      return a.bytes != b.bytes ? a.bytes < b.bytes : a.cost < b.cost;
-    });
-    std::vector<Choice> best;
-    for (Choice& choice : choices)
-      if (best.empty() || choice.cost < best.back().cost) best.push_back(std::move(choice));
-    return best;
   }
 
   ir::Graph& graph_;
@@ -241,7 +321,7 @@ class Search {
   DenseMap<Node, double> costs_;
   std::vector<const Node*> item_nodes_;
   std::vector<KnapsackItem> items_;
-  std::vector<Choice> choices_;
+  Front front_;
 };
 
 int64_t room_of(const Budget& budget, const Frontier& frontier) {

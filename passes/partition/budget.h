@@ -10,10 +10,11 @@ namespace tandem::passes {
 /// Values to save.
 struct Choice {
   ir::Values saved;
-  int64_t bytes = 0;        // that keeping them takes
-  double microseconds = 0;  // of forward's work, done again in backward
-  double cost = 0;          // by which it is compared: what should be saved by its policy counts a
-                            // thousand times
+  std::vector<const ir::Node*> again;  // of forward, by backward
+  int64_t bytes = 0;                   // that keeping them takes
+  double microseconds = 0;             // of forward's work, done again in backward
+  double cost = 0;  // by which it is compared: what should be saved by its policy counts a
+                    // thousand times
 };
 
 struct Frontier {

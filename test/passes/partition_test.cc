@@ -11,6 +11,7 @@
 #include "ops/opdef.h"
 #include "passes/partition/budget.h"
 #include "passes/partition/partition.h"
+#include "passes/partition/recompute_cost.h"
 #include "passes/passes.h"
 #include "test/passes/halves.h"
 #include "test/passes/programs.h"
@@ -129,6 +130,68 @@ TEST(Partition, MoreOfABudgetSavesMoreAndComputesLess) {
       }
       EXPECT_LE(frontier.choices.front().bytes, frontier.cut_bytes);
     }
+}
+
+/// Products of uneven widths side by side, so that sums of some of them lie close together.
+std::string uneven_products() {
+  std::string inputs = "%x: f32[64, 64] {input grad}";
+  std::string body;
+  std::string total;
+  for (const int width : {11, 3, 4, 2, 17, 5, 14, 7, 9, 13}) {
+    inputs += fmt::format(", %w{0}: f32[64, {1}] {{input grad}}", width, 64 * width);
+    body += fmt::format("  %m{0} = aten.mm(%x, %w{0})\n  %c{0} = aten.cos(%m{0})\n", width);
+    body += fmt::format("  %s{0} = aten.sum(%c{0})\n", width);
+    if (!total.empty())
+      body += fmt::format("  %t{0} = aten.add.Tensor(%{1}, %s{0})\n", width, total);
+    total = (total.empty() ? "s" : "t") + std::to_string(width);
+  }
+  return fmt::format("graph @f({}) {{\n{}  return %{}\n}}\n", inputs, body, total);
+}
+
+double products_again(const passes::Choice& choice) {
+  double flops = 0;
+  for (const ir::Node* node : choice.again) flops += passes::product_flops(*node);
+  return flops;
+}
+
+/// Of the choices of no more bytes.
+double fewest_products(const passes::Frontier& frontier, int64_t bytes) {
+  double fewest = products_again(frontier.choices.front());
+  for (const passes::Choice& choice : frontier.choices)
+    if (choice.bytes <= bytes) fewest = std::min(fewest, products_again(choice));
+  return fewest;
+}
+
+TEST(Partition, NoChoiceIsBetteredByOneProductMore) {
+  for (const char* solver : {"dp", "greedy"}) {
+    const std::unique_ptr<ir::Module> module = ir::parse_module(uneven_products(), ops::op_table());
+    ir::Graph& graph = *module->graphs()[0];
+    driver::GraphCtx ctx;
+    make_joint(graph, ctx);
+    const passes::Frontier frontier = passes::frontier_of(
+        graph, Target(), passes::budget_named("0.5", solver, "flops"), {}, ctx.notes);
+    const double gain = 0.011 * products_again(frontier.choices.front());
+    for (const passes::Choice& choice : frontier.choices)
+      for (const ir::Node* node : choice.again) {
+        const int64_t bytes = choice.bytes + passes::typical_bytes(node->results[0]);
+        const double spared = passes::product_flops(*node);
+        if (spared == 0) continue;
+        EXPECT_LE(fewest_products(frontier, bytes), products_again(choice) - spared + gain)
+            << solver << ", beside " << choice.bytes << " bytes";
+      }
+  }
+}
+
+TEST(Partition, AGraphWithoutNodesHasAFrontier) {
+  const std::unique_ptr<ir::Module> module =
+      ir::parse_module("graph @f(%x: f32[2] {input grad}) {\n  return %x\n}\n", ops::op_table());
+  for (const char* cost : {"time", "flops"}) {
+    driver::GraphCtx ctx;
+    const passes::Budget budget = passes::budget_named("0.5", "dp", cost);
+    const passes::Frontier frontier =
+        passes::frontier_of(*module->graphs()[0], Target(), budget, {}, ctx.notes);
+    EXPECT_EQ(frontier.choices.size(), 1U) << cost;
+  }
 }
 
 TEST(Partition, BackwardReadsNothingOfForwardButWhatIsSaved) {
