@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -24,6 +25,7 @@
 #include <filesystem>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/hash.h"
@@ -67,16 +69,31 @@ class Descriptor {
 };
 
 /// Held on an opening of the folder of its own: locks belong to openings, not to threads. A file
-/// system without locks gets none; then a new file may be trimmed for the old one of its name.
+/// system without locks gets none; then a new file may be trimmed for the old one of its name. Who
+/// holds one may have been stopped (Ctrl-Z, a debugger), for as long as anyone likes: then there is
+/// none either, and what wants one is left undone.
 class FolderLock {
  public:
   FolderLock(int folder, int kind)
       : opening_(openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    while (opening_ && flock(opening_.get(), kind) != 0 && errno == EINTR) continue;
+    const Clock::time_point end = Clock::now() + kLongestWait;
+    while (opening_ && flock(opening_.get(), kind | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      is_taken_ = errno == EWOULDBLOCK;
+      if (!is_taken_ || Clock::now() > end) return;
+      std::this_thread::sleep_for(kBetweenTries);
+    }
+    is_taken_ = false;
   }
+  /// By someone else, who does not give it back.
+  bool is_taken() const { return is_taken_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kLongestWait{2};
+  static constexpr std::chrono::milliseconds kBetweenTries{1};
   Descriptor opening_;
+  bool is_taken_ = false;
 };
 
 /// A file beyond the limit of the process (ulimit -f) raises SIGXFSZ, which ends it. A cache must
@@ -217,7 +234,7 @@ bool fill(int file, std::string_view content) {
 
 bool put(int folder, const std::string& temporary, const std::string& name) {
   const FolderLock lock(folder, LOCK_SH);
-  return renameat(folder, temporary.c_str(), folder, name.c_str()) == 0;
+  return !lock.is_taken() && renameat(folder, temporary.c_str(), folder, name.c_str()) == 0;
 }
 
 }  // namespace
@@ -329,6 +346,7 @@ void CacheFolder::write(const std::string& name, std::string_view content) const
 
 void CacheFolder::trim(const CacheLimits& most) const {
   const FolderLock lock(descriptor_, LOCK_EX);
+  if (lock.is_taken()) return;
   remove_stale(descriptor_);
   remove_oldest(descriptor_, most);
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "loop/matrix.h"
 #include "schedule/axes.h"
 #include "schedule/matrix_tile.h"
 
@@ -149,7 +150,8 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes
   blocks.rows = tuning.most_rows;
   blocks.is_matrix = of_bf16 || suits_matrix(stage, whole.height, target);
   cut_until_enough(blocks, whole, fewest, rows.copies, enough, tuning.smallest_block);
-  blocks.rows = even_blocks(whole.height, blocks.rows, blocks.tile_rows);
+  blocks.rows =
+      even_blocks(whole.height, blocks.rows, of_bf16 ? loop::kMostMatrix : blocks.tile_rows);
   blocks.columns = even_blocks(whole.width, blocks.columns, fewest);
   // Whole tiles are read where they lie, if they are panels.
   if (stage.reductions[0].combiner != loop::Combiner::dot && whole.width % blocks.lanes == 0)

@@ -3,9 +3,11 @@
 // ends or limits a process is tried in a child.
 #include "base/cache_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -343,6 +345,25 @@ TEST_F(CacheFolderTest, StoringAndTrimmingAtOnceLosesNothing) {
   EXPECT_EQ(status_of(writer), 0);
   EXPECT_EQ(status_of(trimmer), 0);
   EXPECT_THAT(temporaries(), IsEmpty());
+}
+
+// A process that was stopped while it trimmed holds the lock until it goes on. Others store nothing
+// then, and wait for it a few seconds at most; what is there is read.
+TEST_F(CacheFolderTest, AStoppedProcessStopsNobody) {
+  const CacheFolder cache(parent_);
+  cache.write(entry(0), "first");
+  const int opening = open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(opening, LOCK_EX), 0);
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  cache.write(entry(1), "second");
+  cache.trim({.bytes = 0, .files = 0});
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_EQ(cache.read(entry(0)), "first");
+  EXPECT_FALSE(fs::exists(folder_ / entry(1)));
+  EXPECT_THAT(temporaries(), IsEmpty());
+  close(opening);
+  cache.write(entry(1), "second");
+  EXPECT_EQ(cache.read(entry(1)), "second");
 }
 
 }  // namespace

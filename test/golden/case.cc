@@ -170,9 +170,24 @@ std::string with_errors(const Lines& lines) {
 // --- results under each graph
 // ---------------------------------------------------------------------
 
+/// One machine for all, so that files do not depend on where they were blessed; `target=sm_90` for
+/// another one.
+Target golden_target(const Command& command) {
+  const std::string named(command.option("target", ""));
+  if (!named.empty()) return driver::target_named(named);
+  Target target;
+  target.cores = 8;
+  if (command.option("isa", "avx2") == "avx512") {
+    target.isa = Isa::avx512;
+    target.vector_bytes = 64;
+  }
+  return target;
+}
+
 /// What passes are told by the command; `optimizer=sgd` for `updates`.
 driver::GraphCtx context_of(const Command& command, State& state, const nn::Optimizer& optimizer) {
   driver::GraphCtx ctx;
+  if (!command.option("target", "").empty()) ctx.target = golden_target(command);
   ctx.gradients = passes::gradients_named(command.option("gradients", "tangents"));
   const std::string_view partition = command.option("partition", "as_read");
   ctx.partition = passes::partition_named(partition);
@@ -204,20 +219,6 @@ std::string run_passes_on(ir::Graph& graph, const Command& command) {
   }
   for (const std::string& note : ctx.notes) text += "note: " + note + "\n";
   return text;
-}
-
-/// One machine for all, so that files do not depend on where they were blessed; `target=sm_90` for
-/// another one.
-Target golden_target(const Command& command) {
-  const std::string named(command.option("target", ""));
-  if (!named.empty()) return driver::target_named(named);
-  Target target;
-  target.cores = 8;
-  if (command.option("isa", "avx2") == "avx512") {
-    target.isa = Isa::avx512;
-    target.vector_bytes = 64;
-  }
-  return target;
 }
 
 std::string error_text(const UserError& error) {
