@@ -2,6 +2,9 @@
 
 import os
 
+import tandem
+from graphs import graph_text
+
 
 def _has_avx512():
     with open("/proc/cpuinfo") as file:
@@ -14,3 +17,9 @@ HAS_AVX512 = _has_avx512() and not IS_HELD_TO_AVX2
 ISAS = ["avx2", "avx512"] if HAS_AVX512 else ["avx2"]
 # oneDNN has layouts of its own for weights in f32 with AVX-512 alone.
 PACKS_F32 = HAS_AVX512 and os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in ("", "ALL")
+
+
+def has_tiles():
+    """Whether kernels may use tile registers for bf16: the system can refuse those."""
+    text = graph_text("%x: f32[4]", ["%r = aten.exp(%x)"], "%r")
+    return "+amx-bf16" in tandem.compile_text(text, report=True).report

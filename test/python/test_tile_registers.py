@@ -1,0 +1,102 @@
+"""Products of bf16 through tile registers, where the processor has them: weights that are given at
+each call and weights that are known, with what stands around them. Without tile registers the
+library computes the same programs, to the same bound."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compiled import compile_with, reported_kernels
+from machine import has_tiles
+from torch import nn
+
+BF16 = torch.bfloat16
+
+
+class Layer(nn.Module):
+    """act(a W^T + b) + a residual."""
+
+    def __init__(self, terms, columns, act):
+        super().__init__()
+        self.linear = nn.Linear(terms, columns, dtype=BF16)
+        self.act = act
+
+    def forward(self, x, residual):
+        return self.act(self.linear(x)) + residual
+
+
+def check(result, module, x, residual):
+    """Three roundings to bf16 (of the sum, of what act gives, of the result), and sums of n terms in
+    f32: n 2**-23 of what they are without signs. Neither act stretches an error."""
+    exact = module.double()(x.double(), residual.double())
+    linear = module.linear
+    sums = x.double().abs() @ linear.weight.abs().T + linear.bias.abs()
+    scale = exact.abs() + 2 * linear(x.double()).abs() + residual.double().abs()
+    bound = 3 * 2.0**-8 * scale + x.size(-1) * 2.0**-23 * sums
+    module.bfloat16()
+    assert ((result.double() - exact).abs() <= bound).all()
+
+
+def product(rows, terms, columns, act):
+    torch.manual_seed(rows)
+    module = Layer(terms, columns, act)
+    return module, torch.randn(rows, terms, dtype=BF16), torch.randn(rows, columns, dtype=BF16)
+
+
+@pytest.mark.parametrize("act", [torch.relu, torch.tanh])
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns"),
+    [(32, 64, 64), (33, 40, 96), (197, 104, 50), (130, 768, 3072), (300, 2048, 1024), (64, 8, 7)],
+)
+def test_of_weights_given_and_known(rows, terms, columns, act):
+    module, x, residual = product(rows, terms, columns, act)
+    with torch.no_grad():
+        live = compile_with(module, report=True)(x, residual)
+        if has_tiles():
+            assert "tile registers sum it" in reported_kernels()
+        torch._dynamo.reset()
+        known = compile_with(module, freeze=True, report=True)(x, residual)
+        if has_tiles():
+            assert ("in panels" in reported_kernels()) == (columns % 32 == 0 and columns > 32)
+            assert torch.equal(live, known)  # the same sums in the same order
+        check(live, module, x, residual)
+        check(known, module, x, residual)
+
+
+def test_any_number_of_rows():
+    module, _, _ = product(32, 96, 64, torch.relu)
+    compiled = compile_with(module, dynamic=True)
+    with torch.no_grad():
+        for rows in (40, 64, 33, 5, 257):
+            _, x, residual = product(rows, 96, 64, torch.relu)
+            check(compiled(x, residual), module, x, residual)
+
+
+def test_heads_as_they_lie():
+    """The terms of the left factor are two loops: heads, and what each has."""
+    torch.manual_seed(0)
+    heads, weight = torch.randn(4, 50, 16, dtype=BF16), torch.randn(64, 64, dtype=BF16)
+
+    def out(heads, weight):
+        return F.linear(heads.transpose(0, 1).reshape(50, 64), weight)
+
+    exact = out(heads.double(), weight.double())
+    sums = out(heads.double().abs(), weight.double().abs())
+    found = compile_with(out, report=True)(heads, weight)
+    if has_tiles():
+        assert "tile registers sum it" in reported_kernels()
+    assert ((found.double() - exact).abs() <= 2.0**-8 * exact.abs() + 64 * 2.0**-23 * sums).all()
+
+
+def test_gradients():
+    """The gradient of the input is such a product again, that of the weight is the library's."""
+    module, x, residual = product(128, 192, 96, torch.tanh)
+    x.requires_grad_()
+    compile_with(module)(x, residual).sum().backward()
+    found = [x.grad, module.linear.weight.grad, module.linear.bias.grad]
+    exact = module.double()
+    wide = x.detach().double().requires_grad_()
+    leaves = [wide, exact.linear.weight, exact.linear.bias]
+    wanted = torch.autograd.grad(exact(wide, residual.double()).sum(), leaves)
+    for gradient, reference in zip(found, wanted, strict=True):
+        scale = reference.abs().max().item()
+        torch.testing.assert_close(gradient.double(), reference, rtol=0, atol=2.0**-6 * scale)
