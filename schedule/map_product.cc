@@ -254,6 +254,15 @@ class ProductMapper {
     return !blocks_.is_matrix || (terms && terms->coefficient == Expr(1));
   }
 
+  /// Memory runs down the rows, and the copy along the terms: square tiles are turned.
+  void turn_rows(std::vector<Axis>& terms, Axis rows) const {
+    terms.back().kind = AxisKind::vector;
+    terms.back().lanes = target_.lanes();
+    rows.kind = AxisKind::transpose;
+    rows.lanes = target_.lanes();
+    terms.push_back(rows);
+  }
+
   Val left(Val value, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
     if (reduced.empty() || lies(value)) return value;
@@ -271,10 +280,15 @@ class ProductMapper {
     stage.body = {
         {number, place(rows[0].index, inner), loop::substituted(pool_, value, map), false}};
     stage.axes = std::move(inner);
-    stage.axes.insert(along_rows ? stage.axes.end() : stage.axes.begin(), rows[0]);
-    lanes_last(stage.axes);
-    stage.axes.back().kind = AxisKind::vector;
-    stage.axes.back().lanes = target_.lanes();
+    if (blocks_.is_matrix && is_plain_load(value) &&
+        runs_along(value, rows_.index, reduced.back().index)) {
+      turn_rows(stage.axes, rows[0]);
+    } else {
+      stage.axes.insert(along_rows ? stage.axes.end() : stage.axes.begin(), rows[0]);
+      lanes_last(stage.axes);
+      stage.axes.back().kind = AxisKind::vector;
+      stage.axes.back().lanes = target_.lanes();
+    }
     stages.push_back(std::move(stage));
     return pool_.load(number, value->dtype, place(rows_.index, reduced));
   }

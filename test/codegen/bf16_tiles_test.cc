@@ -25,7 +25,7 @@ namespace tandem::codegen {
 namespace {
 
 enum class Columns : uint8_t { by_rows, by_terms, in_panels };
-enum class Rows : uint8_t { plain, computed, heads };
+enum class Rows : uint8_t { plain, computed, heads, turned };
 
 struct Case {
   int64_t rows = 0;
@@ -57,8 +57,9 @@ std::string place_of_column(const Case& c, const std::string& term) {
 std::string text_of(const Case& c) {
   const bool has_heads = c.made == Rows::heads;
   const std::string term = has_heads ? fmt::format("r0*{} + r1", kHead) : "r0";
-  const std::string row = has_heads ? fmt::format("r0*{} + x0*{} + r1", c.rows * kHead, kHead)
-                                    : fmt::format("x0*{} + r0", c.terms);
+  std::string row = fmt::format("x0*{} + r0", c.terms);
+  if (has_heads) row = fmt::format("r0*{} + x0*{} + r1", c.rows * kHead, kHead);
+  if (c.made == Rows::turned) row = fmt::format("r0*{} + x0", c.rows);
   const std::string loops =
       has_heads ? fmt::format("    reduce r0 < {}\n    reduce r1 < {}\n", c.terms / kHead, kHead)
                 : fmt::format("    reduce r0 < {}\n", c.terms);
@@ -161,6 +162,7 @@ std::vector<Case> cases() {
     made.push_back({35, 7, 24, lie});
     made.push_back({64, 300, 56, lie});
     made.push_back({47, 50, 64, lie, Rows::computed});
+    made.push_back({70, 40, 72, lie, Rows::turned});
   }
   for (const Columns lie : kLies) made.push_back({36, 64, 64, lie, Rows::heads});
   return made;

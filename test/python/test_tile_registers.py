@@ -88,7 +88,7 @@ def test_heads_as_they_lie():
 
 
 def test_gradients():
-    """The gradient of the input is such a product again, that of the weight is the library's."""
+    """They are such products again; the left factor of the weight's lies transposed."""
     module, x, residual = product(128, 192, 96, torch.tanh)
     x.requires_grad_()
     compile_with(module)(x, residual).sum().backward()
