@@ -159,8 +159,7 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
   if (graph.target.isa == Isa::avx2 && result.dtype == DType::bf16 &&
       sym::known_le(rows, tuning.converted_rows))
     return "the library would convert it to f32, which costs more than these few rows";
-  if (result.dtype == DType::bf16 &&
-      ops::is_summed_by_tiles(rows, terms, graph.target))
+  if (result.dtype == DType::bf16 && ops::is_summed_by_tiles(rows, terms, graph.target))
     return "tile registers sum it, and its epilogue comes along";
   const bool is_across =
       !sym::known_le(terms, tuning.transposed_terms) && is_left_transposed(graph, node);

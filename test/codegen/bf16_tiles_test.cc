@@ -153,8 +153,7 @@ constexpr Columns kLies[] = {Columns::by_rows, Columns::by_terms, Columns::in_pa
 
 std::vector<Case> cases() {
   std::vector<Case> made;
-  const Case shapes[] = {{32, 32, 32}, {64, 64, 64},  {33, 32, 48},  {40, 96, 8},
-                         {9, 64, 40},  {100, 32, 96}, {300, 64, 112}};
+  const Case shapes[] = {{32, 32, 32}, {33, 32, 48}, {40, 96, 8}, {9, 64, 40}, {300, 64, 112}};
   for (const Case& shape : shapes)
     for (const Columns lie : kLies) made.push_back({shape.rows, shape.columns, shape.terms, lie});
   for (const Columns lie : {Columns::by_rows, Columns::by_terms}) {
