@@ -96,6 +96,15 @@ bool reads_in_place(Val left, Expr rows, const Stage& stage, bool in_parts) {
          !(in_parts && runs_along(left, rows, stage.reduce_axes[0].index));
 }
 
+/// Memory runs down the rows, and their copy along the terms: square tiles are turned.
+void turn_rows(std::vector<Axis>& terms, Axis rows, int side) {
+  terms.back().kind = AxisKind::vector;
+  terms.back().lanes = side;
+  rows.kind = AxisKind::transpose;
+  rows.lanes = side;
+  terms.push_back(rows);
+}
+
 /// The product of one stage over a block of rows and a block of columns: the stages that it
 /// becomes.
 class ProductMapper {
@@ -254,15 +263,6 @@ class ProductMapper {
     return !blocks_.is_matrix || (terms && terms->coefficient == Expr(1));
   }
 
-  /// Memory runs down the rows, and the copy along the terms: square tiles are turned.
-  void turn_rows(std::vector<Axis>& terms, Axis rows) const {
-    terms.back().kind = AxisKind::vector;
-    terms.back().lanes = target_.lanes();
-    rows.kind = AxisKind::transpose;
-    rows.lanes = target_.lanes();
-    terms.push_back(rows);
-  }
-
   Val left(Val value, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
     if (reduced.empty() || lies(value)) return value;
@@ -282,7 +282,7 @@ class ProductMapper {
     stage.axes = std::move(inner);
     if (blocks_.is_matrix && is_plain_load(value) &&
         runs_along(value, rows_.index, reduced.back().index)) {
-      turn_rows(stage.axes, rows[0]);
+      turn_rows(stage.axes, rows[0], target_.lanes());
     } else {
       stage.axes.insert(along_rows ? stage.axes.end() : stage.axes.begin(), rows[0]);
       lanes_last(stage.axes);

@@ -25,8 +25,8 @@ class Layer(nn.Module):
 
 
 def check(result, module, x, residual):
-    """Three roundings to bf16 (of the sum, of what act gives, of the result), and sums of n terms in
-    f32: n 2**-23 of what they are without signs. Neither act stretches an error."""
+    """Three roundings to bf16 (of the sum, of what act gives, of the result), and sums of n terms
+    in f32: n 2**-23 of what they are without signs. Neither act stretches an error."""
     exact = module.double()(x.double(), residual.double())
     linear = module.linear
     sums = x.double().abs() @ linear.weight.abs().T + linear.bias.abs()
