@@ -433,7 +433,10 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
   if (rows && *rows < target.tuning.products.fewest_rows) return "it has few rows";
   if (length && *length == 0) return "its sums have no terms";
-  if (target.multiplies_bf16_tiles()) merge_packs(kernel, *product);
+  if (target.multiplies_bf16_tiles()) {
+    merge_packs(kernel, *product);
+    merge_short_terms(kernel);
+  }
   merge_panels(kernel, *product);
   Stage& stage = kernel.stages[0];
   if (map_sliding_rows(kernel, *product, target)) return nullptr;

@@ -24,15 +24,6 @@ int64_t packs_of_step(int64_t length) {
   return 0;
 }
 
-/// By packs of two terms of the last axis.
-bool fills_tiles(const std::vector<Axis>& terms) {
-  if (terms.empty()) return false;
-  for (const Axis& axis : terms)
-    if (axis.extent.constant().value_or(0) <= 0) return false;
-  const int64_t length = *terms.back().extent.constant();
-  return length % 2 == 0 && packs_of_step(length / 2) > 0;
-}
-
 void merge_terms(loop::Kernel& kernel, Stage& stage) {
   std::vector<Axis>& terms = stage.reduce_axes;
   for (size_t i = terms.size(); i-- > 1;) {
@@ -45,6 +36,14 @@ void merge_terms(loop::Kernel& kernel, Stage& stage) {
 }
 
 }  // namespace
+
+bool fills_tiles(const std::vector<Axis>& terms) {
+  if (terms.empty()) return false;
+  for (const Axis& axis : terms)
+    if (axis.extent.constant().value_or(0) <= 0) return false;
+  const int64_t length = *terms.back().extent.constant();
+  return length % 2 == 0 && packs_of_step(length / 2) > 0;
+}
 
 bool suits_bf16_matrix(const Stage& stage, int64_t height, const Target& target) {
   return target.multiplies_bf16_tiles() && loop::multiplies_bf16(stage) &&

@@ -1,6 +1,8 @@
 // Products of bytes, and of bf16, for tile registers: which are worth them, and their marks.
 #pragma once
 
+#include <vector>
+
 #include "base/target.h"
 #include "loop/kernel.h"
 
@@ -10,6 +12,8 @@ namespace tandem::schedule {
 /// would fill them: by its combiner, its rows and the length of its sums.
 bool suits_matrix(const loop::Stage& stage, int64_t height, const Target& target);
 
+/// Whether the last of the axes of such a sum fills tiles of bf16, by packs of two terms.
+bool fills_tiles(const std::vector<loop::Axis>& terms);
 /// The same of a sum of products of bf16 in f32.
 bool suits_bf16_matrix(const loop::Stage& stage, int64_t height, const Target& target);
 

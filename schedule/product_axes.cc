@@ -6,6 +6,7 @@
 #include "loop/matrix.h"
 #include "loop/stage.h"
 #include "schedule/axes.h"
+#include "schedule/matrix_tile.h"
 
 namespace tandem::schedule {
 
@@ -94,6 +95,14 @@ void merge_packs(Kernel& kernel, const Product& product) {
   for (const Val part : loop::reachable(std::span(&left, 1))) indices.push_back(part->index);
   if (walks_as_one(indices, terms[terms.size() - 2], terms.back()))
     merge_with_next(kernel, terms, terms.size() - 2);
+}
+
+void merge_short_terms(Kernel& kernel) {
+  Stage& stage = kernel.stages[0];
+  std::vector<Axis>& terms = stage.reduce_axes;
+  if (!loop::multiplies_bf16(stage) || fills_tiles(terms)) return;
+  if (!fills_tiles({{terms.empty() ? Expr(0) : terms[0].index, length_of(stage)}})) return;
+  while (terms.size() > 1) merge_with_next(kernel, terms, terms.size() - 2);
 }
 
 void merge_panels(Kernel& kernel, Product& product) {

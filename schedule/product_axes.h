@@ -18,6 +18,9 @@ bool lies_in_packed_panels(const loop::Stage& stage, loop::Val value, const loop
 
 /// Terms of bf16 whose packs are an axis of their own, as in panels of them, become one axis.
 void merge_packs(loop::Kernel& kernel, const Product& product);
+/// Terms of bf16 of which the last axis fills no tile, but all together do (heads of a few numbers
+/// each), become one axis. The left factor is copied then.
+void merge_short_terms(loop::Kernel& kernel);
 /// Columns in panels are two axes, the panel and the column of it: one axis again, so that a task
 /// may have several panels.
 void merge_panels(loop::Kernel& kernel, Product& product);

@@ -25,7 +25,7 @@ namespace tandem::codegen {
 namespace {
 
 enum class Columns : uint8_t { by_rows, by_terms, in_panels };
-enum class Rows : uint8_t { plain, computed, heads, turned };
+enum class Rows : uint8_t { plain, computed, heads, short_heads, turned };
 
 struct Case {
   int64_t rows = 0;
@@ -40,7 +40,12 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << static_cast<int>(c.lie) << " rows " << static_cast<int>(c.made);
 }
 
-constexpr int64_t kHead = 16;  // terms of the inner loop, where there are two
+/// Terms of the inner loop, where there are two; 1: there is one.
+int64_t head_of(const Case& c) {
+  if (c.made == Rows::heads) return 16;
+  return c.made == Rows::short_heads ? 6 : 1;
+}
+
 constexpr int64_t kPanel = 32;
 
 std::string place_of_column(const Case& c, const std::string& term) {
@@ -55,13 +60,14 @@ std::string place_of_column(const Case& c, const std::string& term) {
 
 /// C[i, j] = relu(sum over k of A[i, k] B[k, j]), rounded to bf16; of computed rows, of -A.
 std::string text_of(const Case& c) {
-  const bool has_heads = c.made == Rows::heads;
-  const std::string term = has_heads ? fmt::format("r0*{} + r1", kHead) : "r0";
+  const int64_t head = head_of(c);
+  const bool has_heads = head > 1;
+  const std::string term = has_heads ? fmt::format("r0*{} + r1", head) : "r0";
   std::string row = fmt::format("x0*{} + r0", c.terms);
-  if (has_heads) row = fmt::format("r0*{} + x0*{} + r1", c.rows * kHead, kHead);
+  if (has_heads) row = fmt::format("r0*{} + x0*{} + r1", c.rows * head, head);
   if (c.made == Rows::turned) row = fmt::format("r0*{} + x0", c.rows);
   const std::string loops =
-      has_heads ? fmt::format("    reduce r0 < {}\n    reduce r1 < {}\n", c.terms / kHead, kHead)
+      has_heads ? fmt::format("    reduce r0 < {}\n    reduce r1 < {}\n", c.terms / head, head)
                 : fmt::format("    reduce r0 < {}\n", c.terms);
   return fmt::format(R"(kernel "product" {{
   buffer b0: bf16 read
@@ -164,6 +170,7 @@ std::vector<Case> cases() {
     made.push_back({70, 40, 72, lie, Rows::turned});
   }
   for (const Columns lie : kLies) made.push_back({36, 64, 64, lie, Rows::heads});
+  for (const Columns lie : kLies) made.push_back({36, 64, 48, lie, Rows::short_heads});
   return made;
 }
 
