@@ -20,6 +20,7 @@
 #include "loop/kernel.h"
 #include "loop/matrix.h"
 #include "schedule/map.h"
+#include "test/codegen/run_kernel.h"
 
 namespace tandem::codegen {
 namespace {
@@ -118,25 +119,14 @@ struct Product {
         out(static_cast<size_t>(c.rows * c.columns)) {}
 
   std::vector<uint16_t> interpreted(const loop::Kernel& kernel) {
-    std::vector<void*> buffers{a.data(), b.data(), out.data()};
-    buffers.resize(std::max(buffers.size(), kernel.buffers.size()));
-    EXPECT_EQ(loop::interpret(kernel, buffers.data(), nullptr, 0, *kernel.tasks().constant()), 0);
+    void* buffers[] = {a.data(), b.data(), out.data()};
+    run_interpreted(kernel, buffers);
     return std::exchange(out, std::vector<uint16_t>(out.size()));
   }
 
   std::vector<uint16_t> compiled(const loop::Kernel& kernel, const Target& target) {
-    const KernelLibrary library(compile_objects(std::vector{kernel}, target, CompileOptions()));
-    int64_t bytes = 64;
-    for (const loop::Buffer& buffer : kernel.buffers)
-      if (buffer.access == loop::Access::scratch)
-        bytes += (*buffer.elements.constant() * size_of(buffer.dtype) + 63) / 64 * 64;
-    // What was in scratch before are no numbers: lanes that nobody wants must not matter.
-    std::vector<uint8_t> memory(static_cast<size_t>(bytes + 64), 0xff);
-    void* scratch = memory.data();
-    size_t space = memory.size();
-    scratch = std::align(64, static_cast<size_t>(bytes), scratch, space);
     void* buffers[] = {a.data(), b.data(), out.data()};
-    EXPECT_EQ(library.functions()[0](buffers, nullptr, 0, *kernel.tasks().constant(), scratch), 0);
+    run_compiled(kernel, target, buffers);
     return std::exchange(out, std::vector<uint16_t>(out.size()));
   }
 

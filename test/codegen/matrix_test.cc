@@ -19,6 +19,7 @@
 #include "loop/matrix.h"
 #include "loop/stage.h"
 #include "schedule/map.h"
+#include "test/codegen/run_kernel.h"
 
 namespace tandem::codegen {
 namespace {
@@ -72,26 +73,6 @@ std::vector<int32_t> numbers(int64_t count, uint32_t seed) {
     each = static_cast<int32_t>(seed ^ (seed >> 13));
   }
   return made;
-}
-
-/// The interpreter has scratch of its own, but takes a pointer for each buffer.
-void run_interpreted(const loop::Kernel& kernel, std::span<void* const> given) {
-  std::vector<void*> buffers(given.begin(), given.end());
-  buffers.resize(std::max(buffers.size(), kernel.buffers.size()));
-  EXPECT_EQ(loop::interpret(kernel, buffers.data(), nullptr, 0, *kernel.tasks().constant()), 0);
-}
-
-void run_compiled(const loop::Kernel& kernel, const Target& target, void* const* buffers) {
-  const KernelLibrary library(compile_objects(std::vector{kernel}, target, CompileOptions()));
-  int64_t scratch = 64;
-  for (const loop::Buffer& buffer : kernel.buffers)
-    if (buffer.access == loop::Access::scratch)
-      scratch += (*buffer.elements.constant() * size_of(buffer.dtype) + 63) / 64 * 64;
-  std::vector<uint8_t> memory(static_cast<size_t>(scratch + 64));
-  void* aligned = memory.data();
-  size_t space = memory.size();
-  aligned = std::align(64, static_cast<size_t>(scratch), aligned, space);
-  EXPECT_EQ(library.functions()[0](buffers, nullptr, 0, *kernel.tasks().constant(), aligned), 0);
 }
 
 struct Buffers {
