@@ -125,6 +125,12 @@ struct Tuning {
     int64_t enough_tasks = 8;        // or four for each core: smaller blocks below this
     int64_t row_granule = 8;         // rows of a register tile
     int64_t fewest_matrix_rows = 8;  // half of a tile register; not measured
+    // A sum in parts: the last has from shortest_part + 1 to shortest_part + part_terms terms, for
+    // all that is less than a part would be a round trip of the sums for little.
+    int64_t part_terms = 192;
+    int64_t shortest_part = 64;
+    int64_t rows_ahead = 8;    // that a copy of pieces of rows asks for: 4 to 16 alike
+    int64_t lines_asked = 32;  // of memory, at once: more would wait for one another
     bool operator==(const Products&) const = default;
   } products;
 
@@ -177,13 +183,13 @@ void fields(A& archive, Tuning& tuning) {
   auto& [p1, p2, p3, p4] = points;
   auto& [o1, o2, o3] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
-  auto& [r1, r2, r3, r4, r5, r6, r7] = products;
+  auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
   auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
   each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, f5, f6, t1, t2, t3, t4, t5, t6,
        t7, t8, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
-  each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6, r7);
+  each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7);
 }
 

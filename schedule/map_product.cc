@@ -185,15 +185,16 @@ class ProductMapper {
 
   void mark_for_tiles(const ColumnTiles& tiles, Val right, bool is_in_panels) {
     const Expr term = stage_.reduce_axes.back().index;
+    const Tuning::Products& tuning = target_.tuning.products;
     mark_matrix(kernel_, stage_);
     const int64_t height = height_.constant().value_or(0);
     const std::optional<int64_t> width = width_.constant();
     if (is_in_panels || !block_.is_streamed || !width || !is_plain_load(right))
-      return ask_for_next_panel(kernel_, stage_, tiles.number.index, height);
+      return ask_for_next_panel(kernel_, stage_, tiles.number.index, height, tuning);
     const bool crosses = runs_along(right, term, columns_.index);
     if (!crosses && !runs_along(right, columns_.index, columns_.index)) return;
     ask_for_next_block(stage_, {right, columns_.index, term, crosses, *width, height},
-                       tiles.number.index);
+                       tiles.number.index, tuning);
   }
 
   // --- the right factor: panels [tile][k][lane]
@@ -243,7 +244,8 @@ class ProductMapper {
     stage.axes = std::move(reduced);
     stage.axes.insert(crosses ? stage.axes.begin() : stage.axes.end(), tiles.number);
     stage.axes.push_back(tiles.position);
-    if (!crosses && block_.part) ask_for_rows(kernel_, stage_, value, stage.axes.back());
+    if (!crosses && block_.part)
+      ask_for_rows(kernel_, stage_, value, stage.axes.back(), target_.tuning.products);
     if (!crosses) return stage;
     std::swap(stage.axes.back(), stage.axes[stage.axes.size() - 2]);
     stage.axes[stage.axes.size() - 2].lanes = target_.lanes();
@@ -413,10 +415,10 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
 }
 
 /// The sums' axis in parts, one after the other, inside of a task.
-PartOfSum take_part(Kernel& kernel, Stage& stage) {
+PartOfSum take_part(Kernel& kernel, Stage& stage, const Tuning::Products& tuning) {
   sym::Pool& symbols = kernel.scalars->symbols();
   const Expr term = stage.reduce_axes[0].index;
-  PartOfSum part = part_of_sum(symbols, stage.reduce_axes[0].extent);
+  PartOfSum part = part_of_sum(symbols, stage.reduce_axes[0].extent, tuning);
   const Axis inner{symbols.index("r", part.most_terms), part.terms};
   loop::substitute(kernel, stage, {{term, part.first_term + inner.index}});
   stage.reduce_axes = {inner};
@@ -453,7 +455,7 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   block.rows = take_block(kernel, product->rows, blocks.rows, {&stage});
   block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
   all_are_tasks(kernel);
-  if (in_parts) block.part = take_part(kernel, stage);
+  if (in_parts) block.part = take_part(kernel, stage, target.tuning.products);
   kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
   return nullptr;
 }

@@ -114,12 +114,12 @@ void add_spare_rows(loop::Kernel& kernel, const Stage& stage) {
 
 namespace {
 
-constexpr int64_t kLineBytes = 64;    // of the cache
-constexpr int64_t kMostOfAStep = 32;  // lines: more would wait for one another
+constexpr int64_t kLineBytes = 64;  // of the cache
 
 }  // namespace
 
-void ask_for_next_panel(loop::Kernel& kernel, Stage& stage, Expr number, int64_t height) {
+void ask_for_next_panel(loop::Kernel& kernel, Stage& stage, Expr number, int64_t height,
+                        const Tuning::Products& tuning) {
   const Axis& rows = stage.axes.back();
   const Axis& lanes = stage.axes[stage.axes.size() - 2];
   const Axis& terms = stage.reduce_axes.back();
@@ -130,7 +130,7 @@ void ask_for_next_panel(loop::Kernel& kernel, Stage& stage, Expr number, int64_t
   // A step reads so many lines of a panel, which the tiles of rows ask for in turn.
   const int64_t lines = static_cast<int64_t>(terms.lanes) * lanes.lanes * 4 / kLineBytes;
   const int64_t share = ceil_div(lines, tiles);
-  if (share > kMostOfAStep) return;
+  if (share > tuning.lines_asked) return;
   const Expr next = sym::substitute(columns->index, {{number, number + 1}, {lanes.index, 0}});
   const Expr first = sym::floor_div(rows.index, rows.lanes) * share;
   const int64_t line = kLineBytes / size_of(columns->dtype);
@@ -138,7 +138,8 @@ void ask_for_next_panel(loop::Kernel& kernel, Stage& stage, Expr number, int64_t
     stage.prefetches.push_back({columns->slot, next + (first + i) * line});
 }
 
-void ask_for_next_block(Stage& stage, const BlockOfColumns& block, Expr number) {
+void ask_for_next_block(Stage& stage, const BlockOfColumns& block, Expr number,
+                        const Tuning::Products& tuning) {
   const Axis& rows = stage.axes.back();
   const Axis& terms = stage.reduce_axes.back();
   const int64_t down = block.height / loop::kMostMatrix;
@@ -152,7 +153,7 @@ void ask_for_next_block(Stage& stage, const BlockOfColumns& block, Expr number) 
   const int64_t inner = ceil_div(block.crosses ? length : block.width, line);
   const int64_t outer = block.crosses ? block.width : length;
   const int64_t share = ceil_div(inner * outer, tiles * steps);
-  if (share > kMostOfAStep) return;
+  if (share > tuning.lines_asked) return;
   const Expr tile = number * down + sym::floor_div(rows.index, rows.lanes);
   const Expr step = sym::floor_div(terms.index, terms.lanes);
   for (int64_t i = 0; i < share; ++i) {

@@ -28,7 +28,8 @@ void mark_lines(loop::Kernel& kernel, loop::Stage& stage);
 
 /// While a marked stage multiplies by a panel of columns, it asks for the next one, whose number is
 /// one more: panels of weights come from beyond the second-level cache. `height`: of its rows.
-void ask_for_next_panel(loop::Kernel& kernel, loop::Stage& stage, sym::Expr number, int64_t height);
+void ask_for_next_panel(loop::Kernel& kernel, loop::Stage& stage, sym::Expr number, int64_t height,
+                        const Tuning::Products& tuning);
 
 /// What a marked stage's right factor is before it is copied, and where its blocks lie.
 struct BlockOfColumns {
@@ -40,7 +41,8 @@ struct BlockOfColumns {
   int64_t height = 0;  // of the rows
 };
 /// While it multiplies by one block of columns, it asks for the next one, which is copied then.
-void ask_for_next_block(loop::Stage& stage, const BlockOfColumns& block, sym::Expr number);
+void ask_for_next_block(loop::Stage& stage, const BlockOfColumns& block, sym::Expr number,
+                        const Tuning::Products& tuning);
 
 /// Scratch that a marked stage reads rows of gets as many more as a tile has, so that the last
 /// tiles are like all others.

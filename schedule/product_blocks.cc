@@ -22,10 +22,10 @@ namespace {
 
 constexpr int64_t kRandomBlock = 64;  // columns whose random bits are drawn together
 
-// Of parts of sums. The last part has from kShortestPart + 1 to kShortestPart + kTermsOfPart terms:
-// all that is less than a part would be a round trip of the sums for little.
-constexpr int64_t kTermsOfPart = 192;
-constexpr int64_t kShortestPart = 64;
+/// Terms of the longest part.
+int64_t most_terms(const Tuning::Products& tuning) {
+  return tuning.shortest_part + tuning.part_terms;
+}
 
 bool is_heavy(Val value) {
   return value->opcode == loop::Opcode::philox || loop::is_transcendental(value->opcode);
@@ -127,7 +127,8 @@ void cut_until_enough(Blocks& blocks, const Whole& whole, int64_t fewest_columns
 /// Terms of a panel: where sums are taken in parts, of the longest part.
 int64_t panel_terms(const Stage& stage, const Target& target) {
   const std::optional<int64_t> length = length_of(stage).constant();
-  const int64_t most = sums_in_parts(stage, target) ? kShortestPart + kTermsOfPart : INT64_MAX;
+  const int64_t most =
+      sums_in_parts(stage, target) ? most_terms(target.tuning.products) : INT64_MAX;
   return std::clamp<int64_t>(length.value_or(target.tuning.assumed_length), 1, most);
 }
 
@@ -164,19 +165,20 @@ bool sums_in_parts(const Stage& stage, const Target& target) {
   const bool of_floats = sum.combiner == loop::Combiner::dot && is_float(sum.inputs[0]->dtype);
   return of_floats && stage.reduce_axes.size() == 1 &&
          !suits_bf16_matrix(stage, INT64_MAX, target) &&
-         !sym::known_le(stage.reduce_axes[0].extent, kShortestPart + kTermsOfPart);
+         !sym::known_le(stage.reduce_axes[0].extent, most_terms(target.tuning.products));
 }
 
-PartOfSum part_of_sum(sym::Pool& symbols, Expr terms) {
-  const Expr count = sym::max(1, sym::ceil_div(terms - kShortestPart, Expr(kTermsOfPart)));
+PartOfSum part_of_sum(sym::Pool& symbols, Expr terms, const Tuning::Products& tuning) {
+  const Expr most = tuning.part_terms;
+  const Expr count = sym::max(1, sym::ceil_div(terms - tuning.shortest_part, most));
   PartOfSum part;
   part.number = {symbols.index("x", count), count};
-  const Expr rest = terms - count * kTermsOfPart;
+  const Expr rest = terms - count * most;
   part.is_first = sym::floor_div(count - part.number.index, count);
   part.is_last = sym::floor_div(part.number.index + 1, count);
-  part.first_term = part.number.index * kTermsOfPart;
-  part.terms = kTermsOfPart + part.is_last * rest;
-  part.most_terms = kTermsOfPart + sym::max(0, rest);
+  part.first_term = part.number.index * most;
+  part.terms = most + part.is_last * rest;
+  part.most_terms = most + sym::max(0, rest);
   return part;
 }
 

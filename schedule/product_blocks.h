@@ -38,6 +38,6 @@ bool is_streamed(const loop::Kernel& kernel, const Product& product, const Targe
 /// factor of a part's terms stays in the first-level cache while all rows of a task pass over it.
 bool sums_in_parts(const loop::Stage& stage, const Target& target);
 
-PartOfSum part_of_sum(sym::Pool& symbols, sym::Expr terms);
+PartOfSum part_of_sum(sym::Pool& symbols, sym::Expr terms, const Tuning::Products& tuning);
 
 }  // namespace tandem::schedule

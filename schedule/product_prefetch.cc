@@ -26,7 +26,6 @@ Expr linear_position(const std::vector<Axis>& axes) {
 namespace {
 
 constexpr int64_t kLineBytes = 64;      // of the cache
-constexpr int64_t kRowsAhead = 8;       // of a copy: docs/measured.md
 constexpr int64_t kFarthest = 1 << 20;  // bytes, of a mark of lanes
 
 /// The inverse of `linear_position`.
@@ -82,11 +81,12 @@ void ask_for_panel(const ProductTiles& tiles, Val right) {
   tiles.stage.prefetches.push_back({right->slot, next + number * line});
 }
 
-void ask_for_rows(loop::Kernel& kernel, const loop::Stage& sums, Val right, Axis& lanes) {
+void ask_for_rows(loop::Kernel& kernel, const loop::Stage& sums, Val right, Axis& lanes,
+                  const Tuning::Products& tuning) {
   if (!is_plain_load(right)) return;
   const std::optional<sym::Affine> terms = sym::affine_in(right->index, sums.reduce_axes[0].index);
   const int64_t stride = terms ? terms->coefficient.constant().value_or(0) : 0;
-  const int64_t ahead = kRowsAhead * stride * size_of(right->dtype);
+  const int64_t ahead = tuning.rows_ahead * stride * size_of(right->dtype);
   if (ahead <= 0 || ahead > kFarthest) return;
   lanes.ahead = ahead;
   lanes.streams = true;

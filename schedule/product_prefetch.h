@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "base/target.h"
 #include "loop/kernel.h"
 
 namespace tandem::schedule {
@@ -32,7 +33,7 @@ void ask_for_columns(const ProductTiles& tiles, loop::Val right);
 void ask_for_panel(const ProductTiles& tiles, loop::Val right);
 /// Pieces of rows are copied, which processors do not see coming: the copy, whose lanes these are,
 /// asks for those of the rows some steps further on. `sums`: the stage that they are copied for.
-void ask_for_rows(loop::Kernel& kernel, const loop::Stage& sums, loop::Val right,
-                  loop::Axis& lanes);
+void ask_for_rows(loop::Kernel& kernel, const loop::Stage& sums, loop::Val right, loop::Axis& lanes,
+                  const Tuning::Products& tuning);
 
 }  // namespace tandem::schedule
