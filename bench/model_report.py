@@ -47,6 +47,8 @@ def tables(isa):
               BF16_GEOMEAN),
         Table("frozen bf16", "Inference, bf16, weights frozen", "tandem, frozen", FREEZING,
               constant, best, BF16_GEOMEAN),
+        Table("train bf16", "Training step, bf16", "tandem", torch, unfrozen, "x Inductor",
+              BF16_GEOMEAN),
     ]  # fmt: skip
 
 

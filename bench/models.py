@@ -15,7 +15,10 @@ import verdicts
 WARM_RUNS = 5  # one differs from the next by as much as it takes: a step's noise is in it
 WORKER = "bench/model_worker.py"
 LIMIT_S = 900
-PARTS = ("cold", "infer", "frozen", "profile", "train", "bf16", "frozen bf16", "peak")
+PARTS = (
+    "cold", "infer", "frozen", "profile", "train",
+    "infer bf16", "frozen bf16", "train bf16", "peak",
+)  # fmt: skip
 QUICK = ("infer", "frozen", "profile", "train")
 HELD = ("infer", "train")  # to another ISA
 SUFFIX = f"_{measure.ISA}" if measure.ISA else ""
@@ -65,8 +68,7 @@ def cases_of(part):
     if part == "peak":
         return [(f"peak {who}", ["peak", who]) for who in ("eager", "inductor", "tandem")]
     if part.endswith("bf16"):
-        kind = "frozen" if part.startswith("frozen") else "infer"
-        return [(f"{kind} bf16", ["steps", kind, "bfloat16"])]
+        return [(part, ["steps", part.removesuffix(" bf16"), "bfloat16"])]
     return [(part, ["profile"] if part == "profile" else ["steps", part])]
 
 
