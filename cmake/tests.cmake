@@ -49,6 +49,30 @@ else()
   target_link_libraries(tandem_test_support INTERFACE ${support_rooms} tandem_base)
 endif()
 
+# Code that a command and a test program are both made of, compiled once.
+function(tandem_test_library name)
+  add_library(${name} STATIC ${ARGN})
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PUBLIC tandem_test_support tandem)
+  if(TANDEM_PCH)
+    target_link_libraries(${name} PRIVATE GTest::gtest)
+    target_precompile_headers(${name} REUSE_FROM tandem_test_pch)
+  endif()
+endfunction()
+
+# Random graphs (test/property), and the attack (test/fuzz): its files of other formats are written by
+# the code of the readers' tests.
+file(GLOB property_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/property/*.cc)
+file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/fuzz/*.cc)
+list(FILTER property_sources EXCLUDE REGEX "_test\\.cc$")
+list(FILTER fuzz_sources EXCLUDE REGEX "_test\\.cc$")
+set(changed_inputs ${PROJECT_SOURCE_DIR}/test/fuzz/attempt.cc ${PROJECT_SOURCE_DIR}/test/fuzz/mutate.cc)
+list(REMOVE_ITEM fuzz_sources ${changed_inputs})
+tandem_test_library(tandem_test_property ${property_sources} ${changed_inputs})
+tandem_test_library(tandem_test_fuzz ${fuzz_sources} ${PROJECT_SOURCE_DIR}/test/frontend/files.cc)
+target_link_libraries(tandem_test_fuzz PUBLIC tandem_test_property)
+
 function(tandem_register_test target label)
   set(shards 1)
   if(label STREQUAL "slow")
@@ -83,7 +107,8 @@ function(tandem_test_program folder target label)
     target_link_libraries(${target} PRIVATE tandem_${folder} ${rooms})
   else()
     # test/examples also takes what the examples share.
-    target_link_libraries(${target} PRIVATE tandem_test_support tandem $<TARGET_NAME_IF_EXISTS:tandem_${folder}>)
+    target_link_libraries(${target} PRIVATE tandem_test_support tandem
+                          $<TARGET_NAME_IF_EXISTS:tandem_${folder}> $<TARGET_NAME_IF_EXISTS:tandem_test_${folder}>)
   endif()
   target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
   # EXPECT_EQ under an `if` without braces: the macro's own `else` is not ambiguous.
@@ -106,6 +131,9 @@ function(tandem_test_folder folder)
   list(FILTER fast INCLUDE REGEX "_test\\.cc$")
   list(FILTER fast EXCLUDE REGEX "_slow_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  if(TARGET tandem_test_${folder})
+    set(sources)
+  endif()
   set(label fast)
   if(folder IN_LIST TANDEM_SLOW_FOLDERS)
     set(label slow)
@@ -133,6 +161,9 @@ if(golden_sources)
   add_executable(golden_runner ${golden_sources})
   set_target_properties(golden_runner PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
   target_link_libraries(golden_runner PRIVATE tandem_test_support tandem)
+  if(TANDEM_PCH)
+    target_precompile_headers(golden_runner REUSE_FROM tandem_std_pch)
+  endif()
   foreach(room IN LISTS TANDEM_ROOMS ITEMS gpu)
     file(GLOB cases CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/golden/${room}/*.tir
          ${PROJECT_SOURCE_DIR}/test/golden/${room}/*/*.tir)
@@ -143,39 +174,27 @@ if(golden_sources)
   endforeach()
 endif()
 
-# The attack of test/fuzz as a command: `fuzz --engine tir --seconds 60`. Its files of other formats are
-# written by the code of the readers' tests.
-file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/fuzz/*.cc)
-list(FILTER fuzz_sources EXCLUDE REGEX "_test\\.cc$")
-file(GLOB property_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/property/*.cc)
-list(FILTER property_sources EXCLUDE REGEX "_test\\.cc$")
-if(fuzz_sources)
-  add_executable(fuzz ${fuzz_sources} ${property_sources} ${PROJECT_SOURCE_DIR}/test/fuzz/command/fuzz.cc
-                 ${PROJECT_SOURCE_DIR}/test/frontend/files.cc)
-  set_target_properties(fuzz PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
-  target_include_directories(fuzz PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(fuzz PRIVATE tandem_test_support tandem)
-  target_compile_definitions(fuzz PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  target_sources(test_fuzz PRIVATE ${PROJECT_SOURCE_DIR}/test/frontend/files.cc ${property_sources})
-endif()
+function(tandem_test_command name file library)
+  add_executable(${name} ${PROJECT_SOURCE_DIR}/test/${file})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
+  target_link_libraries(${name} PRIVATE ${library})
+  target_compile_definitions(${name} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endfunction()
+
+# The attack as a command: `fuzz --engine tir --seconds 60`.
+tandem_test_command(fuzz fuzz/command/fuzz.cc tandem_test_fuzz)
 
 # Random graphs through every step of schedule: `property --count 5000 --seed 1`. Fewer where sanitizers
 # make each ten times slower.
-if(property_sources)
-  add_executable(property ${property_sources} ${PROJECT_SOURCE_DIR}/test/property/command/property.cc
-                 ${PROJECT_SOURCE_DIR}/test/fuzz/attempt.cc ${PROJECT_SOURCE_DIR}/test/fuzz/mutate.cc)
-  set_target_properties(property PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
-  target_include_directories(property PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(property PRIVATE tandem_test_support tandem)
-  set(count 200)
-  if(TANDEM_SANITIZE)
-    set(count 50)
-  endif()
-  add_test(NAME property COMMAND property --count ${count} --seed 1 --found ${PROJECT_BINARY_DIR}/property
-           WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(property PROPERTIES LABELS slow TIMEOUT 1800 ENVIRONMENT
-                       "OMP_WAIT_POLICY=passive;ASAN_OPTIONS=intercept_tls_get_addr=0")
+tandem_test_command(property property/command/property.cc tandem_test_property)
+set(count 200)
+if(TANDEM_SANITIZE)
+  set(count 50)
 endif()
+add_test(NAME property COMMAND property --count ${count} --seed 1 --found ${PROJECT_BINARY_DIR}/property
+         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+set_tests_properties(property PROPERTIES LABELS slow TIMEOUT 1800 ENVIRONMENT
+                     "OMP_WAIT_POLICY=passive;ASAN_OPTIONS=intercept_tls_get_addr=0")
 
 # Checks of the sources themselves.
 foreach(script check_includes check_sizes check_names check_headers tools_test)
