@@ -4,7 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 JOBS="${JOBS:-$(nproc)}"
-LINT_SECONDS="${LINT_SECONDS:-480}"
+LINT_SECONDS="${LINT_SECONDS:-300}"
 
 step() {
   local name="$1" begin="$SECONDS"
@@ -25,7 +25,8 @@ suites() {
 }
 
 pytests() {
-  PYTHONPATH="$PWD/build/python" "$TANDEM_VENV/bin/python" -m pytest -q "$@"
+  PYTHONPATH="$PWD/build/python" "$TANDEM_VENV/bin/python" -m pytest -q \
+    -n "$JOBS" --dist worksteal "$@"
 }
 
 step "dependencies" scripts/install-deps.sh --python

@@ -71,6 +71,20 @@ def totals():
     return TOTALS, SKIPS
 
 
+def pytest_sessionfinish(session):
+    """A worker of pytest-xdist sends what it counted to the process that prints the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["ops"] = (dict(TOTALS), SKIPS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    # A worker that died has sent nothing.
+    counts, skips = getattr(node, "workeroutput", {}).get("ops", ({}, []))
+    TOTALS.update(counts)
+    SKIPS.extend(skips)
+
+
 def pytest_terminal_summary(terminalreporter):
     if not TOTALS:
         return
