@@ -1,6 +1,7 @@
 """Random straight-line programs against eager (random_programs.py): 2,000 short and 1,000 long ones
 through the compiled core, 200 through torch.compile. A program that Tandem refuses would run in
-torch and be equal by construction: refusals are counted, printed and bounded.
+torch and be equal by construction: refusals are counted and printed. Of short ones
+none may be Tandem's own, and those of torch's tracer are bounded.
 
 By hand: `python test/python/test_random_programs.py [--long] FIRST_SEED COUNT`.
 """
@@ -18,7 +19,9 @@ from random_programs import LongProgram, Program, difference, outcome
 CORE = 2000
 LONG = 1000
 THROUGH_DYNAMO = 200
-TRACERS = "torch.make_fx cannot trace this program: RuntimeError"
+CANNOT_TRACE = "torch.make_fx cannot trace this program: "
+# What fake tensors cannot run, or their other strides do not allow.
+TRACERS = (CANNOT_TRACE + "RuntimeError", CANNOT_TRACE + "ValueError: Cannot view a tensor with")
 CHUNKS = 20
 # Detached aliases with a history of their own, writes to expanded tensors, a shape that changes
 # under no_grad: each was refused.
@@ -46,7 +49,7 @@ class Tally:
             actual = error
         reason = getattr(actual, "inner_exception", actual)  # Dynamo's, around ours
         if isinstance(reason, tandem.Unsupported):
-            self.torchs += TRACERS in str(reason)
+            self.torchs += any(text in str(reason) for text in TRACERS)
             self.refused[str(reason).split("(")[0].strip()[:100]] += 1
             return
         found = difference(actual, expected, program)
@@ -54,8 +57,8 @@ class Tally:
         if found is not None:
             self.failures.append(f"program {program.seed}: {program}\n  {found}")
 
-    def verdict(self, most_refused):
-        """`most_refused`: a share."""
+    def verdict(self, most_refused=0):
+        """`most_refused`: programs, beside those that torch's tracer refuses."""
         refused = sum(self.refused.values())
         print(
             f"{self.count} programs, {len(self.failures)} differ, {refused} refused, "
@@ -67,7 +70,9 @@ class Tally:
         assert not self.failures, f"{len(self.failures)} of {self.count} differ:\n" + "\n".join(
             self.failures[:3]
         )
-        assert refused <= most_refused * self.count, self.refused
+        assert refused - self.torchs <= most_refused, self.refused
+        # Of the first 7,500 of both kinds 3 were.
+        assert self.torchs <= max(1, self.count // 1000), self.refused
         # Of the first 63,000 long ones 3 had.
         assert self.strides_of_fakes <= max(1, self.count // 1000), self.strides_of_fakes
 
@@ -101,7 +106,7 @@ def test_through_the_core(chunk):
     tally = Tally()
     for program, expected in programs(10_000 * chunk, CORE // CHUNKS):
         tally.check(program, expected, through_core(program))
-    tally.verdict(most_refused=0.1)
+    tally.verdict()
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -109,7 +114,8 @@ def test_long_programs(chunk):
     tally = Tally()
     for program, expected in programs(1_000_000 + 10_000 * chunk, LONG // CHUNKS, kind=LongProgram):
         tally.check(program, expected, through_core(program))
-    tally.verdict(most_refused=0.1)
+    # In one of these, `unsqueeze_` under no_grad changes the shape of what has a history.
+    tally.verdict(most_refused=1)
 
 
 def test_found():
@@ -121,7 +127,7 @@ def test_found():
     for seed, kind in FOUND:
         for program, expected in programs(seed - 1, 1, kind=kind):
             tally.check(program, expected, through_core(program))
-    tally.verdict(most_refused=0)
+    tally.verdict()
 
 
 def test_sizes_that_only_data_tell():
@@ -129,7 +135,7 @@ def test_sizes_that_only_data_tell():
     tally = Tally()
     for program, expected in programs(500_000, 150, more):
         tally.check(program, expected, through_core(program))
-    tally.verdict(most_refused=0)
+    tally.verdict()
 
 
 def test_through_torch_compile():
@@ -137,7 +143,7 @@ def test_through_torch_compile():
     tally = Tally()
     for program, expected in programs(900_000, THROUGH_DYNAMO):
         tally.check(program, expected, compile_with(as_function(program)))
-    tally.verdict(most_refused=0.1)
+    tally.verdict()
 
 
 def main(arguments):
@@ -151,7 +157,7 @@ def main(arguments):
             print(failure, file=sys.stderr, flush=True)
         if tally.count % 1000 == 0:
             print(f"{tally.count}/{count}: {len(tally.failures)} differ", file=sys.stderr)
-    tally.verdict(most_refused=0.1)
+    tally.verdict()
 
 
 if __name__ == "__main__":
