@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "examples/progress.h"
+#include "base/progress.h"
 
 namespace tandem::examples {
 namespace {
