@@ -15,6 +15,7 @@
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "ops/tensor.h"
+#include "passes/known.h"
 #include "quant/product_match.h"
 
 namespace tandem::quant {
@@ -90,13 +91,17 @@ bool step(Weight& weight, Value*& at) {
 
 bool is_byte(DType dtype) { return dtype == DType::i8 || is_float8(dtype); }
 
-std::optional<Weight> weight_of(Value* factor, bool turned) {
+/// Bytes that are given, or that are made once, before the first call: a weight that the graph
+/// quantizes.
+std::optional<Weight> weight_of(Value* factor, bool turned, const passes::KnownValues& known) {
   Weight weight;
   weight.turned = turned;
   Value* at = factor;
-  while (at->type.rank() == 2 && at->node != nullptr && !at->node->args.empty())
-    if (!step(weight, at)) return std::nullopt;
+  const auto is_given = [&] { return at->node == nullptr || at->node->args.empty(); };
+  while (at->type.rank() == 2 && !is_given() && step(weight, at)) {
+  }
   if (at == factor || at->type.rank() != 2 || !is_byte(at->type.dtype)) return std::nullopt;
+  if (!is_given() && !known.has(at)) return std::nullopt;
   weight.bytes = at;
   return weight;
 }
@@ -134,7 +139,8 @@ bool has_many_rows(const ir::Type& left, const Target& target) {
 }
 
 /// The right factor's bytes, of a product that can read them.
-std::optional<Weight> match(const Node& product, const Target& target) {
+std::optional<Weight> match(const Node& product, const passes::KnownValues& known,
+                            const Target& target) {
   const ProductKind kind = ops::def_of(product).multiplies;
   if (kind != ProductKind::linear && kind != ProductKind::matrix) return std::nullopt;
   const ir::Call call = product.call();
@@ -147,15 +153,16 @@ std::optional<Weight> match(const Node& product, const Target& target) {
   const std::optional<ProductMatch> integers =
       match_product(product, [](const Value*) { return true; });
   if (!fits || (integers && integers->left.dequantize != nullptr)) return std::nullopt;
-  return weight_of(call.value(names.right), kind == ProductKind::matrix);
+  return weight_of(call.value(names.right), kind == ProductKind::matrix, known);
 }
 
 }  // namespace
 
 void weight_only_products(ir::Graph& graph, passes::GraphCtx& ctx) {
+  const passes::KnownValues known(graph);
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
-    if (const std::optional<Weight> weight = match(*node, ctx.target)) {
+    if (const std::optional<Weight> weight = match(*node, known, ctx.target)) {
       ctx.notes.push_back(
           fmt::format("weight_only_products: {} reads its weight as bytes", ir::to_string(*node)));
       rewrite(graph, *node, *weight);
