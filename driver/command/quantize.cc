@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 
 #include "base/diagnostic.h"
 #include "base/progress.h"
@@ -175,6 +176,13 @@ std::string weights_path(const std::string& output) {
   return output.substr(0, output.size() - 4) + ".safetensors";
 }
 
+/// Before long work: better than behind it.
+void check_folder(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    throw UserError(fmt::format("cannot write {}: there is no folder {}", path, folder.string()));
+}
+
 /// Both files take their places one after the other, when both are written.
 void write(const quant::StoredModel& model, const std::string& output) {
   std::vector<runtime::Array> arrays;
@@ -212,6 +220,7 @@ void print_products(const quant::StoredModel& model) {
 void calibrate_files(Words args) {
   Settings settings = taken_settings(args);
   settings.model = only_path(args, "the model");
+  check_folder(settings.statistics);
   const FileModel model(settings);
   const quant::Statistics statistics = calibrated(model, settings);
   quant::save(statistics, settings.statistics);
@@ -223,6 +232,7 @@ void quantize_files(Words args) {
   const Leaving leaving = taken_leaving(args);
   const std::string output = taken_word(args, "--output", "the name of a .tir file");
   const std::string weights = weights_path(output);
+  check_folder(output);
   settings.model = only_path(args, "the model");
   const FileModel model(settings);
   const quant::Statistics statistics = quant::load(settings.statistics);

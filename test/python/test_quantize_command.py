@@ -282,6 +282,9 @@ def test_files_that_do_not_fit_are_named(files, tmp_path):
     )
     assert "no option '--wieghts'" in refusal("calibrate", "--wieghts", small, *ranges, GRAPH)
     assert "--statistics FILE is needed" in refusal("quantize", GRAPH)
+    nowhere = tmp_path / "no" / "ranges.toml"
+    errors = refusal("calibrate", "--statistics", nowhere, *files.model())
+    assert "there is no folder" in errors and "calibrating" not in errors  # before it begins
     assert "a .tir file" in refusal("quantize", *ranges, "--output", "x.txt", *files.model())
     assert "a number of dB" in refusal(
         "quantize", *ranges, "--output", "x.tir", "--sqnr-at-least", "4O", *files.model()
