@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "examples/gpt.h"
-#include "examples/progress.h"
 
 namespace tandem {
 namespace {
@@ -143,7 +143,7 @@ void serve(BoundProgram& step, const std::vector<Array>& inputs) {
   while (std::getline(std::cin, line)) {
     const std::vector<double> times = run_steps(step, inputs, std::atoll(line.c_str()));
     print(fmt::format(R"({{"steps_ms": [{:.3f}], "peak_MiB": {:.0f}}})", fmt::join(times, ", "),
-                      examples::peak_rss_mib()));
+                      peak_rss_mib()));
   }
 }
 
@@ -151,7 +151,7 @@ void run_once(BoundProgram& step, const std::vector<Array>& inputs, int64_t coun
   std::vector<double> times = run_steps(step, inputs, count);
   std::sort(times.begin(), times.end());
   print(fmt::format(R"({{"median_ms": {:.3f}, "best_ms": {:.3f}, "peak_MiB": {:.0f}}})",
-                    times[times.size() / 2], times.front(), examples::peak_rss_mib()));
+                    times[times.size() / 2], times.front(), peak_rss_mib()));
 }
 
 void profile(BoundProgram& step, const std::vector<Array>& inputs, int64_t count) {

@@ -1,26 +1,35 @@
-// The tandem command. Sub-commands: opt (passes on text), run (a graph on generated inputs), help.
+// The tandem command: each sub-command is a function here, or of driver/command/.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <iostream>
 #include <sstream>
 
 #include "base/diagnostic.h"
 #include "base/flags.h"
 #include "driver/cache.h"
+#include "driver/command/arguments.h"
+#include "driver/command/quantize.h"
+#include "driver/command/run.h"
 #include "driver/compiler.h"
 #include "driver/face.h"
+#include "driver/model_file.h"
 #include "driver/replay.h"
 #include "driver/step_report.h"
 #include "ir/text.h"
-#include "ops/bodies.h"
+#include "ops/opdef.h"
 
 namespace tandem::driver {
 namespace {
+
+using command::count_of;
+using command::graphs_of;
+using command::parts_of;
+using command::programs_of;
+using command::taken_target;
+using command::taken_word;
+using command::word_or;
 
 constexpr const char* kUsage =
     "usage: tandem opt [--pass NAME]... [--budget B] [--solver S] [FILE]\n"
@@ -38,10 +47,37 @@ constexpr const char* kUsage =
     "                                             graph or from a kernel graph in the file\n"
     "       tandem objects [--target CPU] FILE [FOLDER]\n"
     "                                             object code of the kernels\n"
-    "       tandem run [--grad] [--freeze] [--tune] [--repeat N] [--profile N] [--target CPU] "
-    "[FILE]\n"
-    "                                             compiles and runs a graph on generated inputs;\n"
-    "                                             lists the N slowest instructions\n"
+    "       tandem run [--grad] [--freeze] [--tune] [--repeat N] [--profile N] [--target CPU]\n"
+    "                  [--weights FILE] [--data FILE]... [--batch N] [--save RESULTS] [FILE]\n"
+    "                                             compiles and runs a graph, on tensors of files "
+    "(.safetensors,\n"
+    "                                             .npz, .npy: parameters by qualified name, data "
+    "inputs by\n"
+    "                                             name, cut into batches of N rows) or generated "
+    "ones; lists\n"
+    "                                             the N slowest instructions; RESULTS: of all "
+    "batches\n"
+    "       tandem calibrate [--weights FILE] [--data FILE]... [--recipe R] [--batch N] "
+    "[--batches N]\n"
+    "                        --statistics RANGES MODEL\n"
+    "                                             runs the model of floats over batches, and "
+    "writes the\n"
+    "                                             range of each group of values as TOML, which "
+    "may be\n"
+    "                                             edited; R: x86_default, x86_dynamic, "
+    "weight_only_int8,\n"
+    "                                             weight_only_int4, or a .toml file\n"
+    "       tandem quantize [--weights FILE] [--recipe R] --statistics RANGES --output OUT.tir\n"
+    "                       [--leave LAYER,LAYER] [--sensitivity | --sqnr-at-least DB] [--data "
+    "FILE]...\n"
+    "                       [--batch N] [--batches N] MODEL\n"
+    "                                             writes the quantized model, OUT.tir, and its "
+    "weights,\n"
+    "                                             OUT.safetensors, for `tandem run`; ranks layers "
+    "by the\n"
+    "                                             noise that each alone adds on the first N (4) "
+    "batches,\n"
+    "                                             and leaves the worst in floats until DB holds\n"
     "       tandem signature [FILE]               which inputs are written and how, and what each "
     "thing\n"
     "                                             returned is: an input, a view, memory of its "
@@ -79,61 +115,12 @@ constexpr const char* kUsage =
     "CPU: a processor by LLVM's name, such as znver4 or haswell, instead of this one; `schedule`\n"
     "     also maps for a GPU, sm_80 or sm_90\n";
 
-std::string read_input(const std::string& path) {
-  std::ostringstream text;
-  if (path.empty() || path == "-") {
-    text << std::cin.rdbuf();
-  } else {
-    std::ifstream file(path);
-    if (!file) throw UserError("cannot read " + path);
-    text << file.rdbuf();
-  }
-  return text.str();
-}
-
 const GraphPass& pass_named(const std::string& name) {
   const GraphPass* pass = find_pass(name);
   if (pass != nullptr) return *pass;
   std::string known;
   for (std::string_view each : pass_names()) known += " " + std::string(each);
   throw UserError(fmt::format("no pass '{}'; there are:{}", name, known));
-}
-
-/// Those of the text: passes may add others.
-std::vector<ir::Graph*> graphs_of(const ir::Module& module) {
-  std::vector<ir::Graph*> graphs;
-  for (const std::unique_ptr<ir::Graph>& graph : module.graphs()) graphs.push_back(graph.get());
-  return graphs;
-}
-
-/// Without those that others run as bodies.
-std::vector<ir::Graph*> programs_of(const ir::Module& module) {
-  std::vector<ir::Graph*> graphs = graphs_of(module);
-  std::vector<ir::Graph*> bodies;
-  for (const ir::Graph* graph : graphs)
-    for (ir::Graph* body : ops::bodies_of(*graph)) bodies.push_back(body);
-  std::erase_if(graphs, [&](ir::Graph* graph) {
-    return std::find(bodies.begin(), bodies.end(), graph) != bodies.end();
-  });
-  return graphs;
-}
-
-/// The word behind an option, `what`, which are taken out; empty where the option is not there.
-std::string taken_word(std::vector<std::string>& args, std::string_view option,
-                       std::string_view what) {
-  const auto at = std::find(args.begin(), args.end(), option);
-  if (at == args.end()) return "";
-  if (at + 1 == args.end()) throw UserError(fmt::format("{} needs {}", option, what));
-  std::string word = *(at + 1);
-  args.erase(at, at + 2);
-  return word;
-}
-
-/// The word behind an option, or `otherwise`.
-std::string word_or(std::vector<std::string>& args, std::string_view option,
-                    std::string_view otherwise) {
-  const std::string word = taken_word(args, option, "a name");
-  return word.empty() ? std::string(otherwise) : word;
 }
 
 /// What `choose` goes by; empty: it chooses nothing.
@@ -156,20 +143,13 @@ int opt(std::vector<std::string> args) {
     else
       path = args[i];
   }
-  std::unique_ptr<ir::Module> module = ir::parse_module(read_input(path), ops::op_table());
+  std::unique_ptr<ir::Module> module = ir::parse_module(read_text(path), ops::op_table());
   for (ir::Graph* graph : graphs_of(*module)) {
     GraphCtx ctx = ctx_of_budget(budget, solver);
     for (const std::string& name : names) run_pass(*graph, pass_named(name), ctx);
   }
   std::fputs(ir::to_string(*module).c_str(), stdout);
   return 0;
-}
-
-std::vector<std::string> parts_of(const std::string& list) {
-  std::vector<std::string> parts;
-  std::istringstream words(list);
-  for (std::string part; std::getline(words, part, ',');) parts.push_back(part);
-  return parts;
 }
 
 /// Of a graph of core operations, with a kernel graph behind it or none.
@@ -183,11 +163,6 @@ int run_step(const std::string& step, const std::string& text, const Target& tar
   return 0;
 }
 
-std::optional<Target> taken_target(std::vector<std::string>& args) {
-  const std::string cpu = taken_word(args, "--target", "the name of a processor");
-  return cpu.empty() ? std::nullopt : std::optional(target_named(cpu));
-}
-
 int schedule_command(std::vector<std::string> args) {
   Options options;
   options.freeze = std::erase(args, "--freeze") > 0;
@@ -196,9 +171,9 @@ int schedule_command(std::vector<std::string> args) {
   const std::vector<std::string> asked = parts_of(taken_word(args, "--why", "names of values"));
   const std::string step = taken_word(args, "--step", "the name of a step");
   const Target& target = target_of(options);
-  if (!step.empty()) return run_step(step, read_input(args.empty() ? "" : args[0]), target);
+  if (!step.empty()) return run_step(step, read_text(args.empty() ? "" : args[0]), target);
   std::unique_ptr<ir::Module> module =
-      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+      ir::parse_module(read_text(args.empty() ? "" : args[0]), ops::op_table());
   for (ir::Graph* graph : programs_of(*module)) {
     const ir::GraphRole& role = graph->role();
     if (role.kind == ir::GraphRole::Kind::setup && module->find(role.of) != nullptr)
@@ -212,120 +187,12 @@ int schedule_command(std::vector<std::string> args) {
   return 0;
 }
 
-/// Deterministic test data: floats in [-1, 1), zeros of other types.
-runtime::Array generated(DType dtype, const std::vector<int64_t>& sizes) {
-  runtime::Array array = runtime::Array::zeros(dtype, sizes);
-  uint32_t state = 12345;
-  for (int64_t i = 0; dtype == DType::f32 && i < array.numel(); ++i) {
-    state = state * 1664525 + 1013904223;
-    array.data<float>()[i] = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
-  }
-  return array;
-}
-
-/// Sizes that are symbols are 8.
-std::vector<int64_t> generated_sizes(const abi::Input& input) {
-  std::vector<int64_t> sizes;
-  for (const abi::SizeCode& code : input.sizes)
-    sizes.push_back(
-        code.size() == 1 && code[0].op == abi::SizeInstruction::Op::constant ? code[0].value : 8);
-  return sizes;
-}
-
-runtime::Argument generated_input(const abi::Input& input) {
-  if (input.is_scalar) return int64_t{1};
-  return generated(input.dtype, generated_sizes(input));
-}
-
-void bind_generated(Executable& executable) {
-  runtime::ConstantValues values;
-  for (const abi::Constant& constant : executable.program().constants)
-    values.insert_or_assign(constant.name, generated(constant.dtype, constant.sizes));
-  if (executable.program().setup != nullptr)
-    for (const abi::Input& input : executable.program().setup->inputs)
-      values.insert_or_assign(input.name, generated(input.dtype, generated_sizes(input)));
-  executable.bind_constants(values);
-}
-
-void print_output(const runtime::Result& result, const std::string& name) {
-  const runtime::Array* array = std::get_if<runtime::Array>(&result);
-  if (array == nullptr) return;
-  std::string head;
-  for (int64_t i = 0; array->dtype() == DType::f32 && i < std::min<int64_t>(array->numel(), 8); ++i)
-    head += fmt::format(" {:.6g}", array->contiguous().data<float>()[i]);
-  std::printf("%s %s:%s\n", name.c_str(), array->describe().c_str(), head.c_str());
-}
-
-/// The slowest instructions, and the library calls with what they reorder.
-void print_profile(const runtime::LoadedProgram& loaded, size_t count) {
-  std::fputs(runtime::to_string(loaded.profile(), count).c_str(), stdout);
-  for (const runtime::LibraryCallReport& call : loaded.library_calls())
-    std::printf("library %s: %s, %.1f Mflop, %ld tasks, reorders %ld KiB and %ld KiB of weights\n",
-                call.label.c_str(), call.implementation.c_str(),
-                static_cast<double>(call.flops) * 1e-6, call.tasks, call.staged_bytes >> 10,
-                call.weight_bytes >> 10);
-}
-
-/// The number after an option.
-int count_of(const std::string& option, const std::string& text) {
-  int count = 0;
-  const std::from_chars_result read =
-      std::from_chars(text.data(), text.data() + text.size(), count);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size() || count < 1)
-    throw UserError(fmt::format("{} needs a number of at least 1, not '{}'", option, text));
-  return count;
-}
-
-int run_graph(std::vector<std::string> args) {
-  Options options;
-  options.target = taken_target(args);
-  std::string path;
-  int repeat = 1;
-  size_t profile = 0;
-  for (size_t i = 0; i < args.size(); ++i) {
-    if (args[i] == "--grad")
-      options.gradients = Gradients::tangents;
-    else if (args[i] == "--freeze")
-      options.freeze = true;
-    else if (args[i] == "--tune")
-      options.tune = true;
-    else if (args[i] == "--repeat" && i + 1 < args.size())
-      repeat = count_of(args[i], args[i + 1]), ++i;
-    else if (args[i] == "--profile" && i + 1 < args.size())
-      profile = static_cast<size_t>(count_of(args[i], args[i + 1])), ++i;
-    else
-      path = args[i];
-  }
-  std::unique_ptr<ir::Module> module = ir::parse_module(read_input(path), ops::op_table());
-  for (ir::Graph* graph : programs_of(*module)) {
-    std::unique_ptr<Executable> executable = compile(*graph, options);
-    bind_generated(*executable);
-    std::vector<runtime::Argument> inputs;
-    for (const abi::Input& input : executable->program().inputs)
-      inputs.push_back(generated_input(input));
-    std::vector<runtime::Result> results = executable->run(inputs);
-    for (size_t i = 0; i < results.size(); ++i)
-      print_output(results[i], executable->program().outputs[i].name);
-    if (profile > 0) executable->loaded().start_profile();
-    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-    for (int i = 0; i < repeat; ++i) results = executable->run(inputs);
-    double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-                    .count() /
-                repeat;
-    std::printf("passes %.2f ms, schedule %.2f ms, code %.2f ms, load %.2f ms; a run %.2f us\n",
-                executable->times.passes, executable->times.schedule, executable->times.codegen,
-                executable->times.load, us);
-    if (profile > 0) print_profile(executable->loaded(), profile);
-  }
-  return 0;
-}
-
 /// Object files of a graph's kernels, for objdump.
 int objects(std::vector<std::string> args) {
   Options options;
   options.target = taken_target(args);
   std::unique_ptr<ir::Module> module =
-      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+      ir::parse_module(read_text(args.empty() ? "" : args[0]), ops::op_table());
   std::string folder = args.size() > 1 ? args[1] : ".";
   const Target& target = target_of(options);
   for (ir::Graph* graph : programs_of(*module)) {
@@ -344,7 +211,7 @@ int objects(std::vector<std::string> args) {
 /// What the caller of each graph gets, and what is written.
 int signature_command(const std::vector<std::string>& args) {
   const std::unique_ptr<ir::Module> module =
-      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+      ir::parse_module(read_text(args.empty() ? "" : args[0]), ops::op_table());
   for (ir::Graph* graph : programs_of(*module)) {
     GraphCtx ctx;
     run_pass(*graph, pass_named("share_outputs"), ctx);
@@ -361,7 +228,7 @@ int export_command(std::vector<std::string> args) {
   const std::string number = taken_word(args, "--loss", "the number of a result");
   if (!number.empty())
     options.loss = number == "0" ? 0 : static_cast<size_t>(count_of("--loss", number));
-  const auto [text, signature] = export_text(read_input(args.empty() ? "" : args[0]), options);
+  const auto [text, signature] = export_text(read_text(args.empty() ? "" : args[0]), options);
   std::istringstream lines(signature);
   for (std::string line; std::getline(lines, line);) std::printf("; %s\n", line.c_str());
   std::fputs(text.c_str(), stdout);
@@ -373,7 +240,7 @@ int tune(const std::vector<std::string>& args) {
   Options options;
   options.tune = true;
   const std::unique_ptr<ir::Module> module =
-      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+      ir::parse_module(read_text(args.empty() ? "" : args[0]), ops::op_table());
   size_t changed = 0;
   for (ir::Graph* graph : programs_of(*module))
     for (const schedule::Note& note : compile(*graph, options)->notes()) {
@@ -421,7 +288,7 @@ int partition_command(std::vector<std::string> args) {
   options.storage = taken_storage(args);
   options.report = true;
   const std::unique_ptr<ir::Module> module =
-      ir::parse_module(read_input(args.empty() ? "" : args[0]), ops::op_table());
+      ir::parse_module(read_text(args.empty() ? "" : args[0]), ops::op_table());
   std::vector<StepReport> reports;
   for (ir::Graph* graph : programs_of(*module)) {
     GraphCtx ctx;
@@ -452,7 +319,9 @@ int run_command(const std::vector<std::string>& args) {
   if (args[0] == "opt") return opt(rest);
   if (args[0] == "schedule") return schedule_command(rest);
   if (args[0] == "objects") return objects(rest);
-  if (args[0] == "run") return run_graph(rest);
+  if (args[0] == "run") return command::run(rest);
+  if (args[0] == "calibrate") return command::calibrate(rest);
+  if (args[0] == "quantize") return command::quantize(rest);
   if (args[0] == "tune") return tune(rest);
   if (args[0] == "export") return export_command(rest);
   if (args[0] == "signature") return signature_command(rest);

@@ -10,14 +10,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "base/hash.h"
 #include "base/interrupt.h"
+#include "driver/model_file.h"
 #include "driver/trace.h"
 #include "frontend/atomic_file.h"
 #include "ir/text.h"
+#include "ops/opdef.h"
 #include "passes/known.h"
 #include "quant/convert.h"
 #include "runtime/parallel_for.h"
@@ -164,7 +164,7 @@ class Instrumented {
   std::optional<BoundProgram> program_;
 };
 
-/// Inputs that a program of constants takes and does not read.
+/// What a program of constants takes and does not read.
 std::vector<Array> nothing_for(const Model& model) {
   std::vector<Array> arrays;
   for (const InputSpec& input : model.inputs)
@@ -213,10 +213,77 @@ runtime::ConstantValues arrays_of(const ConvertedGraph& made) {
   return arrays;
 }
 
+/// What is quantized and known, in the order of Converted::constants: computed by a program of its
+/// own, as setup would.
+std::vector<Array> integers_of(const Model& model, const Recipe& recipe,
+                               const Statistics& statistics, const std::set<std::string>& skip) {
+  const ConvertedGraph made = converted_graph(model, recipe, statistics, skip);
+  std::vector<ir::Value*> values;
+  for (const Converted::Integers& constant : made.converted.constants)
+    values.push_back(constant.value);
+  if (values.empty()) return {};
+  runtime::ConstantValues scales = arrays_of(made);
+  instrument(*made.annotated.graph, values);
+  driver::Options options;
+  options.freeze = true;
+  options.own_outputs = true;
+  BoundProgram program(driver::compile(*made.annotated.graph, options), *model.state,
+                       model.inputs.size(), std::move(scales));
+  std::vector<Array> arrays;
+  for (const runtime::Result& result : program.run(nothing_for(model)))
+    arrays.push_back(std::get<Array>(result).contiguous());
+  return arrays;
+}
+
+ir::Value* constant_in_place_of(ir::Graph& graph, const Converted::Integers& integers) {
+  ir::Value* input = graph.add_input(
+      graph.free_input_name(integers.name + ".q"),
+      ir::Type::tensor(integers.value->type.dtype, integers.value->type.sizes), ir::Role::buffer);
+  input->constant = true;
+  graph.replace_all_uses(integers.value, input);
+  return input;
+}
+
+void erase_unread_weights(ir::Graph& graph) {
+  const ir::Values inputs = graph.inputs();
+  for (ir::Value* input : inputs)
+    if (input->constant && input->uses.empty()) graph.erase_input(input);
+}
+
+driver::Traced graph_of(const Model& model) {
+  if (model.text.empty()) return driver::trace_model(model.function, model.inputs, false);
+  driver::Traced read;
+  read.module = ir::parse_module(model.text, ops::op_table());
+  if (read.module->graphs().size() != 1)
+    throw UserError(fmt::format("[quantize] the text has {} graphs, a model is one",
+                                read.module->graphs().size()));
+  read.graph = read.module->graphs()[0].get();
+  return read;
+}
+
+/// A model in a file says itself what it writes.
+void check_frozen(const ir::Graph& graph) {
+  Diagnostics problems;
+  for (const ir::Value* input : graph.inputs())
+    if ((input->role == ir::Role::parameter || input->role == ir::Role::buffer) && !input->constant)
+      problems.add(
+          fmt::format("[quantize] %{} is no constant: the model writes it, or its sizes "
+                      "are not known",
+                      input->name));
+  problems.finish();
+}
+
 }  // namespace
 
+BoundProgram compile_plain(const Model& model) {
+  driver::Traced traced = graph_of(model);
+  driver::Options options;
+  options.freeze = true;
+  return {driver::compile(*traced.graph, options), *model.state, model.inputs.size()};
+}
+
 Annotated annotate(const Model& model, const Recipe& recipe) {
-  driver::Traced traced = driver::trace_model(model.function, model.inputs, false);
+  driver::Traced traced = graph_of(model);
   Annotated annotated;
   annotated.module = std::move(traced.module);
   annotated.graph = traced.graph;
@@ -224,6 +291,7 @@ Annotated annotate(const Model& model, const Recipe& recipe) {
   ctx.kept = recipe.op_names();
   run_named(*annotated.graph, "functionalize", ctx);
   run_named(*annotated.graph, "freeze", ctx);
+  if (!model.text.empty()) check_frozen(*annotated.graph);
   run_pass(*annotated.graph, kDecomposeOthers, ctx);
   for (const std::string_view name : {"cse", "dce", "fold_batch_norm", "dce"})
     run_named(*annotated.graph, name, ctx);
@@ -264,6 +332,10 @@ Statistics calibrate(const Model& model, const Recipe& recipe, const BatchSource
   return statistics;
 }
 
+Recipe recipe_of(const std::string& name) {
+  return name.ends_with(".toml") ? parse_recipe(driver::read_text(name), name) : recipe_named(name);
+}
+
 void save(const Statistics& statistics, const std::string& path) {
   const std::string text = to_text(statistics);
   frontend::AtomicFile file(path);
@@ -271,13 +343,7 @@ void save(const Statistics& statistics, const std::string& path) {
   file.commit();
 }
 
-Statistics load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw UserError(fmt::format("{}: cannot be read", path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  return parse_statistics(text.str(), path);
-}
+Statistics load(const std::string& path) { return parse_statistics(driver::read_text(path), path); }
 
 BoundProgram convert(const Model& model, const Recipe& recipe, const Statistics& statistics,
                      const std::set<std::string>& skip) {
@@ -292,6 +358,30 @@ BoundProgram convert(const Model& model, const Recipe& recipe, const Statistics&
 std::string converted_text(const Model& model, const Recipe& recipe, const Statistics& statistics,
                            const std::set<std::string>& skip) {
   return ir::to_string(*converted_graph(model, recipe, statistics, skip).annotated.graph);
+}
+
+StoredModel stored(const Model& model, const Recipe& recipe, const Statistics& statistics,
+                   const std::set<std::string>& skip) {
+  const std::vector<Array> integers = integers_of(model, recipe, statistics, skip);
+  const ConvertedGraph made = converted_graph(model, recipe, statistics, skip);
+  ir::Graph& graph = *made.annotated.graph;
+  runtime::ConstantValues own = arrays_of(made);
+  for (size_t i = 0; i < integers.size(); ++i) {
+    const Converted::Integers& constant = made.converted.constants[i];
+    ir::Value* input = constant_in_place_of(graph, constant);
+    own.insert_or_assign(input->name, integers[i]);
+  }
+  GraphCtx ctx;
+  run_named(graph, "dce", ctx);
+  erase_unread_weights(graph);
+  StoredModel result{ir::to_string(graph), {}};
+  for (const ir::Value* input : graph.inputs()) {
+    if (!input->constant) continue;
+    const auto it = own.find(input->name);
+    result.tensors.insert_or_assign(input->target.empty() ? input->name : input->target,
+                                    it == own.end() ? model.state->at(input->name) : it->second);
+  }
+  return result;
 }
 
 }  // namespace tandem::quant

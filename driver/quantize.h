@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,7 +26,13 @@ struct Model {
   ModelFunction function;
   State* state = nullptr;
   std::vector<InputSpec> inputs;
+  /// Instead of `function`: the text of one graph, whose parameters and buffers the State has by
+  /// the names of its inputs; `inputs` are the others, in order.
+  std::string text = {};
 };
+
+/// The model as it is, frozen.
+BoundProgram compile_plain(const Model& model);
 
 /// The model as a graph with batch norms folded into convolutions, and the recipe's layers in it.
 struct Annotated {
@@ -54,6 +61,9 @@ struct CalibrateOptions {
 Statistics calibrate(const Model& model, const Recipe& recipe, const BatchSource& source,
                      const CalibrateOptions& options = {});
 
+/// A built-in recipe by its name, or that of a file that ends with ".toml".
+Recipe recipe_of(const std::string& name);
+
 /// The file appears whole or not at all.
 void save(const Statistics& statistics, const std::string& path);
 Statistics load(const std::string& path);
@@ -65,6 +75,17 @@ BoundProgram convert(const Model& model, const Recipe& recipe, const Statistics&
 /// The same as a graph, for `tandem opt` and tests.
 std::string converted_text(const Model& model, const Recipe& recipe, const Statistics& statistics,
                            const std::set<std::string>& skip = {});
+
+/// A quantized model as data: a graph that reads integers, and the tensors of its parameters and
+/// buffers by the names that files have them under.
+struct StoredModel {
+  std::string text;
+  std::map<std::string, runtime::Array> tensors;
+};
+/// Of `convert`, under the same conditions. What is quantized and known is kept as integers, and
+/// the floats behind it are left out where nothing else reads them. Arrays may be the State's.
+StoredModel stored(const Model& model, const Recipe& recipe, const Statistics& statistics,
+                   const std::set<std::string>& skip = {});
 
 // --- sensitivity
 

@@ -53,8 +53,7 @@ class Search {
         options_(&options) {}
 
   Sensitivity run() {
-    BoundProgram plain =
-        compile_forward(model_->function, *model_->state, model_->inputs, {.freeze = true});
+    BoundProgram plain = compile_plain(*model_);
     wanted_ = results_of(plain, *batches_);
     if (wanted_.empty() || wanted_[0].dtype() != DType::f32)
       throw UserError("[sensitivity] batches are needed, and a first result of f32");

@@ -17,9 +17,9 @@
 #include <cstdlib>
 #include <random>
 
+#include "base/progress.h"
 #include "examples/corpus.h"
 #include "examples/gpt.h"
-#include "examples/progress.h"
 
 namespace tandem::examples {
 namespace {

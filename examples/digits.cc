@@ -16,8 +16,8 @@
 #include <cstdlib>
 #include <random>
 
+#include "base/progress.h"
 #include "examples/digits_net.h"
-#include "examples/progress.h"
 
 namespace tandem::examples {
 namespace {

@@ -6,22 +6,11 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
-#include "examples/progress.h"
+#include "base/progress.h"
 
 namespace tandem::examples {
 namespace {
-
-quant::Recipe recipe_of(const std::string& name) {
-  if (!name.ends_with(".toml")) return quant::recipe_named(name);
-  std::ifstream file(name);
-  if (!file) throw UserError(name + ": cannot be read");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return quant::parse_recipe(text.str(), name);
-}
 
 quant::Statistics statistics_of(const quant::Model& model, const quant::Recipe& recipe,
                                 const QuantizationSettings& settings, const Batches& batches) {
@@ -88,9 +77,8 @@ Quantized quantize(const quant::Model& model, const QuantizationSettings& settin
   if (settings.reuse && settings.statistics.empty())
     throw UserError("--reuse 1 needs --statistics PATH");
   model.state->load(settings.load);
-  BoundProgram plain =
-      compile_forward(model.function, *model.state, model.inputs, {.freeze = true});
-  const quant::Recipe recipe = recipe_of(settings.recipe);
+  BoundProgram plain = quant::compile_plain(model);
+  const quant::Recipe recipe = quant::recipe_of(settings.recipe);
   const quant::Statistics statistics = statistics_of(model, recipe, settings, batches);
   const std::set<std::string> left = layers_to_leave(model, recipe, statistics, settings, batches);
   BoundProgram quantized = quant::convert(model, recipe, statistics, left);

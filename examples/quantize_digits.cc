@@ -14,8 +14,8 @@
 #include <cstdlib>
 #include <random>
 
+#include "base/progress.h"
 #include "examples/digits_net.h"
-#include "examples/progress.h"
 #include "examples/quantization.h"
 
 namespace tandem::examples {

@@ -13,9 +13,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/progress.h"
 #include "examples/corpus.h"
 #include "examples/gpt.h"
-#include "examples/progress.h"
 #include "examples/quantization.h"
 
 namespace tandem::examples {

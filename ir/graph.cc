@@ -228,6 +228,13 @@ void Graph::clear_outputs() {
   ++epoch_;
 }
 
+Value* value_at(const Use& use) {
+  const Arg& arg = use.node->args[use.arg];
+  if (const Values* many = std::get_if<Values>(&arg)) return (*many)[use.element];
+  Value* const* one = std::get_if<Value*>(&arg);
+  return one == nullptr ? nullptr : *one;
+}
+
 Graph& Module::add_graph(std::string name) {
   TD_CHECK(find(name) == nullptr) << "graph @" << name << " exists";
   graphs_.push_back(std::make_unique<Graph>(*this, std::move(name)));

@@ -234,6 +234,9 @@ class Module {
   std::vector<std::unique_ptr<Graph>> graphs_;
 };
 
+/// What a node reads there; null where that is no value.
+Value* value_at(const Use& use);
+
 /// Calls f on every value an argument list reads, in order (nulls of Tensor?[] lists left out).
 template <class F>
 void for_each_operand(const std::vector<Arg>& args, F f) {

@@ -31,6 +31,7 @@ std::vector<Family> quantization_families() {
 std::vector<Family> view_families() {
   return {
       view_family(),
+      slice_family(),
       shape_family(),
       composite_view_family(),
       numpy_like_family(),

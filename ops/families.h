@@ -29,6 +29,7 @@ std::vector<const OpDef*> listed(std::span<const OpDef> table,
 Family pointwise_family();
 Family compare_family();
 Family view_family();
+Family slice_family();
 Family copy_family();
 Family host_family();
 Family control_family();

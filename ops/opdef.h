@@ -178,6 +178,15 @@ struct OpDef {
   bool shows_self = false;
   /// The list parameter whose tensors the results are, in eager.
   std::string_view hands_on{};
+  /// Of a view that puts dimensions in another order: dimension i of the result is dimension
+  /// order[i] of the operand.
+  std::vector<int64_t> (*order)(const ir::Call&) = nullptr;
+  /// Only sizes change: the elements stay in row-major order.
+  bool keeps_order = false;
+  /// The elements are the operand's, over and over along dimensions where it has one, or none.
+  bool repeats = false;
+  /// Each element is the operand's, in another type.
+  bool casts = false;
   /// Of a view: calls that give a copy after all (a cast). Null: its index map says.
   bool (*copies)(const ir::Call&) = nullptr;
   /// Of an op that writes operands besides giving new results (batch norm's running statistics), or

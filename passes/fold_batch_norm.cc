@@ -7,6 +7,7 @@
 // only, where that is a matter of the last bits; 16-bit weights would be rounded once more.
 #include <fmt/format.h>
 
+#include "ir/rewrite.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "ops/tensor.h"
@@ -20,20 +21,24 @@ using ir::Node;
 using ir::Value;
 using ops::Tensor;
 
-constexpr std::string_view kNorm = "aten::_native_batch_norm_legit_no_training";
+ir::Pattern norm_of_convolution() {
+  ir::Pattern convolution = ir::any_call({"aten::convolution"})
+                                .named("convolution")
+                                .or_else("no convolution makes its input")
+                                .read_once("the convolution's result has other readers");
+  return ir::call("aten::_native_batch_norm_legit_no_training", {std::move(convolution)})
+      .whatever_else();
+}
 
 /// Empty when the norm may go into the convolution before it.
-std::string why_not(const Node& norm, const KnownValues& known) {
-  ir::Call call = norm.call();
-  const Value* input = call.value("input");
-  if (input->node == nullptr || input->node->op->schema.name != "aten::convolution")
-    return "no convolution makes its input";
-  if (input->uses.size() > 1) return "the convolution's result has other readers";
+std::string why_not(const ir::Match& match, const KnownValues& known) {
+  const Node& norm = match.root();
   for (size_t i = 1; i < norm.results.size(); ++i)
     if (!norm.results[i]->uses.empty()) return "its statistics are read";
-  DType dtype = input->type.dtype;
+  const DType dtype = norm.results[0]->type.dtype;
   if (dtype != DType::f32 && dtype != DType::f64) return "folded weights would be rounded";
-  ir::Call convolution = input->node->call();
+  const ir::Call call = norm.call();
+  const ir::Call convolution = match.node("convolution").call();
   std::vector<std::pair<std::string, const Value*>> factors;
   for (std::string_view name : {"weight", "bias"})
     if (convolution.has(name))
@@ -54,11 +59,9 @@ Tensor by_output(Tensor scale, const Tensor& weight) {
   return ops::reshape(scale, sizes);
 }
 
-void fold(ir::Graph& graph, Node& norm) {
-  ir::Call call = norm.call();
-  Node& convolution = *call.value("input")->node;
-  ir::Builder builder(graph, &norm);
-  builder.stamp() = ir::Builder::stamp_of(norm);
+Value* folded(ir::Builder& builder, const ir::Match& match) {
+  const ir::Call call = match.root().call();
+  const Node& convolution = match.node("convolution");
   auto tensor = [&](const ir::Call& of, std::string_view name) {
     return of.has(name) ? Tensor{builder, of.value(name)} : Tensor();
   };
@@ -72,29 +75,20 @@ void fold(ir::Graph& graph, Node& norm) {
   std::vector<ir::Arg> args = convolution.args;
   args[1] = (weight * by_output(scale, weight)).value();
   args[2] = shift.value();
-  Node* folded = builder.call(*convolution.op, std::move(args));
-  graph.replace_all_uses(norm.results[0], folded->results[0]);
-  graph.erase(&norm);
-  graph.erase(&convolution);
+  return builder.call(*convolution.op, std::move(args))->results[0];
 }
 
 }  // namespace
 
 void fold_batch_norm(ir::Graph& graph, GraphCtx& ctx) {
   if (!has_constants(graph)) return;
-  KnownValues known(graph);
-  for (Node* node = graph.first(); node != nullptr;) {
-    Node* next = node->next;
-    if (node->op->schema.name == kNorm) {
-      std::string reason = why_not(*node, known);
-      if (!reason.empty())
-        ctx.notes.push_back(
-            fmt::format("fold_batch_norm: {} stays: {}", ir::to_string(*node), reason));
-      else
-        fold(graph, *node);
-    }
-    node = next;
-  }
+  const KnownValues known(graph);
+  const ir::Rewriter rewriter({{norm_of_convolution(), folded,
+                                [&](const ir::Match& match) { return why_not(match, known); }}});
+  rewriter.run(graph, {.declined = [&](const Node& norm, const std::string& reason) {
+                 ctx.notes.push_back(
+                     fmt::format("fold_batch_norm: {} stays: {}", ir::to_string(norm), reason));
+               }});
 }
 
 }  // namespace tandem::passes

@@ -41,12 +41,6 @@ class UnionFind {
   std::vector<size_t> parent_;
 };
 
-Value* value_at(const ir::Use& use) {
-  const ir::Arg& arg = use.node->args[use.arg];
-  if (const ir::Values* many = std::get_if<ir::Values>(&arg)) return (*many)[use.element];
-  return std::get<Value*>(arg);
-}
-
 class Annotator {
  public:
   explicit Annotator(std::vector<Match> matches) : matches_(std::move(matches)) {}

@@ -126,6 +126,14 @@ class Converter {
     if (value.node != nullptr) builder.stamp() = ir::Builder::stamp_of(*value.node);
     const Group& group = annotation_->groups[number];
     if (group.spec.dynamic) return dynamic_pair(builder, value, group.spec);
+    Value* pair = calibrated_pair(builder, value, group);
+    if (group.spec.constant)
+      converted_.constants.push_back(
+          {input_name(group.name), std::get<Value*>(pair->node->args[0])});
+    return pair;
+  }
+
+  Value* calibrated_pair(ir::Builder& builder, Value& value, const Group& group) {
     const Range& range = statistics_->groups.at(group.name).range;
     switch (group.spec.per) {
       case Per::tensor: return tensor_pair(builder, value, group.spec, range);

@@ -15,7 +15,13 @@ namespace tandem::quant {
 
 /// Scales of channels and groups become constants of the graph, by input name.
 struct Converted {
+  /// Integers of a value that is known before the first call.
+  struct Integers {
+    std::string name;  // of its group, as an input may have it
+    ir::Value* value = nullptr;
+  };
   std::map<std::string, std::vector<float>> scales;
+  std::vector<Integers> constants;  // in the order in which they were made
   std::vector<std::string> notes;
 };
 

@@ -74,12 +74,6 @@ bool sums_are_floats(const Factor& left, const Factor& right, std::optional<int6
 
 bool is_zero(const ops::Operand& zero) { return zero.arg == ir::Arg(sym::Expr(0)); }
 
-/// A view of one.
-bool is_constant(const Value* at) {
-  while (at->node != nullptr && at->node->op->is_view()) at = std::get<Value*>(at->node->args[0]);
-  return at->constant;
-}
-
 Tensor pack(Tensor x, int64_t parts) {
   return ops::call(x.builder(), "tandem.pack", {x, -2, parts});
 }
@@ -106,22 +100,24 @@ Tensor packed_in_panels(Tensor b, int64_t parts) {
   return ops::reshape(rows, sizes);
 }
 
-/// A constant factor is packed once, in the order in which it is read.
-Tensor packed_right(Tensor b, bool is_constant, int64_t parts) {
+/// A factor that is known before the first call is packed once, in the order in which it is read.
+Tensor packed_right(Tensor b, bool is_known, int64_t parts) {
   const bool is_cut =
-      is_constant && sym::known_divisible(b.size(-1), kPanel) && b.size(-1) != sym::Expr(kPanel);
+      is_known && sym::known_divisible(b.size(-1), kPanel) && b.size(-1) != sym::Expr(kPanel);
   return is_cut ? packed_in_panels(b, parts) : pack(b, parts);
 }
 
 class Rewriter {
  public:
-  Rewriter(ir::Graph& graph, Node& product, const ProductMatch& match, int64_t parts)
+  Rewriter(ir::Graph& graph, Node& product, const ProductMatch& match, bool knows_right,
+           int64_t parts)
       : graph_(graph),
         product_(product),
         builder_(graph, &product),
         match_(match),
         kind_(match.kind),
         names_(match.names),
+        knows_right_(knows_right),
         parts_(parts) {
     builder_.stamp() = ir::Builder::stamp_of(product);
   }
@@ -225,10 +221,7 @@ class Rewriter {
     return sym::product(ir::Sizes(x.sizes().begin(), x.sizes().end() - 1));
   }
 
-  Tensor packed(Tensor b) const {
-    const Value* bytes = match_.right.dequantize->call().value("input");
-    return packed_right(b, is_constant(bytes), parts_);
-  }
+  Tensor packed(Tensor b) const { return packed_right(b, knows_right_, parts_); }
 
   Tensor matrix(const Factor& left, const Factor& right) {
     const bool linear = kind_ == ProductKind::linear;
@@ -354,16 +347,20 @@ class Rewriter {
   const ProductMatch& match_;
   ProductKind kind_;
   ops::ProductFactors names_;
+  bool knows_right_;  // before the first call
   int64_t parts_;
 };
 
-void rewrite(ir::Graph& graph, Node& product, const ProductMatch& match, int64_t parts) {
-  if (match.kind != ProductKind::transposed) return Rewriter(graph, product, match, parts).run();
+void rewrite(ir::Graph& graph, Node& product, const ProductMatch& match, const IsKnown& is_known,
+             int64_t parts) {
+  const bool knows_right = is_known(match.right.dequantize->call().value("input"));
+  if (match.kind != ProductKind::transposed)
+    return Rewriter(graph, product, match, knows_right, parts).run();
   Node* convolution = make_ordinary(graph, product, match);
   const std::optional<ProductMatch> ordinary =
       match_product(*convolution, [](const Value*) { return true; });
   TD_CHECK(ordinary && ordinary->reason.empty());
-  Rewriter(graph, *convolution, *ordinary, parts).run();
+  Rewriter(graph, *convolution, *ordinary, knows_right, parts).run();
 }
 
 /// A product whose factors are bytes already, of a known number of terms.
@@ -377,7 +374,7 @@ bool is_product_of_bytes(const Node& node) {
 
 /// With (a + 128) - 128 for a signed left factor; sums wrap, so that is exact whatever they are:
 ///   sum a b = sum (a + 128) b - 128 sum b
-void pack_product(ir::Graph& graph, Node& product, int64_t parts) {
+void pack_product(ir::Graph& graph, Node& product, const IsKnown& is_known, int64_t parts) {
   ir::Builder builder(graph, &product);
   builder.stamp() = ir::Builder::stamp_of(product);
   const ops::ProductFactors names = ops::factors_of(*product.op);
@@ -386,7 +383,7 @@ void pack_product(ir::Graph& graph, Node& product, int64_t parts) {
   const bool shifts = parts == 4 && a.dtype() == DType::i8;
   if (parts == 2 || shifts) a = ops::to(a, DType::i16);
   if (shifts) a = ops::to(ops::call(builder, "aten.add.Scalar", {a, kSign}), DType::u8);
-  const Tensor packed = packed_right(b, is_constant(b.value()), parts);
+  const Tensor packed = packed_right(b, is_known(b.value()), parts);
   Tensor y = ops::call(builder, "tandem.packed_mm", {a, packed, parts});
   if (shifts) {
     const std::vector<int64_t> terms{-2};
@@ -407,11 +404,11 @@ void integer_products(ir::Graph& graph, passes::GraphCtx& ctx) {
     Node* next = node->next;
     if (is_product_of_bytes(*node)) {
       ctx.products.push_back({ir::to_string(*node), ""});
-      pack_product(graph, *node, parts);
+      pack_product(graph, *node, is_known, parts);
     } else if (const std::optional<ProductMatch> match = match_product(*node, is_known)) {
       ctx.products.push_back({ir::to_string(*node), match->reason});
       if (match->reason.empty())
-        rewrite(graph, *node, *match, parts);
+        rewrite(graph, *node, *match, is_known, parts);
       else
         ctx.notes.push_back(fmt::format("integer_products: {} stays in floats: {}",
                                         ir::to_string(*node), match->reason));

@@ -11,6 +11,7 @@
 
 #include "base/dense_map.h"
 #include "base/diagnostic.h"
+#include "ir/pattern.h"
 #include "ir/text.h"
 
 namespace tandem::quant {
@@ -18,8 +19,6 @@ namespace {
 
 using ir::Node;
 using ir::Value;
-
-constexpr std::string_view kAdd = "aten.add.Tensor";
 
 bool names(const std::vector<std::string>& ops, const Node& node) {
   return std::ranges::find(ops, node.op->name()) != ops.end();
@@ -34,23 +33,20 @@ Node* only_reader(const Node& node) {
   return uses.size() == 1 ? uses[0].node : nullptr;
 }
 
-/// Of an addition without a factor, to the same shape: the operand that is not `value`.
-std::optional<ir::Use> other_operand(Node& add, const Value* value) {
-  const Value* const* a = std::get_if<Value*>(&add.args[0]);
-  const Value* const* b = std::get_if<Value*>(&add.args[1]);
-  if (a == nullptr || b == nullptr || *a == *b || (*a)->type.sizes != (*b)->type.sizes)
-    return std::nullopt;
-  const ir::Arg& alpha = add.call().arg("alpha");
-  const sym::Expr* factor = std::get_if<sym::Expr>(&alpha);
-  if (factor == nullptr || *factor != sym::Expr(1)) return std::nullopt;
-  return ir::Use{&add, *a == value ? 1U : 0U, 0};
+/// An addition without a factor.
+const ir::Pattern& addition() {
+  static const ir::Pattern kSum =
+      ir::call("aten::add.Tensor", {ir::keep("value"), ir::keep("other")}).commutes();
+  return kSum;
 }
 
-const Value* value_at(const ir::Use& use) {
-  const ir::Arg& arg = use.node->args[use.arg];
-  if (const ir::Values* many = std::get_if<ir::Values>(&arg)) return (*many)[use.element];
-  Value* const* one = std::get_if<Value*>(&arg);
-  return one == nullptr ? nullptr : *one;
+/// Of an addition of two values of one shape: the operand that is not `value`.
+std::optional<ir::Use> other_operand(Node& add, Value* value) {
+  ir::Match match;
+  if (!ir::matches(addition(), add, match.knows("value", value))) return std::nullopt;
+  const Value* other = match.value("other");
+  if (other == value || other->type.sizes != value->type.sizes) return std::nullopt;
+  return ir::Use{&add, add.args[0] == ir::Arg(value) ? 1U : 0U, 0};
 }
 
 /// Tensor operands of a parameter: one, the elements of a list, or none.
@@ -140,7 +136,7 @@ class LayerFinder {
     Node* node = &first;
     for (size_t link = 0; link < rule.chain.size(); ++link) {
       if (node == nullptr || taken_.at(node) || !names(rule.chain[link], *node)) return false;
-      if (link > 0 && node->op->name() == kAdd) {
+      if (link > 0 && ir::is_candidate(addition(), *node)) {
         const std::optional<ir::Use> other =
             other_operand(*node, match.layer.nodes.back()->results[0]);
         if (!other) return false;

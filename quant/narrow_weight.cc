@@ -24,8 +24,8 @@ const Node* dequantization_of(Value* at, bool turned) {
   while (at->node != nullptr && at->type.rank() == 2 && is_float(at->type.dtype)) {
     const Node& node = *at->node;
     if (ops::def_of(node).dequantizes == ops::Scales::block) return turned ? nullptr : &node;
-    const bool casts = is_cast(node);
-    if (!casts && !(node.op->is_view() && turns(node))) return nullptr;
+    const bool casts = ops::def_of(node).casts;
+    if (!casts && !turns(node)) return nullptr;
     turned ^= !casts;
     at = std::get<Value*>(node.args[0]);
   }

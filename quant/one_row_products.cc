@@ -258,7 +258,7 @@ bool is_row(const Value* value, int64_t terms) {
 const Node* bytes_behind(const Value* left, int64_t terms) {
   const Value* at = left;
   while (at->node != nullptr && ops::def_of(*at->node).dequantizes == ops::Scales::none) {
-    const bool casts = is_cast(*at->node) && is_float(at->type.dtype);
+    const bool casts = ops::def_of(*at->node).casts && is_float(at->type.dtype);
     if ((!casts && !at->node->op->is_view()) || !is_row(at, terms)) return nullptr;
     at = std::get<Value*>(at->node->args[0]);
   }

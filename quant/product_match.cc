@@ -17,19 +17,9 @@ using ops::Scales;
 
 bool is_tensor(const ir::Arg& arg) { return std::holds_alternative<Value*>(arg); }
 
-bool is_cast(const Node& node) {
-  return node.op->schema.name == "aten::_to_copy" ||
-         node.op->schema.name == "prims::convert_element_type";
-}
-
 bool turns(const Node& node) {
-  const std::string_view name = node.op->schema.name;
-  const Value* from = std::get<Value*>(node.args[0]);
-  if (from->type.rank() != 2) return false;
-  if (name == "aten::t") return true;
-  const ir::Call call = node.call();
-  if (name == "aten::transpose") return call.dim("dim0", 2) != call.dim("dim1", 2);
-  return name == "aten::permute" && call.constants("dims")[0] % 2 != 0;
+  const ops::OpDef& def = ops::def_of(node);
+  return def.order != nullptr && def.order(node.call()) == std::vector<int64_t>{1, 0};
 }
 
 bool is_known_zero(const ir::Arg& zero) {
@@ -70,7 +60,7 @@ Source source_of(const Value* factor) {
   Source source;
   const Value* at = factor;
   while (at->node != nullptr && ops::def_of(*at->node).dequantizes == Scales::none) {
-    const bool casts = is_cast(*at->node) && is_float(at->type.dtype);
+    const bool casts = ops::def_of(*at->node).casts && is_float(at->type.dtype);
     if (!casts && !at->node->op->is_view()) break;
     if (!casts) source.views.push_back(at);
     at = std::get<Value*>(at->node->args[0]);

@@ -40,7 +40,6 @@ sym::Expr terms_of(const ir::Node& product);
 bool has_border(const ir::Node& convolution);
 
 bool is_tensor(const ir::Arg& arg);
-bool is_cast(const ir::Node& node);
 /// Zero points that are promised to be zeros, or views of such.
 bool is_known_zero(const ir::Arg& zero);
 /// Of addmm and baddbmm: whether beta and alpha are 1.

@@ -11,9 +11,11 @@
 
 #include <optional>
 
+#include "ir/pattern.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "ops/tensor.h"
+#include "passes/known.h"
 #include "quant/product_match.h"
 
 namespace tandem::quant {
@@ -32,28 +34,37 @@ struct Weight {
   Value* scales = nullptr;  // of each column, of one that has more dimensions of 1; null: none
 };
 
-/// Of a product of two tensors, the one that has a number for each column, where the other is the
-/// matrix; `columns` is the dimension of that.
-Value* column_scales(const Node& node, int64_t columns, Value*& matrix) {
-  if (node.op->schema.find("other") != 1 || !is_tensor(node.args[1])) return nullptr;
-  const auto is_scale = [&](const Value* value) {
-    const ir::Sizes& sizes = value->type.sizes;
-    const int64_t missing = 2 - static_cast<int64_t>(sizes.size());
-    for (int64_t dim = 0; dim < 2; ++dim) {
-      const sym::Expr size =
-          dim < missing ? sym::Expr(1) : sizes[static_cast<size_t>(dim - missing)];
-      const bool fits = dim == columns ? sym::known_eq(size, node.results[0]->type.sizes[dim])
-                                       : size == sym::Expr(1);
-      if (!fits) return false;
-    }
-    return missing >= 0 && is_float(value->type.dtype);
-  };
-  for (size_t at : {1, 0}) {
-    Value* scale = std::get<Value*>(node.args[at]);
-    matrix = std::get<Value*>(node.args[1 - at]);
-    if (is_scale(scale) && matrix->type.sizes == node.results[0]->type.sizes) return scale;
-  }
-  return nullptr;
+/// Floats, one for each row (0) or column (1) of a matrix; fewer dimensions are as if of size 1.
+template <size_t dim>
+bool is_along(const ir::Arg& arg) {
+  Value* const* value = std::get_if<Value*>(&arg);
+  if (value == nullptr || !is_float((*value)->type.dtype)) return false;
+  ir::Sizes sizes = (*value)->type.sizes;
+  if (sizes.size() < 2) sizes.insert(sizes.begin(), 2 - sizes.size(), sym::Expr(1));
+  return sizes.size() == 2 && sizes[1 - dim] == sym::Expr(1);
+}
+
+template <size_t dim>
+const ir::Pattern& scaled_matrix() {
+  static const ir::Pattern kProduct =
+      ir::call("aten::mul.Tensor", {ir::keep("matrix"), ir::keep("scales").that(is_along<dim>)})
+          .commutes();
+  return kProduct;
+}
+
+/// Takes the scales of a matrix that has one for each result column of the product.
+bool take_scales(Weight& weight, Value*& at) {
+  const ir::Sizes& sizes = at->type.sizes;
+  ir::Match match;
+  const ir::Pattern& pattern = weight.turned ? scaled_matrix<1>() : scaled_matrix<0>();
+  if (!ir::matches(pattern, *at->node, match)) return false;
+  Value* scales = match.value("scales");
+  const bool fits = match.value("matrix")->type.sizes == sizes &&
+                    sym::known_eq(scales->type.numel(), sizes[weight.turned ? 1 : 0]);
+  if (!fits) return false;
+  weight.scales = scales;
+  at = match.value("matrix");
+  return true;
 }
 
 /// One step from a value towards the bytes; false where there is none.
@@ -69,13 +80,9 @@ bool step(Weight& weight, Value*& at) {
     at = call.value("input");
     return true;
   }
-  if (node.op->schema.name == "aten::mul" && has_room) {
-    Value* matrix = nullptr;
-    weight.scales = column_scales(node, columns, matrix);
-    if (weight.scales != nullptr) at = matrix;
-    return weight.scales != nullptr;
-  }
-  const bool casts = is_cast(node) && is_float(at->type.dtype) && !is_float8(at->type.dtype);
+  if (has_room && take_scales(weight, at)) return true;
+  const bool casts =
+      ops::def_of(node).casts && is_float(at->type.dtype) && !is_float8(at->type.dtype);
   if (!casts && !turns(node)) return false;
   weight.turned ^= !casts;
   at = std::get<Value*>(node.args[0]);
@@ -84,13 +91,17 @@ bool step(Weight& weight, Value*& at) {
 
 bool is_byte(DType dtype) { return dtype == DType::i8 || is_float8(dtype); }
 
-std::optional<Weight> weight_of(Value* factor, bool turned) {
+/// Bytes that are given, or that are made once, before the first call: a weight that the graph
+/// quantizes.
+std::optional<Weight> weight_of(Value* factor, bool turned, const passes::KnownValues& known) {
   Weight weight;
   weight.turned = turned;
   Value* at = factor;
-  while (at->type.rank() == 2 && at->node != nullptr && !at->node->args.empty())
-    if (!step(weight, at)) return std::nullopt;
+  const auto is_given = [&] { return at->node == nullptr || at->node->args.empty(); };
+  while (at->type.rank() == 2 && !is_given() && step(weight, at)) {
+  }
   if (at == factor || at->type.rank() != 2 || !is_byte(at->type.dtype)) return std::nullopt;
+  if (!is_given() && !known.has(at)) return std::nullopt;
   weight.bytes = at;
   return weight;
 }
@@ -128,7 +139,8 @@ bool has_many_rows(const ir::Type& left, const Target& target) {
 }
 
 /// The right factor's bytes, of a product that can read them.
-std::optional<Weight> match(const Node& product, const Target& target) {
+std::optional<Weight> match(const Node& product, const passes::KnownValues& known,
+                            const Target& target) {
   const ProductKind kind = ops::def_of(product).multiplies;
   if (kind != ProductKind::linear && kind != ProductKind::matrix) return std::nullopt;
   const ir::Call call = product.call();
@@ -141,15 +153,16 @@ std::optional<Weight> match(const Node& product, const Target& target) {
   const std::optional<ProductMatch> integers =
       match_product(product, [](const Value*) { return true; });
   if (!fits || (integers && integers->left.dequantize != nullptr)) return std::nullopt;
-  return weight_of(call.value(names.right), kind == ProductKind::matrix);
+  return weight_of(call.value(names.right), kind == ProductKind::matrix, known);
 }
 
 }  // namespace
 
 void weight_only_products(ir::Graph& graph, passes::GraphCtx& ctx) {
+  const passes::KnownValues known(graph);
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
-    if (const std::optional<Weight> weight = match(*node, ctx.target)) {
+    if (const std::optional<Weight> weight = match(*node, known, ctx.target)) {
       ctx.notes.push_back(
           fmt::format("weight_only_products: {} reads its weight as bytes", ir::to_string(*node)));
       rewrite(graph, *node, *weight);

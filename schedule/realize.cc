@@ -247,7 +247,7 @@ class Realizer {
       bool reduces = graph_.computations.of(&node).kind != Kind::map;
       to.broadcast |= from.broadcast ||
                       (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
-                      ops::def_of(node).schema.find("aten::expand") == 0;
+                      ops::def_of(node).repeats;
       to.depth = std::max(to.depth, from.depth + 1);
       add_places(node, from, to);
     });

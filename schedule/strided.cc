@@ -69,7 +69,7 @@ Expr find_divisor(Expr e, Expr symbol) {
 
 bool shows_operand(KernelGraph& graph, const ir::Node* node) {
   const ops::OpDef& def = ops::def_of(*node);
-  bool candidate = node->op->is_view() || node->op->schema.name == "aten::_unsafe_view";
+  bool candidate = node->op->is_view() || def.keeps_order;
   return candidate && def.lower != nullptr &&
          graph.computations.of(node).kind == Computation::Kind::map;
 }

@@ -64,6 +64,7 @@ const OpDef kToCopy{
           });
         },
     .vjp = same_vjp,
+    .casts = true,
     .samples = {"$[3, 4], dtype=f32", "$[3, 4], dtype=f64", "$[5], dtype=i64", "$[5], dtype=bf16",
                 "$[5], dtype=bool", "$[37], dtype=f8e4m3fn", "$[37], dtype=f8e5m2",
                 "f32[99]:special, dtype=f8e4m3fn", "f32[99]:special, dtype=f8e5m2",

@@ -10,6 +10,8 @@
 #include <tandem/tandem.h>
 
 #include "base/diagnostic.h"
+#include "ir/text.h"
+#include "ops/opdef.h"
 #include "quant/convert.h"
 #include "runtime/parallel_for.h"
 
@@ -311,6 +313,54 @@ TEST_F(Quantize, AModelWithoutLayersIsAnError) {
   model_.function = [](nn::Trace&, const nn::Tensors& in) { return nn::Tensors{nn::relu(in[0])}; };
   EXPECT_THAT(error_of([&] { calibrated(recipe_named("x86_default")); }),
               HasSubstr("recipe 'x86_default' finds no layer"));
+}
+
+TEST_F(Quantize, AStoredModelGivesTheSameBits) {
+  for (const std::string_view name : recipe_names()) {
+    SCOPED_TRACE(name);
+    const Recipe recipe = recipe_named(name);
+    const Statistics statistics = calibrated(recipe);
+    const StoredModel made = stored(model_, recipe, statistics);
+    for (const std::pair<const std::string, Array>& tensor : made.tensors)
+      EXPECT_TRUE(tensor.second.rank() != 2 || tensor.second.dtype() == DType::i8 ||
+                  tensor.first.ends_with(".scale") || name == "weight_only_int4")
+          << tensor.first;
+    Model read{{}, nullptr, model_.inputs, made.text};
+    State state;
+    const std::unique_ptr<ir::Module> module = ir::parse_module(made.text, ops::op_table());
+    for (const ir::Value* input : module->graphs()[0]->inputs())
+      if (input->constant)
+        state.set(input->name,
+                  made.tensors.at(input->target.empty() ? input->name : input->target));
+    read.state = &state;
+    EXPECT_EQ(results(compile_plain(read)), results(convert(model_, recipe, statistics)));
+  }
+}
+
+TEST_F(Quantize, AModelMayBeAText) {
+  const std::string text =
+      "graph @g(%w: f32[5, 16] {param \"head.weight\"}, %x: f32[s0, 16], %b: f32[5] {param "
+      "\"head.bias\"}) where s0 in [1, 64] {\n  %0 = aten.linear(%x, %w, %b)\n  return %0\n}";
+  State state;
+  state.set("w", wave({5, 16}, 0.3));
+  state.set("b", wave({5}, 0.7));
+  Model model{{}, &state, {{"x", DType::f32, {2, 16}}}, text};
+  const Recipe recipe = recipe_named("x86_default");
+  const Batches batches{{wave({3, 16}, 0.2)}, {wave({7, 16}, 0.5)}};  // any number of rows
+  const Statistics statistics = calibrate(model, recipe, source_of(batches));
+  BoundProgram plain = compile_plain(model), quantized = convert(model, recipe, statistics);
+  for (const std::vector<Array>& batch : batches) {
+    const Array wanted = std::get<Array>(plain.run(batch)[0]).contiguous();
+    const Array got = std::get<Array>(quantized.run(batch)[0]).contiguous();
+    for (int64_t i = 0; i < wanted.numel(); ++i)
+      EXPECT_NEAR(got.data<float>()[i], wanted.data<float>()[i], 0.1);
+  }
+  model.text += "\n" + text;
+  EXPECT_THAT(error_of([&] { annotate(model, recipe); }), HasSubstr("@g"));
+  model.text =
+      "graph @g(%x: f32[2, 16], %w: f32[16] {buffer \"w\"}) {\n  %0 = aten.mul_.Tensor(%w, "
+      "%w)\n  %1 = aten.add.Tensor(%x, %0)\n  return %1\n}";
+  EXPECT_THAT(error_of([&] { annotate(model, recipe); }), HasSubstr("%w is no constant"));
 }
 
 TEST_F(Quantize, SensitivityRanksAndReachesItsBound) {

@@ -1,9 +1,9 @@
 // What the progress line says, and that a stream that is no terminal gets whole lines, few of them.
-#include "examples/progress.h"
+#include "base/progress.h"
 
 #include <gtest/gtest.h>
 
-namespace tandem::examples {
+namespace tandem {
 namespace {
 
 std::string contents(std::FILE* file) {
@@ -47,4 +47,4 @@ TEST(Progress, PeakMemoryGrowsWithUse) {
 }
 
 }  // namespace
-}  // namespace tandem::examples
+}  // namespace tandem

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace tandem::examples {
+namespace tandem {
 
 /// `train [#####.....] 40/80 50% 3.1s, 3.1s left  loss 2.31`; without a bar when `bar_width` is 0.
 /// The estimate takes what remains to go as fast as what is done; before the first step there is
@@ -45,4 +45,4 @@ class Progress {
 /// Most memory that this process ever had in use (resident set), in MiB.
 double peak_rss_mib();
 
-}  // namespace tandem::examples
+}  // namespace tandem

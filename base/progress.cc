@@ -1,7 +1,7 @@
 // Long work says how far it is. On a terminal one line is drawn over and over; a log or a pipe gets
 // few whole lines, as carriage returns would make one endless line of it. Updates may come a
 // thousand times a second, so most return after one look at the clock.
-#include "examples/progress.h"
+#include "base/progress.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace tandem::examples {
+namespace tandem {
 namespace {
 
 constexpr std::chrono::milliseconds kTerminalPause{100};
@@ -87,4 +87,4 @@ double peak_rss_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024;  // Linux counts in KiB
 }
 
-}  // namespace tandem::examples
+}  // namespace tandem
