@@ -3,6 +3,7 @@
 
 #include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "passes/partition/budget.h"
