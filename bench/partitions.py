@@ -7,6 +7,8 @@ returns anyway. `--write` puts the table into docs/partition.md. Needs transform
 """
 
 import argparse
+import bisect
+import functools
 import pathlib
 import re
 import subprocess
@@ -33,9 +35,11 @@ import own  # noqa: E402
 
 PAGE = ROOT / "docs" / "partition.md"
 MARKS = ("<!-- table: bench/partitions.py --write -->", "<!-- end of the table -->")
+OTHER_MARKS = (
+    "<!-- table: bench/partitions.py --others --write -->", "<!-- end of the other table -->"
+)
 FRACTIONS = (1.0, 0.7, 0.5, 0.3, 0.1)
 OWN = ("as_read", "default", "min_cut")
-TRIES, TOLERANCE = 8, 2**17
 
 
 def _transformers():
@@ -45,54 +49,76 @@ def _transformers():
     return transformers
 
 
-def _gpt2():
+def _gpt2(layers, width, batch, length):
     library = _transformers()
     config = library.GPT2Config(
-        n_layer=4, n_embd=256, n_head=4, vocab_size=4096, resid_pdrop=0, embd_pdrop=0,
+        n_layer=layers, n_embd=width, n_head=4, vocab_size=4096, resid_pdrop=0, embd_pdrop=0,
         attn_pdrop=0, use_cache=False,
     )
-    return library.GPT2LMHeadModel(config), {"input_ids": torch.randint(0, 4096, (2, 512))}
+    tokens = torch.randint(0, 4096, (batch, length))
+    return library.GPT2LMHeadModel(config), {"input_ids": tokens}
 
 
-def _bert():
+def _bert(layers, width, batch, length):
     library = _transformers()
     config = library.BertConfig(
-        num_hidden_layers=4, hidden_size=256, num_attention_heads=4, intermediate_size=1024,
-        vocab_size=4096, attention_probs_dropout_prob=0, hidden_dropout_prob=0,
+        num_hidden_layers=layers, hidden_size=width, num_attention_heads=4,
+        intermediate_size=4 * width, vocab_size=4096, attention_probs_dropout_prob=0,
+        hidden_dropout_prob=0,
     )
-    return library.BertModel(config), {"input_ids": torch.randint(0, 4096, (2, 512))}
+    return library.BertModel(config), {"input_ids": torch.randint(0, 4096, (batch, length))}
 
 
-def _vit():
+def _images(batch, side):
+    return {"pixel_values": torch.randn(batch, 3, side, side)}
+
+
+def _vit(layers, width, batch, side):
     library = _transformers()
     config = library.ViTConfig(
-        num_hidden_layers=4, hidden_size=256, num_attention_heads=4, intermediate_size=1024,
-        image_size=64, patch_size=8, attention_probs_dropout_prob=0, hidden_dropout_prob=0,
+        num_hidden_layers=layers, hidden_size=width, num_attention_heads=4,
+        intermediate_size=4 * width, image_size=side, patch_size=8,
+        attention_probs_dropout_prob=0, hidden_dropout_prob=0,
     )
-    return library.ViTModel(config), {"pixel_values": torch.randn(4, 3, 64, 64)}
+    return library.ViTModel(config), _images(batch, side)
 
 
-def _resnet50():
+def _resnet(batch, side, depths=(3, 4, 6, 3), kind="bottleneck"):
     library = _transformers()
-    model = library.ResNetForImageClassification(library.ResNetConfig())
-    return model, {"pixel_values": torch.randn(2, 3, 64, 64)}
+    config = library.ResNetConfig(depths=list(depths), layer_type=kind)
+    return library.ResNetForImageClassification(config), _images(batch, side)
 
 
-def _mobilenet_v2():
-    return convnets.Classified(convnets.mobilenet_v2()), {"pixel_values": torch.randn(2, 3, 64, 64)}
+def _mobilenet_v2(batch, side):
+    return convnets.Classified(convnets.mobilenet_v2()), _images(batch, side)
 
 
-def _unet():
-    return own.UNet(dropout=0.0, width=32), own.segmentation(2, 64)
+def _efficientnet(batch, side):
+    return convnets.Classified(convnets.efficientnet()), _images(batch, side)
+
+
+def _unet(width, batch, side):
+    return own.UNet(dropout=0.0, width=width), own.segmentation(batch, side)
 
 
 MODELS = {
-    "GPT-2, 4 layers of 256, 2 x 512": _gpt2,
-    "BERT, 4 layers of 256, 2 x 512": _bert,
-    "ViT, 4 layers of 256, 4 x 64": _vit,
-    "ResNet-50, 2 x 64 x 64": _resnet50,
-    "MobileNet V2, 2 x 64 x 64": _mobilenet_v2,
-    "U-Net, 2 x 64 x 64": _unet,
+    "GPT-2, 4 layers of 256, 2 x 512": lambda: _gpt2(4, 256, 2, 512),
+    "BERT, 4 layers of 256, 2 x 512": lambda: _bert(4, 256, 2, 512),
+    "ViT, 4 layers of 256, 4 x 64": lambda: _vit(4, 256, 4, 64),
+    "ResNet-50, 2 x 64 x 64": lambda: _resnet(2, 64),
+    "MobileNet V2, 2 x 64 x 64": lambda: _mobilenet_v2(2, 64),
+    "U-Net, 2 x 64 x 64": lambda: _unet(32, 2, 64),
+}
+# By which nothing was chosen.
+OTHERS = {
+    "GPT-2, 6 layers of 192, 3 x 128": lambda: _gpt2(6, 192, 3, 128),
+    "BERT, 3 layers of 320, 4 x 96": lambda: _bert(3, 320, 4, 96),
+    "ViT, 6 layers of 128, 3 x 96": lambda: _vit(6, 128, 3, 96),
+    "ResNet-34, 3 x 96 x 96": lambda: _resnet(3, 96, kind="basic"),
+    "ResNet-101, 1 x 96 x 96": lambda: _resnet(1, 96, depths=(3, 4, 23, 3)),
+    "MobileNet V2, 3 x 96 x 96": lambda: _mobilenet_v2(3, 96),
+    "EfficientNet B0, 2 x 64 x 64": lambda: _efficientnet(2, 64),
+    "U-Net of width 24, 3 x 48 x 48": lambda: _unet(24, 3, 48),
 }
 
 
@@ -193,7 +219,8 @@ def by_pytorch(model, inputs, budget):
 # --- Tandem
 
 CUT = re.compile(r"cut of @.* values saved, (\d+) bytes.* us, (\d+) flops of products")
-CHOICE = re.compile(r"^ +(\d+)  #+", re.MULTILINE)
+MADE = re.compile(r"^  saved +(\d+) bytes  %\w+ = ", re.MULTILINE)  # beside arguments
+CHOICE = re.compile(r"^ +(\d+)  #* ", re.MULTILINE)
 COMMAND = ROOT / "build" / "bin" / "tandem"
 
 
@@ -212,16 +239,13 @@ def by_tandem(model, inputs, budget):
 
 
 class Choices:
-    """Those of a graph's fractions, by the command, which compiles nothing."""
+    """Those of a graph's fractions, by the command, which compiles nothing. In bytes beside
+    arguments, fewest first."""
 
-    def __init__(self, text):
-        self.text = text
-        least, listed = self.cut(0)
-        most, _ = self.cut("min_cut")
-        self.always = least - listed[0]  # inputs, which the list leaves out
-        self.fractions = {
-            bytes_ + self.always: (bytes_ - listed[0]) / (most - least) + 1e-9 for bytes_ in listed
-        }
+    def __init__(self, model, inputs, text):
+        self.model, self.inputs, self.text = model, inputs, text
+        self.most = min(self.cut(budget)[0] for budget in ("min_cut", "as_read"))
+        self.listed = [bytes_ for bytes_ in self.cut(0)[1] if bytes_ <= self.most]
 
     def cut(self, budget):
         """Bytes that are saved, and those of all choices."""
@@ -229,22 +253,28 @@ class Choices:
         shown = subprocess.run(
             words, input=self.text, capture_output=True, text=True, check=True
         ).stdout
-        return int(CUT.match(shown).group(1)), [int(each) for each in CHOICE.findall(shown)]
+        made = sum(int(each) for each in MADE.findall(shown))
+        return made, [int(each) for each in CHOICE.findall(shown)]
 
-    def below(self, limit):
-        """Fractions of the largest choices of no more bytes, largest first."""
-        fitting = sorted((b for b in self.fractions if b <= limit), reverse=True)
-        return [min(1.0, self.fractions[b]) for b in fitting]
+    @functools.cache  # noqa: B019  a choice is compiled once
+    def found(self, at):
+        """What a compiled step saves and computes again."""
+        least, room = self.listed[0], max(1, self.most - self.listed[0])
+        fraction = min(1.0, (self.listed[at] - least) / room + 1e-9)
+        return by_tandem(self.model, self.inputs, fraction)[:2]
 
-
-def within(model, inputs, choices, saved, offset):
-    """The largest choice that saves no more than so many bytes. `offset`: what the command counts
-    beyond what a forward saves, about: a value that is a result as well is saved for nothing."""
-    for fraction in choices.below(saved + offset + TOLERANCE)[:TRIES]:
-        found = by_tandem(model, inputs, fraction)[:2]
-        if found[0] <= saved:
-            return [found]
-    return []
+    def within(self, saved):
+        """The largest choice that saves no more than so many bytes, and the first that was tried.
+        Blocks are rounded up, and what is a result as well is saved for nothing: what is listed
+        says about how many."""
+        first = max(0, bisect.bisect(self.listed, saved) - 1)
+        beyond = self.listed[first] - self.found(first)[0]
+        at = max(0, bisect.bisect(self.listed, saved + beyond) - 1)
+        while at > 0 and self.found(at)[0] > saved:
+            at -= 1
+        while at + 1 < len(self.listed) and self.found(at + 1)[0] <= saved:
+            at += 1
+        return [self.found(at), self.found(first)]
 
 
 # --- the table
@@ -267,9 +297,8 @@ def rows_of(name, make):
     model.train()
     theirs = [by_pytorch(model, inputs, fraction) for fraction in FRACTIONS]
     cuts = [by_tandem(model, inputs, budget) for budget in OWN]
-    named, fractions = [cut[:2] for cut in cuts], Choices(cuts[0][2])
-    offset = fractions.cut("min_cut")[0] - named[-1][0]
-    found = [c for saved, _ in theirs for c in within(model, inputs, fractions, saved, offset)]
+    named, choices = [cut[:2] for cut in cuts], Choices(model, inputs, cuts[0][2])
+    found = [choice for saved, _ in theirs for choice in choices.within(saved)]
     ours = [nearest(named + found, *each) for each in theirs]
     yield f"| {name} | PyTorch | | | | {' | '.join(cell(*each) for each in theirs)} |"
     cells = [cell(*each) for each in named]
@@ -279,13 +308,13 @@ def rows_of(name, make):
     yield f"| | Tandem | {' | '.join(cells)} |"
 
 
-def table(names):
+def table(models):
     own = " | ".join(f"`{budget}`" for budget in OWN)
     heads = " | ".join(f"{fraction:g}" for fraction in FRACTIONS)
     yield f"| model | | {own} | {heads} |"
     yield "|---|---|" + "---|" * (len(OWN) + len(FRACTIONS))
-    for name in names:
-        for row in rows_of(name, MODELS[name]):
+    for name, make in models.items():
+        for row in rows_of(name, make):
             print(row, flush=True)
             yield row
 
@@ -294,10 +323,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="the table goes into docs")
     parser.add_argument("--only", default="", help="models whose name holds this")
+    parser.add_argument("--others", action="store_true", help="other models, a table of their own")
     chosen = parser.parse_args()
-    lines = list(table([name for name in MODELS if chosen.only.lower() in name.lower()]))
+    models = OTHERS if chosen.others else MODELS
+    lines = list(table({n: m for n, m in models.items() if chosen.only.lower() in n.lower()}))
     if chosen.write:
-        write_between(PAGE, MARKS, lines)
+        write_between(PAGE, OTHER_MARKS if chosen.others else MARKS, lines)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ bool is_reduction(const Node& node) {
 
 class Bans {
  public:
-  Bans(const ir::Graph& graph, const Halves& halves, const Tuning::Chains& limits)
-      : graph_(graph), halves_(halves), wide_(wide_nodes(graph, limits)) {}
+  Bans(const ir::Graph& graph, const Halves& halves, const DenseMap<Node, char>& wide)
+      : graph_(graph), halves_(halves), wide_(wide) {}
 
   DenseMap<Node, Ban> run() {
     for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
@@ -175,7 +175,7 @@ class Bans {
 
   const ir::Graph& graph_;
   const Halves& halves_;
-  DenseMap<Node, char> wide_;
+  const DenseMap<Node, char>& wide_;
   DenseMap<Node, Ban> bans_;
 };
 
@@ -198,7 +198,12 @@ const char* why_saved(const Ban& ban) {
 
 DenseMap<Node, Ban> bans_of(const ir::Graph& graph, const Halves& halves,
                             const Tuning::Chains& limits) {
-  return Bans(graph, halves, limits).run();
+  return bans_of(graph, halves, wide_nodes(graph, limits));
+}
+
+DenseMap<Node, Ban> bans_of(const ir::Graph& graph, const Halves& halves,
+                            const DenseMap<Node, char>& wide) {
+  return Bans(graph, halves, wide).run();
 }
 
 }  // namespace tandem::passes

@@ -1,6 +1,9 @@
 // What a partition may not compute again in backward.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "passes/partition/partition.h"
 
 namespace tandem::passes {
@@ -23,8 +26,15 @@ struct Ban {
 /// By node of the forward half.
 DenseMap<ir::Node, Ban> bans_of(const ir::Graph& graph, const Halves& halves,
                                 const Tuning::Chains& limits);
+DenseMap<ir::Node, Ban> bans_of(const ir::Graph& graph, const Halves& halves,
+                                const DenseMap<ir::Node, char>& wide);
 /// In words, of a saved value of a node with that ban or none.
 const char* why_saved(const Ban& ban);
+
+/// By whom the rest is known; `otherwise` is the default's choice.
+ir::Values min_cut(ir::Graph& graph, const Halves& halves, const DenseMap<ir::Node, Ban>& bans,
+                   const KeptBytes& kept, const ir::Values& otherwise,
+                   std::vector<std::string>& notes);
 
 /// Runs inside the kernel of what reads it, so that computing it again moves no memory of its own.
 bool is_light(const ir::Node& node);

@@ -19,16 +19,18 @@ struct Choice {
 
 struct Frontier {
   std::vector<Choice> choices;  // each with more bytes and less cost than the one before
-  int64_t cut_bytes = 0;        // of min_cut's choice
+  int64_t cut_bytes = 0;        // of min_cut's choice, or of what is read as it is
 };
 
 /// The best choices found by the budget's cost and solver, whatever its room: minimum cuts at rates
 /// of bytes for a microsecond, and with a knapsack's pick of what is dear tied down. Deterministic;
-/// never empty. `notes` says where an exact knapsack was not solved to the end.
+/// never empty. By operations, and of bytes that a step holds, arguments count nothing. `notes`
+/// says where an exact knapsack was not solved to the end. frontier.cc
 Frontier frontier_of(ir::Graph& graph, const Target& target, const Budget& budget,
                      const SavedStorage& storage, std::vector<std::string>& notes);
 
 /// The cheapest cut where keeping a value costs its bytes and a microsecond costs so many bytes.
+/// frontier.cc
 ir::Values priced_choice(ir::Graph& graph, const Target& target, const SavedStorage& storage);
 
 /// What to save, by `ctx.partition`. choose.cc

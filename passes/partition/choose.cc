@@ -23,8 +23,9 @@ using ir::Value;
 
 class Chooser {
  public:
-  Chooser(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept)
-      : graph_(graph), kept_bytes_(kept), halves_(graph), wide_(wide_nodes(graph, limits)) {}
+  Chooser(ir::Graph& graph, const Halves& halves, const DenseMap<Node, char>& wide,
+          const KeptBytes& kept)
+      : graph_(graph), kept_bytes_(kept), halves_(halves), wide_(wide) {}
 
   ir::Values run() {
     for (Value* value : crossing(graph_, halves_)) needed_[value] = true;
@@ -89,8 +90,8 @@ class Chooser {
 
   ir::Graph& graph_;
   const KeptBytes& kept_bytes_;
-  Halves halves_;
-  DenseMap<Node, char> wide_;
+  const Halves& halves_;
+  const DenseMap<Node, char>& wide_;
   DenseMap<Value, char> needed_;
   ir::Values kept_;  // last first
 };
@@ -98,7 +99,12 @@ class Chooser {
 }  // namespace
 
 ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept) {
-  return Chooser(graph, limits, kept).run();
+  return default_choice(graph, Halves(graph), wide_nodes(graph, limits), kept);
+}
+
+ir::Values default_choice(ir::Graph& graph, const Halves& halves, const DenseMap<Node, char>& wide,
+                          const KeptBytes& kept) {
+  return Chooser(graph, halves, wide, kept).run();
 }
 
 ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx) {

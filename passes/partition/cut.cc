@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/check.h"
 #include "ir/text.h"
@@ -43,9 +42,10 @@ bool CutNetwork::is_read_behind(const Value& value) const {
 
 void CutNetwork::find_vertices() {
   const auto add = [&](Value* value, size_t in) {
-    in_[value] = in;
-    out_[value] = is_read_behind(*value) ? kSink : vertices_++;
+    const size_t out = is_read_behind(*value) ? kSink : vertices_++;
+    places_.push_back({static_cast<uint32_t>(in), static_cast<uint32_t>(out)});
     values_.push_back(value);
+    number_[value] = static_cast<uint32_t>(values_.size());
   };
   DenseMap<Node, char> leads;  // to what backward reads
   for (const Node* node = graph_.last(); node != nullptr; node = node->prev) {
@@ -61,34 +61,65 @@ void CutNetwork::find_vertices() {
   for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
     if (leads.at(node) == 0) continue;
     nodes_.push_back(node);
+    starts_.push_back(static_cast<uint32_t>(vertices_));
     vertex_[node] = vertices_++;
     const bool is_one = node->results.size() == 1;
+    const uint32_t first = static_cast<uint32_t>(values_.size()) + 1;
     for (Value* result : node->results) add(result, is_one ? vertex_.at(node) : vertices_++);
+    results_.push_back({first, static_cast<uint32_t>(values_.size()) + 1});
+    add_operands(*node);
   }
 }
 
+void CutNetwork::add_operands(const Node& node) {
+  const uint32_t first = static_cast<uint32_t>(read_.size());
+  ir::for_each_operand(node.args, [&](const Value* operand) {
+    if (number_.at(operand) != 0) read_.push_back(number_.at(operand));
+  });
+  operands_.push_back({first, static_cast<uint32_t>(read_.size())});
+}
+
+const CutNetwork::Place& CutNetwork::place_of(const Value& value) const {
+  return places_.at(number_.at(&value) - 1);
+}
+
 void CutNetwork::connect(const Node& node) {
+  tie_[&node] = ties_.size();
   ties_.push_back({&node, network_->connect(kSource, vertex_.at(&node), kNever)});
   if (node.results.size() == 1) return;
   for (const Value* result : node.results)
-    network_->connect(vertex_.at(&node), in_.at(result), kNever);
+    network_->connect(vertex_.at(&node), place_of(*result).in, kNever);
 }
 
 void CutNetwork::connect(const Value& value, int64_t keeping) {
-  network_->connect(in_.at(&value), out_.at(&value), keeping);
+  const Place place = place_of(value);
+  network_->connect(place.in, place.out, keeping);
   never_kept_[&value] = keeping >= kNever;
-  if (out_.at(&value) == kSink) return;  // no cut parts the sink from what it reads
+  if (place.out == kSink) return;  // no cut parts the sink from what it reads
   for (const ir::Use& use : value.uses)
     if (use.node != nullptr && vertex_.at(use.node) != 0)
-      network_->connect(out_.at(&value), vertex_.at(use.node), kNever);
+      network_->connect(place.out, vertex_.at(use.node), kNever);
 }
 
 Cut CutNetwork::cheapest(const std::function<int64_t(const Node*)>& again) {
   for (const Tie& tie : ties_) network_->set_capacity(tie.edge, again(tie.node));
-  const int64_t flow = network_->flow(kSource, kSink);
-  TD_CHECK(flow < kNever) << dead_end(again);
-  return read_of(network_->source_side(kSource));
+  TD_CHECK(weight() < kNever) << dead_end(again);
+  return read();
 }
+
+void CutNetwork::set_again(const Node* node, int64_t price) {
+  TD_CHECK(has(node)) << "no cut has " << ir::to_string(*node);
+  network_->set_capacity(ties_[tie_.at(node)].edge, price);
+}
+
+void CutNetwork::remember() {
+  weight();
+  network_->remember();
+}
+
+int64_t CutNetwork::weight() { return network_->flow(kSource, kSink); }
+
+Cut CutNetwork::read() const { return read_of(network_->source_side(kSource)); }
 
 /// No program asks for this: what a policy wants and cannot have is saved (asked_to_recompute).
 std::string CutNetwork::dead_end(const std::function<int64_t(const Node*)>& again) const {
@@ -102,7 +133,7 @@ std::string CutNetwork::dead_end(const std::function<int64_t(const Node*)>& agai
       ir::for_each_operand(value->node->args, [&](const Value* operand) {
         if (stuck.at(operand) != nullptr) why = stuck.at(operand);
       });
-    if (why != nullptr && out_.at(value) == kSink)
+    if (why != nullptr && place_of(*value).out == kSink)
       return fmt::format(
           "backward reads %{}, which must not be saved, and %{} must not be computed "
           "again for it",
@@ -112,27 +143,31 @@ std::string CutNetwork::dead_end(const std::function<int64_t(const Node*)>& agai
 }
 
 /// What backward reads of the cut: an edge that weighs nothing may be cut for no reader. From the
-/// sink up, so that whoever reads a value is known before it.
+/// sink up, so that whoever reads a value is known before it. A node above the cut does not run:
+/// nor do readers of what it makes, unless that is kept.
 Cut CutNetwork::read_of(const std::vector<char>& above) const {
-  DenseMap<Value, char> read(graph_.value_ids());
+  steps_ += static_cast<int64_t>(values_.size() + read_.size());
+  std::vector<char> read(values_.size() + 1, 0);
   Cut cut;
-  const auto is_kept = [&](const Value* value) {
-    return above[in_.at(value)] != 0 && above[out_.at(value)] == 0;
+  const auto is_kept = [&](uint32_t value) {
+    const Place& place = places_[value - 1];
+    return above[place.in] != 0 && above[place.out] == 0;
   };
-  const auto is_read = [&](const Value* value) {
-    return out_.at(value) == kSink || read.at(value) != 0;
+  const auto is_read = [&](uint32_t value) {
+    return places_[value - 1].out == kSink || read[value] != 0;
   };
   for (size_t i = nodes_.size(); i-- > 0;) {
-    const bool runs = std::ranges::any_of(nodes_[i]->results, [&](const Value* result) {
-      return is_read(result) && !is_kept(result);
-    });
+    if (above[starts_[i]] != 0) continue;
+    bool runs = false;
+    for (uint32_t v = results_[i].begin; v < results_[i].end; ++v)
+      runs |= is_read(v) && !is_kept(v);
     if (!runs) continue;
     if (halves_.is_forward(nodes_[i])) cut.again.push_back(nodes_[i]);
-    ir::for_each_operand(nodes_[i]->args, [&](const Value* operand) { read[operand] = 1; });
+    for (uint32_t k = operands_[i].begin; k < operands_[i].end; ++k) read[read_[k]] = 1;
   }
   std::ranges::reverse(cut.again);
-  std::ranges::copy_if(values_, std::back_inserter(cut.saved),
-                       [&](const Value* value) { return is_read(value) && is_kept(value); });
+  for (uint32_t v = 1; v <= values_.size(); ++v)
+    if (is_read(v) && is_kept(v)) cut.saved.push_back(values_[v - 1]);
   return cut;
 }
 

@@ -124,7 +124,21 @@ int64_t typical_size(sym::Expr size) {
   return value.value_or(kTypicalSize);
 }
 
-int64_t typical_bytes(const Value* value) { return typical_size(bytes_of(value)); }
+/// Without expressions: most sizes are numbers, and most questions are about them.
+std::optional<int64_t> known_bytes(const Value* value) {
+  if (!value->type.is_tensor()) return 0;
+  int64_t bytes = size_of(value->type.dtype);
+  for (const sym::Expr& size : value->type.sizes) {
+    const std::optional<int64_t> known = size.constant();
+    if (!known || __builtin_mul_overflow(bytes, *known, &bytes)) return std::nullopt;
+  }
+  return bytes;
+}
+
+int64_t typical_bytes(const Value* value) {
+  const std::optional<int64_t> known = known_bytes(value);
+  return known ? *known : typical_size(bytes_of(value));
+}
 
 Value* base_of(Value* value) {
   while (value->node != nullptr && value->node->op->is_view())

@@ -82,15 +82,17 @@ bool is_kept_small(const ir::Graph& graph, const Value& value, const std::string
   return bytes > 0 && bytes >= storage.least_bytes && !is_excluded(*value.node, name, storage);
 }
 
-KeptBytes::KeptBytes(const ir::Graph& graph, const SavedStorage& storage)
+KeptBytes::KeptBytes(const ir::Graph& graph, const SavedStorage& storage, Arguments arguments)
     : bytes_(graph.value_ids()) {
   const DenseMap<Value, std::string> names =
       names_values(storage) ? ir::value_names(graph) : DenseMap<Value, std::string>();
   const auto measure = [&](const Value* value) {
     const bool is_small = is_kept_small(graph, *value, "%" + names.at(value), storage);
-    bytes_[value] = lives_anyway(value) ? 0
-                    : is_small          ? small_bytes(*value, storage.kind)
-                                        : typical_bytes(value);
+    const bool is_argument = value->node == nullptr && !is_overwritten(value);
+    const bool is_free = lives_anyway(value) || (is_argument && arguments == Arguments::free);
+    bytes_[value] = is_free    ? 0
+                    : is_small ? small_bytes(*value, storage.kind)
+                               : typical_bytes(value);
   };
   for (const Value* input : graph.inputs()) measure(input);
   for (const Node* node = graph.first(); node != nullptr; node = node->next)

@@ -18,9 +18,14 @@ bool is_kept_small(const ir::Graph& graph, const ir::Value& value, const std::st
 /// By value of a joint graph. A symbolic size counts as a typical one.
 class KeptBytes {
  public:
-  KeptBytes(const ir::Graph& graph, const SavedStorage& storage);
+  /// Arguments are the caller's, who may keep them anyway or not.
+  enum class Arguments : uint8_t { counted, free };
 
-  /// Of what lives anyway nothing; scales are counted.
+  KeptBytes(const ir::Graph& graph, const SavedStorage& storage,
+            Arguments arguments = Arguments::counted);
+
+  /// Of what lives anyway nothing; scales are counted, and copies of arguments that are
+  /// overwritten.
   int64_t of(const ir::Value* value) const { return bytes_.at(value); }
   int64_t of(const ir::Values& values) const;
 

@@ -17,13 +17,9 @@ using ir::Value;
 
 class MinCut {
  public:
-  MinCut(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept,
-         std::vector<std::string>& notes)
-      : graph_(graph),
-        kept_(kept),
-        notes_(notes),
-        halves_(graph),
-        bans_(bans_of(graph, halves_, limits)) {}
+  MinCut(ir::Graph& graph, const Halves& halves, const DenseMap<Node, Ban>& bans,
+         const KeptBytes& kept, std::vector<std::string>& notes)
+      : graph_(graph), kept_(kept), notes_(notes), halves_(halves), bans_(bans) {}
 
   ir::Values run() {
     measure_distances();
@@ -85,8 +81,8 @@ class MinCut {
   ir::Graph& graph_;
   const KeptBytes& kept_;
   std::vector<std::string>& notes_;
-  Halves halves_;
-  DenseMap<Node, Ban> bans_;
+  const Halves& halves_;
+  const DenseMap<Node, Ban>& bans_;
   DenseMap<Value, int> distance_;
 };
 
@@ -94,10 +90,18 @@ class MinCut {
 
 ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept,
                    std::vector<std::string>& notes) {
-  ir::Values saved = MinCut(graph, limits, kept, notes).run();
+  const Halves halves(graph);
+  const DenseMap<Node, char> wide = wide_nodes(graph, limits);
+  return min_cut(graph, halves, bans_of(graph, halves, wide), kept,
+                 default_choice(graph, halves, wide, kept), notes);
+}
+
+ir::Values min_cut(ir::Graph& graph, const Halves& halves, const DenseMap<Node, Ban>& bans,
+                   const KeptBytes& kept, const ir::Values& otherwise,
+                   std::vector<std::string>& notes) {
+  ir::Values saved = MinCut(graph, halves, bans, kept, notes).run();
   // Weights favour what is near to backward; where that ends with more bytes, the default computes
   // less again, too.
-  ir::Values otherwise = default_choice(graph, limits, kept);
   if (kept.of(saved) <= kept.of(otherwise)) return saved;
   notes.push_back("min_cut: the default partition saves less");
   return otherwise;

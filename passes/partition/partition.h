@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/dense_map.h"
@@ -45,6 +46,8 @@ ir::Values all_that_is_read(const ir::Graph& graph);
 /// typical one).
 sym::Expr bytes_of(const ir::Value* value);
 int64_t typical_bytes(const ir::Value* value);
+/// None where a size is a symbol.
+std::optional<int64_t> known_bytes(const ir::Value* value);
 int64_t typical_size(sym::Expr size);
 
 /// The value whose elements a chain of views shows.
@@ -74,6 +77,9 @@ DenseMap<ir::Node, char> wide_nodes(const ir::Graph& graph, const Tuning::Chains
 /// nothing, nor casts and masks of what is kept anyway or smaller. Recompute policies go first, but
 /// for what can fail. choose.cc
 ir::Values default_choice(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept);
+/// By whom halves and wide nodes are known.
+ir::Values default_choice(ir::Graph& graph, const Halves& halves,
+                          const DenseMap<ir::Node, char>& wide, const KeptBytes& kept);
 /// A minimum cut over bytes: chains of pointwise nodes are computed again where that saves memory.
 /// Products, reductions, random numbers and what can fail never are. The default's, where that is
 /// smaller. Notes say why a value is saved. min_cut.cc

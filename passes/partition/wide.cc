@@ -25,14 +25,14 @@ bool is_product(const Node& node) {
                      [](const ops::Route& route) { return route.kind == ops::RouteKind::matmul; });
 }
 
-std::optional<int64_t> known_bytes(const Value& value) { return bytes_of(&value).constant(); }
-
 bool is_large(const Value& value, const Tuning::Chains& limits) {
   const ir::Sizes& sizes = value.type.sizes;
   if (!value.type.is_tensor() || sizes.size() < 3) return false;
-  const std::optional<int64_t> all = (value.type.numel() * 4).constant();
-  const std::optional<int64_t> matrix = (sizes.back() * sizes[sizes.size() - 2] * 4).constant();
-  return all && matrix && *matrix >= limits.large_matrix && *all >= limits.few_tasks * *matrix;
+  const std::optional<int64_t> bytes = known_bytes(&value);
+  if (!bytes) return false;
+  const int64_t all = *bytes / static_cast<int64_t>(size_of(value.type.dtype)) * 4;
+  const int64_t matrix = *sizes.back().constant() * *sizes[sizes.size() - 2].constant() * 4;
+  return matrix >= limits.large_matrix && all >= limits.few_tasks * matrix;
 }
 
 /// Random numbers that depend on nothing but their place and the seed of the call.
@@ -48,13 +48,13 @@ bool is_wide_product(const Node& node, const Tuning::Chains& limits) {
   int64_t longest = 0;
   bool is_known = true;
   ir::for_each_operand(node.args, [&](const Value* factor) {
-    const std::optional<int64_t> bytes = known_bytes(*factor);
+    const std::optional<int64_t> bytes = known_bytes(factor);
     is_known &= bytes.has_value() && factor->type.dtype == DType::f32;
     read += bytes.value_or(0);
     if (longest == 0) longest = factor->type.sizes.back().constant().value_or(INT64_MAX);
   });
   return is_known && longest <= limits.narrow_factor &&
-         kWider * read <= known_bytes(result).value_or(0);
+         kWider * read <= known_bytes(&result).value_or(0);
 }
 
 /// From the factors down: what is wide, or random numbers that may go into it.
@@ -82,14 +82,14 @@ class WideNodes {
       numbers_[&node] = is_numbered(node);
       return;
     }
-    const int64_t bytes = known_bytes(*node.results[0]).value_or(0);
+    const int64_t bytes = known_bytes(node.results[0]).value_or(0);
     bool reads_wide = false;
     bool reads_numbers = false;
     bool others_are_small = true;
     ir::for_each_operand(node.args, [&](const Value* operand) {
       const bool is_wide = operand->node != nullptr && wide_.at(operand->node) != 0;
       const bool is_number = operand->node != nullptr && numbers_.at(operand->node) != 0;
-      const std::optional<int64_t> read = known_bytes(*operand);
+      const std::optional<int64_t> read = known_bytes(operand);
       reads_wide |= is_wide;
       reads_numbers |= is_number;
       others_are_small &= is_wide || is_number || (read && kWider * *read <= bytes);

@@ -64,5 +64,63 @@ TEST(FlowNetwork, AgreesWithPushRelabelAndItsOwnCut) {
   }
 }
 
+FlowNetwork network_of(const std::vector<Edge>& edges, size_t vertices) {
+  FlowNetwork network(vertices);
+  for (const Edge& edge : edges) network.connect(edge.from, edge.to, edge.capacity);
+  return network;
+}
+
+/// Of a few edges from the source, up and down, to nothing and to more than anything.
+void change(std::vector<Edge>& edges, FlowNetwork& network, std::mt19937& random) {
+  for (size_t i = 0; i < edges.size(); ++i) {
+    if (edges[i].from != 0 || random() % 3 != 0) continue;
+    const int64_t capacities[] = {0, int64_t{1} << 50, static_cast<int64_t>(random() % 100)};
+    edges[i].capacity = capacities[random() % 3];
+    network.set_capacity(i, edges[i].capacity);
+  }
+}
+
+TEST(FlowNetwork, IsRepairedToWhatItWouldBeAfresh) {
+  std::mt19937 random(2);
+  for (int number = 0; number < 1000; ++number) {
+    const size_t vertices = 2 + random() % 60;
+    std::vector<Edge> edges = random_edges(random, vertices);
+    FlowNetwork network = network_of(edges, vertices);
+    network.flow(0, 1);
+    for (int changes = 0; changes < 20; ++changes) {
+      const std::vector<Edge> before = edges;
+      const bool is_tried = random() % 2 == 0;
+      if (is_tried) network.remember();
+      change(edges, network, random);
+      FlowNetwork afresh = network_of(edges, vertices);
+      ASSERT_EQ(network.flow(0, 1), afresh.flow(0, 1)) << "network " << number;
+      ASSERT_EQ(network.source_side(0), afresh.source_side(0)) << "network " << number;
+      if (!is_tried) continue;
+      network.recall();
+      edges = before;
+      FlowNetwork as_before = network_of(edges, vertices);
+      ASSERT_EQ(network.flow(0, 1), as_before.flow(0, 1)) << "network " << number;
+      ASSERT_EQ(network.source_side(0), as_before.source_side(0)) << "network " << number;
+    }
+  }
+}
+
+TEST(FlowNetwork, ARepairLooksAtWhatTheChangeReaches) {
+  constexpr size_t kChains = 1000;
+  FlowNetwork network(2 + kChains);
+  std::vector<size_t> sources;
+  for (size_t i = 0; i < kChains; ++i) {
+    sources.push_back(network.connect(0, 2 + i, 3));
+    network.connect(2 + i, 1, 5);
+  }
+  EXPECT_EQ(network.flow(0, 1), 3 * kChains);
+  const int64_t before = network.steps();
+  network.set_capacity(sources[7], 9);
+  EXPECT_EQ(network.flow(0, 1), 3 * kChains + 2);
+  network.set_capacity(sources[7], 1);
+  EXPECT_EQ(network.flow(0, 1), 3 * kChains - 2);
+  EXPECT_LT(network.steps() - before, 50);
+}
+
 }  // namespace
 }  // namespace tandem

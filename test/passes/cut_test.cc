@@ -112,6 +112,29 @@ TEST(Cut, IsTheCheapestOfAllChoices) {
   EXPECT_GT(compared, 100);
 }
 
+TEST(Cut, OfEqualOnesIsTheOneNearestToTheInputs) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(
+      "graph @f(%x: f32[3] {input grad}) {\n  %a = aten.exp(%x)\n  %b = aten.cos(%a)\n"
+      "  %c = aten.cos(%b)\n  return %c\n}\n",
+      ops::op_table());
+  driver::GraphCtx ctx;
+  ir::Graph& graph = *module->graphs()[0];
+  driver::run_pass(graph, *driver::find_pass("joint"), ctx);
+  const Halves halves(graph);
+  const auto saved_at = [&](int64_t again) {
+    return cheapest_cut(
+        graph, halves,
+        {[](const Value*) { return int64_t{1}; },
+         [&halves, again](const Node* node) { return halves.is_forward(node) ? again : 0; }});
+  };
+  // Backward reads %a and %b: two values, or one and a node for each that is made again.
+  EXPECT_EQ(saved_at(0), ir::Values{graph.inputs()[0]});
+  const Node* exp = graph.first();
+  EXPECT_EQ(saved_at(1), (ir::Values{exp->results[0]}))
+      << "one value and one node, or two values: a node again is nearer to the inputs";
+  EXPECT_EQ(saved_at(2), (ir::Values{exp->results[0], exp->next->results[0]}));
+}
+
 TEST(Cut, SaysWhatCanBeNeitherSavedNorComputedAgain) {
   const std::unique_ptr<ir::Module> module = ir::parse_module(
       "graph @f(%x: f32[3] {input grad}) {\n  %a = aten.exp(%x)\n  %b = aten.cos(%a)\n"

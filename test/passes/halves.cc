@@ -26,9 +26,12 @@ void make_joint(ir::Graph& graph, driver::GraphCtx& ctx) {
 }
 
 driver::GraphCtx context_of(std::string_view partition) {
+  const size_t space = partition.find(' ');
+  const std::string_view budget = partition.substr(0, space);
   driver::GraphCtx ctx;
-  ctx.partition = passes::partition_named(partition);
-  ctx.budget = passes::budget_named(partition);
+  ctx.partition = passes::partition_named(budget);
+  ctx.budget = passes::budget_named(
+      budget, "dp", space == std::string_view::npos ? "time" : partition.substr(space + 1));
   return ctx;
 }
 

@@ -19,6 +19,7 @@ using Program = std::function<std::unique_ptr<ir::Module>()>;
 void run(ir::Graph& graph, std::initializer_list<std::string_view> passes, driver::GraphCtx& ctx);
 /// The passes before choose.
 void make_joint(ir::Graph& graph, driver::GraphCtx& ctx);
+/// "0.5" by time, "0.5 flops".
 driver::GraphCtx context_of(std::string_view partition);
 
 struct Arguments {

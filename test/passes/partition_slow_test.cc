@@ -2,7 +2,9 @@
 //   forward and backward apart give what the joint program gives;
 //   without policies, no choice saves more bytes than all that backward reads, and a larger
 //   fraction never saves less;
-//   the cut costs what another algorithm says on a network written down another way;
+//   by operations the same holds beside arguments;
+//   the cut costs what another algorithm says on a network written down another way, also where one
+//   price after the other changes;
 //   the same graph is cut the same way twice.
 // PARTITION_COUNT graphs (400) from number PARTITION_FIRST (0) on: a night's run takes 10,000.
 #include <fmt/format.h>
@@ -128,23 +130,56 @@ class OtherSolver {
   PathFlow network_;
 };
 
-int64_t bytes_saved(const ir::Graph& graph) {
+struct Bytes {
+  int64_t all = 0;
+  int64_t made = 0;  // beside arguments, but for copies of what is overwritten
+};
+
+Bytes bytes_of(const ir::Values& saved) {
+  ir::Values made;
+  for (ir::Value* value : saved)
+    if (value->node != nullptr || passes::is_overwritten(value)) made.push_back(value);
+  return {passes::typical_bytes(saved), passes::typical_bytes(made)};
+}
+
+Bytes bytes_saved(const ir::Graph& graph) {
   ir::Values saved;
   for (const ir::Output& output : graph.outputs())
     if (output.kind == ir::OutputKind::saved) saved.push_back(output.value);
-  return passes::typical_bytes(saved);
+  return bytes_of(saved);
 }
 
 /// Forward and backward as text, and the bytes between them.
-std::pair<std::string, int64_t> cut(const test::Program& program, std::string_view partition) {
+std::pair<std::string, Bytes> cut(const test::Program& program, std::string_view partition) {
   const std::unique_ptr<ir::Module> module = program();
   ir::Graph& graph = *module->graphs()[0];
   driver::GraphCtx ctx = test::context_of(partition);
   test::make_joint(graph, ctx);
   test::run(graph, {"choose"}, ctx);
-  const int64_t bytes = bytes_saved(graph);
+  const Bytes bytes = bytes_saved(graph);
   test::run(graph, {"remat", "split"}, ctx);
   return {ir::to_string(*module), bytes};
+}
+
+/// One node after the other is tied down, and half of them are let go again.
+void expect_changed_prices(const ir::Graph& graph, const passes::Halves& halves,
+                           const passes::Prices& prices, passes::CutNetwork& network) {
+  constexpr int64_t kTied = int64_t{1} << 40;
+  DenseMap<Node, char> tied;
+  passes::Prices changed = prices;
+  changed.again = [&](const Node* node) { return tied.at(node) != 0 ? kTied : prices.again(node); };
+  for (const Node* node = graph.first(); node != nullptr; node = node->next) {
+    if (!network.has(node)) continue;
+    tied[node] = 1;
+    if (node->id % 2 != 0) network.remember();
+    network.set_again(node, kTied);
+    EXPECT_EQ(network.weight(), OtherSolver(graph, halves, changed).cost());
+    EXPECT_EQ(network.read().saved, passes::cheapest_cut(graph, halves, changed));
+    if (node->id % 2 == 0) continue;
+    tied[node] = 0;
+    network.recall();
+    EXPECT_EQ(network.weight(), OtherSolver(graph, halves, changed).cost());
+  }
 }
 
 /// Prices as a budget has them, at three rates.
@@ -177,31 +212,46 @@ void expect_the_cheapest_cut(const test::Program& program) {
     EXPECT_EQ(cost, OtherSolver(graph, halves, prices).cost()) << ir::to_string(graph);
     EXPECT_EQ(found.again, passes::computed_again(graph, halves, found.saved));
     EXPECT_EQ(found.saved, passes::cheapest_cut(graph, halves, prices)) << "asked twice";
+    expect_changed_prices(graph, halves, prices, network);
   }
 }
 
-int64_t bytes_of_all(const test::Program& program) {
+Bytes bytes_of_all(const test::Program& program) {
   const std::unique_ptr<ir::Module> module = program();
   driver::GraphCtx ctx;
   test::make_joint(*module->graphs()[0], ctx);
-  return passes::typical_bytes(passes::all_that_is_read(*module->graphs()[0]));
+  return bytes_of(passes::all_that_is_read(*module->graphs()[0]));
 }
 
 /// By time, not by bytes alone.
 bool is_priced(std::string_view partition) { return partition == "default"; }
 
+void expect_by_operations(const test::Program& program, int64_t all, bool has_policies) {
+  int64_t before = all;
+  test::Arguments arguments;
+  const test::Outcome joint = test::run_joint(program, arguments);
+  for (const char* partition : {"1 flops", "0.5 flops", "0.2 flops", "min_memory flops"}) {
+    SCOPED_TRACE(partition);
+    const auto [text, bytes] = cut(program, partition);
+    if (!has_policies) EXPECT_LE(bytes.made, before);
+    before = bytes.made;
+    EXPECT_EQ(text, cut(program, partition).first);
+    test::expect_equal(joint.results, test::run_apart(program, partition, arguments).results);
+  }
+}
+
 void expect_all_of(uint32_t number) {
   const test::Program program = program_of(number);
   test::Arguments arguments;
   const test::Outcome joint = test::run_joint(program, arguments);
-  const int64_t all = bytes_of_all(program);
-  int64_t before = all;
+  const Bytes all = bytes_of_all(program);
+  int64_t before = all.all;
   for (const char* partition :
        {"as_read", "default", "min_cut", "1", "0.7", "0.5", "0.3", "0.1", "min_memory"}) {
     SCOPED_TRACE(partition);
     const auto [text, bytes] = cut(program, partition);
-    if (!has_policies(number)) EXPECT_LE(bytes, is_priced(partition) ? all : before);
-    if (!is_priced(partition)) before = bytes;
+    if (!has_policies(number)) EXPECT_LE(bytes.all, is_priced(partition) ? all.all : before);
+    if (!is_priced(partition)) before = bytes.all;
     EXPECT_EQ(text, cut(program, partition).first);
     const test::Outcome apart = test::run_apart(program, partition, arguments);
     test::expect_equal(joint.results, apart.results);
@@ -209,7 +259,8 @@ void expect_all_of(uint32_t number) {
       if (const runtime::Array* array = std::get_if<runtime::Array>(&joint.inputs[i]))
         EXPECT_LE(test::difference(*array, std::get<runtime::Array>(apart.inputs[i])), 1e-5);
   }
-  if (!has_policies(number)) EXPECT_LE(cut(program, "min_time").second, all);
+  if (!has_policies(number)) EXPECT_LE(cut(program, "min_time").second.all, all.all);
+  expect_by_operations(program, all.made, has_policies(number));
   expect_the_cheapest_cut(program);
 }
 
