@@ -23,7 +23,7 @@ wheel: deps ## build/dist/tandem-*.whl for the Python of .venv, and what it link
 demo: deps ## a network trained and run by the compiler, no Python needed
 	@scripts/demo.sh
 
-test: ## everything: both builds, all suites, Python tests, source checks (40 minutes on 2 cores)
+test: ## everything: both builds, all suites, Python tests, source checks (an hour on 2 cores)
 	@scripts/test.sh
 
 check: build ## the fast tests on the optimised build (2 minutes)
