@@ -1,11 +1,13 @@
-// Files are mapped, and arrays are windows on the mapping: what is not read takes no memory. (Only
+// Files are mapped, and weights are windows on the mapping: what is not read takes no memory. (Only
 // what a zip archive aligns badly is copied, a whole array at once: frontend/tensor_file.h.)
+// Batches are copies, one at a time, because a model may write its inputs.
 #include "driver/model_file.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -21,12 +23,18 @@ using frontend::TensorData;
 using frontend::TensorFile;
 using runtime::Array;
 
-/// Elements from `first` on, in the file's memory, which it keeps. Nobody writes there.
+/// Elements from `first` on, in the file's memory, which it keeps: nobody may write there.
 Array window(const std::shared_ptr<const TensorFile>& file, const TensorData& tensor,
              const std::vector<int64_t>& sizes, int64_t first) {
   std::byte* data = const_cast<std::byte*>(tensor.bytes.data()) + first * size_of(tensor.dtype);
   return Array::borrow(data, tensor.dtype, sizes, runtime::contiguous_strides(sizes),
                        [file](void*) {});
+}
+
+Array copied(const Array& array) {
+  Array copy = Array::zeros(array.dtype(), {array.sizes().begin(), array.sizes().end()});
+  copy.copy_from(array);
+  return copy;
 }
 
 bool is_weight(const ir::Value& input) {
@@ -74,7 +82,7 @@ std::string read_text(const std::string& path) {
     return text.str();
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw UserError("cannot read " + path);
+  if (!file || std::filesystem::is_directory(path)) throw UserError("cannot read " + path);
   text << file.rdbuf();
   return text.str();
 }
@@ -135,6 +143,8 @@ Batches::Batches(std::vector<std::string> paths, std::vector<DataInput> inputs, 
     const int64_t taken = batches_.back() * rows_of(inputs_[0]);
     left_out_ += std::max<int64_t>(file->at(inputs_[0].name).sizes[0] - taken, 0);
   }
+  if (!paths_.empty() && count_ == 0)
+    throw UserError(fmt::format("{}: no batch of the model's inputs", fmt::join(paths_, ", ")));
 }
 
 int64_t Batches::rows_of(const DataInput& input) const {
@@ -156,12 +166,12 @@ int64_t Batches::batches_in(const TensorFile& file, const DataInput& input) cons
 Array Batches::batch_of(const DataInput& input) const {
   const TensorData& tensor = file_->at(input.name);
   std::vector<int64_t> sizes = tensor.sizes;
-  if (sizes.empty()) return window(file_, tensor, sizes, 0);
+  if (sizes.empty()) return copied(window(file_, tensor, sizes, 0));
   int64_t row = 1;
   for (size_t i = 1; i < sizes.size(); ++i) row *= sizes[i];
   const int64_t first = batch_ * rows_of(input);
   sizes[0] = std::min(rows_of(input), sizes[0] - first);
-  return window(file_, tensor, sizes, first * row);
+  return copied(window(file_, tensor, sizes, first * row));
 }
 
 std::optional<std::vector<Array>> Batches::next() {

@@ -20,7 +20,8 @@ std::string read_text(const std::string& path);
 
 /// Parameters and buffers of the graph, of a file that has them by their qualified names
 /// ("fc.weight"; by the input's name where it has none). The State has them by input; it reads the
-/// file's memory and keeps it. UserError with all that are missing or of another type.
+/// file's memory, which nobody may write, and keeps it. UserError with all that are missing or of
+/// another type.
 State weights_of(const ir::Graph& graph, const std::string& path);
 
 /// A data input: neither parameter nor buffer. Its first size counts rows.
@@ -36,12 +37,12 @@ std::vector<DataInput> data_inputs_of(const ir::Graph& graph);
 
 /// Batches of data inputs, out of files that have arrays of their names: rows one after the other,
 /// as many as the input has, or `rows` where it takes any number. Rows at the end of a file that do
-/// not fill a batch are left out, or are a smaller one where the input takes that. Arrays are views
-/// of the file: of one file at a time.
+/// not fill a batch are left out, or are a smaller one where the input takes that. Arrays are the
+/// caller's.
 class Batches {
  public:
-  /// Looks into every file. UserError where an array is missing, of another type, or the inputs
-  /// have another number of batches each.
+  /// Looks into every file. UserError where an array is missing, of another type, the inputs have
+  /// another number of batches each, or all files together have none.
   Batches(std::vector<std::string> paths, std::vector<DataInput> inputs, int64_t rows);
   /// Of all files.
   int64_t count() const { return count_; }

@@ -70,6 +70,10 @@ std::string only_path(const Words& args, std::string_view what) {
   return args[0];
 }
 
+std::string path_or_input(const Words& args) {
+  return args.empty() ? "-" : only_path(args, "one graph");
+}
+
 std::vector<ir::Graph*> graphs_of(const ir::Module& module) {
   std::vector<ir::Graph*> graphs;
   for (const std::unique_ptr<ir::Graph>& graph : module.graphs()) graphs.push_back(graph.get());

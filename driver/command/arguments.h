@@ -31,6 +31,8 @@ std::optional<Target> taken_target(Words& args);
 std::vector<std::string> parts_of(const std::string& list);
 /// The one word that is left, a path; UserError where there is none, another, or an option.
 std::string only_path(const Words& args, std::string_view what);
+/// The same, or "-", standard input, where no word is left.
+std::string path_or_input(const Words& args);
 
 /// Those of the text: passes may add others.
 std::vector<ir::Graph*> graphs_of(const ir::Module& module);

@@ -157,6 +157,15 @@ class GraphRun {
     return state_.has(name) ? state_.at(name) : generated(dtype, sizes);
   }
 
+  /// Of its own where the graph writes it: weights lie in a file.
+  Array given(const abi::Input& input) const {
+    Array value = value_of(input.name, input.dtype, generated_sizes(input));
+    if (!input.mutated) return value;
+    Array own = Array::zeros(value.dtype(), {value.sizes().begin(), value.sizes().end()});
+    own.copy_from(value);
+    return own;
+  }
+
   void bind() {
     runtime::ConstantValues values;
     for (const abi::Constant& constant : executable_->program().constants)
@@ -180,7 +189,7 @@ class GraphRun {
       else if (input.is_scalar)
         arguments.emplace_back(int64_t{1});
       else
-        arguments.emplace_back(value_of(input.name, input.dtype, generated_sizes(input)));
+        arguments.emplace_back(given(input));
     }
     return arguments;
   }
@@ -209,7 +218,7 @@ class GraphRun {
 int run(Words args) {
   const Settings settings = taken_settings(args);
   const std::unique_ptr<ir::Module> module =
-      ir::parse_module(read_text(args.empty() ? "" : args.back()), ops::op_table());
+      ir::parse_module(read_text(path_or_input(args)), ops::op_table());
   const std::vector<ir::Graph*> graphs = programs_of(*module);
   const bool reads_files = !settings.weights.empty() || !settings.data.empty();
   if (graphs.size() != 1 && (reads_files || !settings.save.empty()))

@@ -340,6 +340,61 @@ def test_rows_at_the_end_are_a_smaller_batch(files, tmp_path):
     assert np.abs(results[0] - results[1]).max() < 1e-4
 
 
+def write_tensors(path, **tensors):
+    """A safetensors file, which is mapped: of f32."""
+    header, data = {}, b""
+    for name, values in tensors.items():
+        more = np.ascontiguousarray(values, np.float32).tobytes()
+        places = [len(data), len(data) + len(more)]
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": places}
+        data += more
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def test_what_a_graph_writes_is_not_the_file(tmp_path):
+    graph, tensors = tmp_path / "writes.tir", tmp_path / "tensors.safetensors"
+    graph.write_text(
+        'graph @g(%x: f32[4, 3], %w: f32[3] {buffer "w"}) {\n'
+        "  %0 = aten.add_.Tensor(%w, 1.0)\n  %1 = aten.add_.Tensor(%x, %0)\n  return %1\n}"
+    )
+    write_tensors(tensors, x=np.zeros((8, 3)), w=np.ones(3))
+    before, saved = tensors.read_bytes(), tmp_path / "saved.safetensors"
+    run("run", "--weights", tensors, "--data", tensors, "--save", saved, graph)
+    assert (read_tensors(saved)["result.0"] == 2).all()
+    assert tensors.read_bytes() == before
+
+
+def test_calibration_of_a_graph_that_writes_its_input(tmp_path):
+    graph, tensors = tmp_path / "writes.tir", tmp_path / "tensors.safetensors"
+    graph.write_text(
+        'graph @g(%x: f32[4, 3], %w: f32[5, 3] {param "w"}) {\n'
+        "  %0 = aten.relu_(%x)\n  %1 = aten.linear(%0, %w)\n  return %1\n}"
+    )
+    write_tensors(tensors, x=np.full((8, 3), -1.0), w=np.ones((5, 3)))
+    files = ["--weights", tensors, "--data", tensors]
+    run("calibrate", *files, "--statistics", tmp_path / "ranges.toml", graph)
+
+
+def test_data_that_fills_no_batch_is_refused(files, tmp_path):
+    data = tmp_path / "none.npz"
+    np.savez(data, images=images(DIGITS["test"][:0]))
+    given = ["--weights", files.weights, "--data", data]
+    assert "none.npz: no batch" in refusal("run", *given, GRAPH)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--frozen", GRAPH], "no option '--frozen'"),
+        ([GRAPH, GRAPH], "2 names are given"),
+        ([ROOT], "cannot read"),
+    ],
+)
+def test_words_that_run_does_not_take(words, said):
+    assert said in refusal("run", *words)
+
+
 def test_help_lists_the_commands():
     told, _ = run("help")
     assert "tandem calibrate" in told and "tandem quantize" in told
