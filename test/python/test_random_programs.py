@@ -1,7 +1,7 @@
 """Random straight-line programs against eager (random_programs.py): 2,000 short and 1,000 long ones
 through the compiled core, 200 through torch.compile. A program that Tandem refuses would run in
-torch and be equal by construction: refusals are counted and printed. Of short ones
-none may be Tandem's own, and those of torch's tracer are bounded.
+torch and be equal by construction: refusals are counted, printed and bounded. Of short ones none may
+be Tandem's own.
 
 By hand: `python test/python/test_random_programs.py [--long] FIRST_SEED COUNT`.
 """
@@ -57,8 +57,8 @@ class Tally:
         if found is not None:
             self.failures.append(f"program {program.seed}: {program}\n  {found}")
 
-    def verdict(self, most_refused=0):
-        """`most_refused`: programs, beside those that torch's tracer refuses."""
+    def verdict(self, most_refused=0, most_by_tracer=0):
+        """Programs that may be refused by Tandem itself, and by torch's tracer."""
         refused = sum(self.refused.values())
         print(
             f"{self.count} programs, {len(self.failures)} differ, {refused} refused, "
@@ -71,8 +71,7 @@ class Tally:
             self.failures[:3]
         )
         assert refused - self.torchs <= most_refused, self.refused
-        # Of the first 7,500 of both kinds 3 were.
-        assert self.torchs <= max(1, self.count // 1000), self.refused
+        assert self.torchs <= most_by_tracer, self.refused
         # Of the first 63,000 long ones 3 had.
         assert self.strides_of_fakes <= max(1, self.count // 1000), self.strides_of_fakes
 
@@ -106,7 +105,7 @@ def test_through_the_core(chunk):
     tally = Tally()
     for program, expected in programs(10_000 * chunk, CORE // CHUNKS):
         tally.check(program, expected, through_core(program))
-    tally.verdict()
+    tally.verdict(most_by_tracer=1)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -115,7 +114,7 @@ def test_long_programs(chunk):
     for program, expected in programs(1_000_000 + 10_000 * chunk, LONG // CHUNKS, kind=LongProgram):
         tally.check(program, expected, through_core(program))
     # In one of these, `unsqueeze_` under no_grad changes the shape of what has a history.
-    tally.verdict(most_refused=1)
+    tally.verdict(most_refused=1, most_by_tracer=1)
 
 
 def test_found():
@@ -143,7 +142,7 @@ def test_through_torch_compile():
     tally = Tally()
     for program, expected in programs(900_000, THROUGH_DYNAMO):
         tally.check(program, expected, compile_with(as_function(program)))
-    tally.verdict()
+    tally.verdict(most_by_tracer=1)
 
 
 def main(arguments):
@@ -157,7 +156,7 @@ def main(arguments):
             print(failure, file=sys.stderr, flush=True)
         if tally.count % 1000 == 0:
             print(f"{tally.count}/{count}: {len(tally.failures)} differ", file=sys.stderr)
-    tally.verdict()
+    tally.verdict(max(1, count // 100), max(1, count // 100))
 
 
 if __name__ == "__main__":
