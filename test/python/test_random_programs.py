@@ -1,7 +1,7 @@
 """Random straight-line programs against eager (random_programs.py): 2,000 short and 1,000 long ones
 through the compiled core, 200 through torch.compile. A program that Tandem refuses would run in
-torch and be equal by construction: refusals are counted, printed and bounded. Of short ones none may
-be Tandem's own.
+torch and be equal by construction: refusals are counted, printed and bounded. Of short ones none
+may be Tandem's own.
 
 By hand: `python test/python/test_random_programs.py [--long] FIRST_SEED COUNT`.
 """
