@@ -48,12 +48,12 @@ struct Tuning {
   struct Routes {
     int64_t emitted_terms = 1024;  // f32, of a sum: as fast emitted …
     int64_t emitted_rows = 32;     // … from so many rows on
-    int64_t long_terms = 4096;     // the same of longer sums,
+    int64_t long_terms = 65536;    // the same of longer sums,
     int64_t fewest_long_rows = 64;
     int64_t most_long_rows = 256;
-    int64_t transposed_terms = 64;  // the most of a sum whose left factor lies transposed
-    int64_t converted_rows = 32;    // bf16 without AVX-512, at most: cheaper than converting it
-    int64_t tile_rows = 32;         // bf16 by tile registers, from so many on
+    int64_t transposed_terms = 256;  // the most of a sum whose left factor lies transposed
+    int64_t converted_rows = 32;     // bf16 without AVX-512, at most: cheaper than converting it
+    int64_t tile_rows = 32;          // bf16 by tile registers, from so many on
     bool operator==(const Routes&) const = default;
   } routes;
 
@@ -131,6 +131,9 @@ struct Tuning {
     int64_t shortest_part = 64;
     int64_t rows_ahead = 8;    // that a copy of pieces of rows asks for: 4 to 16 alike
     int64_t lines_asked = 32;  // of memory, at once: more would wait for one another
+    // Bytes from one term of a transposed left factor to the next, from which on a task copies it:
+    // the terms of a register tile would share few sets of the first-level cache.
+    int64_t far_terms = 1024;
     bool operator==(const Products&) const = default;
   } products;
 
@@ -183,13 +186,13 @@ void fields(A& archive, Tuning& tuning) {
   auto& [p1, p2, p3, p4] = points;
   auto& [o1, o2, o3] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
-  auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11] = products;
+  auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
   auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
   each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, f5, f6, t1, t2, t3, t4, t5, t6,
        t7, t8, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
-  each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11);
+  each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7);
 }
 

@@ -29,7 +29,10 @@ class Emitter {
   // --- kernel and stages (emit_kernel.cc) ---
   void emit_prologue();
   void emit_outer(size_t axis);
+  bool copies_in_place(const loop::Stage& stage) const;
   void emit_stage(const loop::Stage& stage);
+  void emit_stage_loops(const loop::Stage& stage);
+  void emit_if(llvm::Value* condition, const char* name, const std::function<void()>& body);
   void emit_points(const loop::Stage& stage, size_t axis);
   void emit_at_point(const loop::Stage& stage);
   void emit_nest(const std::vector<loop::Axis>& axes, const std::function<void()>& body);

@@ -118,7 +118,26 @@ void Emitter::emit_outer(size_t axis) {
   });
 }
 
+/// Its loads and stores are at one address: nothing where the buffers are one memory.
+bool Emitter::copies_in_place(const Stage& stage) const {
+  if (stage.body.size() != 1 || !stage.reductions.empty() || !stage.after.empty()) return false;
+  const loop::Store& store = stage.body[0];
+  const loop::Val from = store.value;
+  return !store.accumulate && from->opcode == loop::Opcode::load && from->args.empty() &&
+         from->index == store.index &&
+         from->dtype == kernel_.buffers[static_cast<size_t>(store.buffer)].dtype;
+}
+
+/// A result that took over the memory of what it begins as has that already.
 void Emitter::emit_stage(const Stage& stage) {
+  if (!copies_in_place(stage)) return emit_stage_loops(stage);
+  const loop::Store& store = stage.body[0];
+  Value* to = ir_.CreatePtrToInt(buffers_[static_cast<size_t>(store.buffer)], ir_.getInt64Ty());
+  Value* from = ir_.CreatePtrToInt(buffers_[store.value->slot], ir_.getInt64Ty());
+  emit_if(ir_.CreateICmpNE(to, from), "copies", [&] { emit_stage_loops(stage); });
+}
+
+void Emitter::emit_stage_loops(const Stage& stage) {
   hoist(stage);
   if (goes_by_tiles(stage)) return emit_matrix_stage(stage);
   emit_nest(stage.axes, [&] { emit_points(stage, 0); });
@@ -133,10 +152,14 @@ void Emitter::emit_nest(const std::vector<Axis>& axes, const std::function<void(
     has_points = has_points == nullptr ? positive : ir_.CreateAnd(has_points, positive);
   }
   if (has_points == nullptr) return body();
-  BasicBlock* nest = BasicBlock::Create(context_, "nest", function_);
-  BasicBlock* done = BasicBlock::Create(context_, "empty", function_);
-  ir_.CreateCondBr(has_points, nest, done);
-  ir_.SetInsertPoint(nest);
+  emit_if(has_points, "nest", body);
+}
+
+void Emitter::emit_if(Value* condition, const char* name, const std::function<void()>& body) {
+  BasicBlock* then = BasicBlock::Create(context_, name, function_);
+  BasicBlock* done = BasicBlock::Create(context_, "done", function_);
+  ir_.CreateCondBr(condition, then, done);
+  ir_.SetInsertPoint(then);
   levels_.emplace_back();
   body();
   levels_.pop_back();

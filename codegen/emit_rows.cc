@@ -63,16 +63,18 @@ void Emitter::emit_rows(const Stage& stage, Value* first, int count) {
   });
 }
 
-/// Into the second-level cache: the line is read by a later task.
+/// Into the second-level cache: the line is read by a later task, or written at the end of this
+/// tile.
 void Emitter::emit_prefetches(const Stage& stage, Value* first) {
   const Axis& axis = stage.axes.back();
   levels_.emplace_back();
   symbols_[axis.index] = first;
   for (const loop::Prefetch& hint : stage.prefetches) {
     Value* pointer = element_pointer(hint.buffer, uniform_index(hint.index));
-    Value* read = ir_.getInt32(0);
+    const bool writes =
+        kernel_.buffers[static_cast<size_t>(hint.buffer)].access != loop::Access::read;
     ir_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
-                        {pointer, read, ir_.getInt32(2), ir_.getInt32(1)});
+                        {pointer, ir_.getInt32(writes ? 1 : 0), ir_.getInt32(2), ir_.getInt32(1)});
   }
   symbols_.erase(axis.index);
   levels_.pop_back();

@@ -74,6 +74,8 @@ constexpr GraphPass kUpdates{"updates", passes::updates, kFunctional | kJoint, 0
 constexpr GraphPass kDecomposeCore{"decompose_core", passes::decompose_core, kFunctional, kCore, 0};
 // Rules look through decompositions, and what they leave equal is for cse and dce, which follow.
 constexpr GraphPass kConstantFold{"constant_fold", passes::constant_fold, kFunctional, 0, 0};
+// Core ops show what is scattered; in front of cse and dce, which take the zeros away.
+constexpr GraphPass kAccumulate{"accumulate", passes::accumulate, kFunctional | kCore, 0, 0};
 // Last of a body: what its nodes read of sizes is known.
 constexpr GraphPass kSizeInputs{"size_inputs", passes::size_inputs, kFunctional, 0, 0};
 // A weight that something writes is no constant, and functionalize shows what is written.
@@ -134,6 +136,7 @@ constexpr std::array kAllPasses = {kShareOutputs,
                                    kIntegerProducts,
                                    kDecomposeCore,
                                    kConstantFold,
+                                   kAccumulate,
                                    kWeightPanels,
                                    kSizeInputs,
                                    kSetup,
@@ -313,6 +316,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (!differentiates) run_pass(graph, kIntegerProducts, ctx);
   run_pass(graph, kDecomposeCore, ctx);
   run_pass(graph, kConstantFold, ctx);
+  run_pass(graph, kAccumulate, ctx);
   if (has_constants && !differentiates) run_pass(graph, kWeightPanels, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);

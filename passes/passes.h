@@ -215,6 +215,11 @@ void decompose_core(ir::Graph& graph, GraphCtx& ctx);
 /// history.
 void constant_fold(ir::Graph& graph, GraphCtx& ctx);
 
+/// What is scattered into zeros and added to another value is added there where that lies: the
+/// gradient of a table that rows are looked up in and that is a factor as well. Bits may differ:
+/// sums have another order.
+void accumulate(ir::Graph& graph, GraphCtx& ctx);
+
 // Constants: inputs given once for a program. No gradients are asked for.
 
 /// Parameters and buffers become constants, but for those that the program writes.

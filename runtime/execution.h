@@ -17,6 +17,8 @@
 
 namespace tandem::runtime {
 
+constexpr int64_t kOwnBlock = 128 << 10;  // bytes: a smaller temporary is not worth a request
+
 class Execution {
  public:
   explicit Execution(const LoadedProgram& loaded);
@@ -152,6 +154,7 @@ class Execution {
   void resolve_level(uint32_t level);
   void resolve_arena();
   void plan_blocks();
+  void give_blocks_to_taken();
   bool takes_over_in_arena(uint32_t buffer) const;
   bool takes_over_block(uint32_t buffer) const;
   uint32_t first_in_place(uint32_t buffer) const;

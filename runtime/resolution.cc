@@ -11,11 +11,6 @@
 #include "runtime/size_code.h"
 
 namespace tandem::runtime {
-namespace {
-
-constexpr int64_t kOwnBlock = 128 << 10;  // a smaller temporary is not worth a request
-
-}  // namespace
 
 int64_t Execution::value(const abi::SizeCode& code) const {
   return code.empty() ? 0 : evaluate(code, slots_);
@@ -97,6 +92,7 @@ void Execution::resolve_arena() {
                       (is_temporary && spread && state.bytes >= kOwnBlock &&
                        life.first_use <= loaded_.first_write_);
   }
+  give_blocks_to_taken();
   const Placement placement = place(arena_lifetimes());
   for (uint32_t i = 0; i < buffers_.size(); ++i)
     buffers_[i].offset = placement.offsets[first_in_place(i)];

@@ -74,6 +74,24 @@ bool Execution::takes_over_block(uint32_t buffer) const {
          loaded_.lifetimes_[buffer].first_use <= loaded_.first_write_;
 }
 
+// What a result takes over leaves the arena: a place there cannot be handed out. Each time a
+// taker gets a block, the one it takes from is looked at next.
+void Execution::give_blocks_to_taken() {
+  for (uint32_t i = 0; i < buffers_.size(); ++i) {
+    for (uint32_t taker = i; loaded_.takes_over_[taker] != kNoBuffer;) {
+      const uint32_t from = loaded_.takes_over_[taker];
+      BufferState& state = buffers_[from];
+      const bool hands_on = buffers_[taker].has_block && state.level == 0 &&
+                            state.kind == abi::BufferKind::temporary && !state.has_block &&
+                            state.bytes >= kOwnBlock && state.bytes == buffers_[taker].bytes &&
+                            loaded_.lifetimes_[taker].first_use <= loaded_.first_write_;
+      if (!hands_on) break;
+      state.has_block = true;
+      taker = from;
+    }
+  }
+}
+
 // The first of those that have one place after the other, as their sizes are known; each begins
 // where another one ends, so there are no circles.
 uint32_t Execution::first_in_place(uint32_t buffer) const {

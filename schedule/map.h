@@ -127,6 +127,7 @@ struct ProductBlock {
   std::optional<PartOfSum> part;
   /// Blocks of columns follow each other, and the right factor is read from beyond the cache.
   bool is_streamed = false;
+  bool is_stored_far = false;  // the results fill more than that cache
 };
 /// What such a stage becomes inside a kernel of several: copies of its factors, register tiles.
 std::vector<loop::Stage> map_product_stage(loop::Kernel& kernel, loop::Stage& stage,

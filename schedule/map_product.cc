@@ -10,6 +10,7 @@
 // the parts are added in scratch, and what is computed of them follows the last one. Parts depend
 // on the number of terms only, so bits do not depend on blocks.
 #include <algorithm>
+#include <bit>
 
 #include "loop/matrix.h"
 #include "schedule/axes.h"
@@ -89,11 +90,20 @@ Expr length_of(const Stage& stage) {
 
 namespace {
 
-/// Where memory runs down the rows, a step of the sum is a line of memory further on: of a sum in
-/// parts that is copied.
-bool reads_in_place(Val left, Expr rows, const Stage& stage, bool in_parts) {
-  return is_read_in_place(left, rows) &&
-         !(in_parts && runs_along(left, rows, stage.reduce_axes[0].index));
+/// Where memory runs down the rows, a step of the sum is a line of memory further on: of so many
+/// bytes or more that is copied. A tile of one panel of columns reads each of these lines once.
+int64_t far_terms(bool in_parts, Expr columns, const Target& target) {
+  if (in_parts) return 0;
+  return sym::known_le(columns, 2 * target.lanes()) ? INT64_MAX : target.tuning.products.far_terms;
+}
+
+bool reads_in_place(Val left, Expr rows, const Stage& stage, int64_t far) {
+  if (!is_read_in_place(left, rows)) return false;
+  const Expr term = stage.reduce_axes.back().index;
+  if (!runs_along(left, rows, term)) return true;
+  const std::optional<sym::Affine> terms = sym::affine_in(left->index, term);
+  const int64_t stride = terms ? terms->coefficient.constant().value_or(0) : 0;
+  return stride * size_of(left->dtype) < far;
 }
 
 /// Memory runs down the rows, and their copy along the terms: square tiles are turned.
@@ -103,6 +113,23 @@ void turn_rows(std::vector<Axis>& terms, Axis rows, int side) {
   rows.kind = AxisKind::transpose;
   rows.lanes = side;
   terms.push_back(rows);
+}
+
+/// Before all others: an axis that has a point in one part only.
+void only_in(Expr is_there, Stage& stage, sym::Pool& symbols) {
+  stage.axes.insert(stage.axes.begin(), {symbols.index("y", 1), is_there});
+}
+
+/// Zeros where the sums are added.
+Stage clear_sums(Kernel& kernel, const loop::Store& sum, const Axis& rows, const Axis& columns,
+                 const Target& target) {
+  Stage clear;
+  sym::Substitution map;
+  clear.axes = fresh_axes(kernel.scalars->symbols(), {rows, columns}, map);
+  const Val zero = loop::identity_of(*kernel.scalars, loop::Combiner::sum, sum.value->dtype);
+  clear.body = {{sum.buffer, sym::substitute(sum.index, map), zero, false}};
+  make_vector(clear.axes.back(), clear, target, false);
+  return clear;
 }
 
 /// The product of one stage over a block of rows and a block of columns: the stages that it
@@ -121,6 +148,7 @@ class ProductMapper {
         length_(block.part ? block.part->most_terms : block.length.value_or(length_of(stage))),
         width_(block.width),
         height_(block.height),
+        far_(far_terms(block.part.has_value(), block.width, target)),
         rows_(block.rows),
         columns_(block.columns) {}
 
@@ -148,20 +176,10 @@ class ProductMapper {
     rows_.kind = AxisKind::unroll;
     rows_.lanes = blocks_.tile_rows;
     stage_.axes = {tiles.number, tiles.position, rows_};
-    if (blocks_.is_matrix) mark_for_tiles(tiles, right_value, is_in_panels);
-    const bool asks = block_.is_streamed && !blocks_.is_matrix && (is_in_panels || !block_.part);
-    if (asks) {
-      const ProductTiles at{.stage = stage_,
-                            .rows = rows_,
-                            .columns = columns_,
-                            .tile = tiles.number.index,
-                            .lanes = blocks_.lanes,
-                            .tile_rows = blocks_.tile_rows,
-                            .width = width_.constant(),
-                            .height = height_.constant(),
-                            .length = length_.constant()};
-      is_in_panels ? ask_for_panel(at, right_value) : ask_for_columns(at, right_value);
-    }
+    if (blocks_.is_matrix)
+      mark_for_tiles(tiles, right_value, is_in_panels);
+    else
+      ask_for_memory(tiles, right_value, is_in_panels, !finish);
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
     return stages;
@@ -181,6 +199,22 @@ class ProductMapper {
     return number;
   }
 
+  /// `stores`: the sums go to where the results lie.
+  void ask_for_memory(const ColumnTiles& tiles, Val right, bool is_in_panels, bool stores) {
+    const ProductTiles at{.stage = stage_,
+                          .rows = rows_,
+                          .columns = columns_,
+                          .tile = tiles.number.index,
+                          .lanes = blocks_.lanes,
+                          .tile_rows = blocks_.tile_rows,
+                          .width = width_.constant(),
+                          .height = height_.constant(),
+                          .length = length_.constant()};
+    if (block_.is_streamed && (is_in_panels || !block_.part))
+      is_in_panels ? ask_for_panel(at, right) : ask_for_columns(at, right);
+    if (block_.is_stored_far && stores) ask_for_results(at, tiles.position.index);
+  }
+
   // --- tile registers
 
   void mark_for_tiles(const ColumnTiles& tiles, Val right, bool is_in_panels) {
@@ -198,7 +232,6 @@ class ProductMapper {
   }
 
   // --- the right factor: panels [tile][k][lane]
-  // -------------------------------------------------------------------------------------------
 
   bool in_panels(Val placed, const ColumnTiles& tiles) const {
     return has_packs_ ? lies_in_packed_panels(stage_, placed, tiles.position)
@@ -255,11 +288,10 @@ class ProductMapper {
   }
 
   // --- the left factor: as it is, or computed once a task
-  // -------------------------------------------------------------------------------------------
 
   /// Tile registers read packs that follow one another.
   bool lies(Val value) const {
-    if (!reads_in_place(value, rows_.index, stage_, block_.part.has_value())) return false;
+    if (!reads_in_place(value, rows_.index, stage_, far_)) return false;
     const std::optional<sym::Affine> terms =
         sym::affine_in(value->index, stage_.reduce_axes.back().index);
     return !blocks_.is_matrix || (terms && terms->coefficient == Expr(1));
@@ -270,6 +302,7 @@ class ProductMapper {
     if (reduced.empty() || lies(value)) return value;
     const bool along_rows =
         !blocks_.is_matrix && runs_along(value, rows_.index, reduced.back().index);
+    if (along_rows && far_ != INT64_MAX) return left_in_panels(value, stages);
     auto place = [&](Expr row, const std::vector<Axis>& axes) {
       return along_rows ? linear_position(axes) * height_ + row
                         : row * length_ + linear_position(axes);
@@ -295,8 +328,17 @@ class ProductMapper {
     return pool_.load(number, value->dtype, place(rows_.index, reduced));
   }
 
+  /// Memory runs down the rows: all terms of a tile follow one another, as columns do.
+  Val left_in_panels(Val value, std::vector<Stage>& stages) {
+    const Expr panel = row_panel(length_, blocks_.tile_rows, value->dtype);
+    const Expr count = sym::ceil_div(height_, blocks_.tile_rows);
+    const Panels to{scratch(value->dtype, count * panel), panel, blocks_.tile_rows};
+    stages.push_back(copy_row_panels(kernel_, stage_, value, rows_, to));
+    const Expr term = linear_position(stage_.reduce_axes);
+    return pool_.load(to.buffer, value->dtype, place_in_row_panels(to, rows_.index, term));
+  }
+
   // --- the epilogue: a loop over the task's sums
-  // -------------------------------------------------------------------------------------------
 
   Stage split_epilogue(Stage& sums) {
     const loop::Reduction& reduction = sums.reductions[0];
@@ -316,26 +358,14 @@ class ProductMapper {
   }
 
   // --- sums in parts
-  // -------------------------------------------------------------------------------------------
-
-  /// Before all others: an axis that has a point in one part only.
-  void only_in(Expr is_there, Stage& stage) {
-    stage.axes.insert(stage.axes.begin(), {symbols().index("y", 1), is_there});
-  }
 
   /// Each part adds to the sums in scratch, which the stage returned clears before the first one;
   /// what is made of them waits for the last one.
   Stage sum_in_parts(Stage& finish) {
-    loop::Store& sum = stage_.after[0];
-    sum.accumulate = true;
-    Stage clear;
-    sym::Substitution map;
-    clear.axes = {fresh({rows_}, map)[0], fresh({columns_}, map)[0]};
-    const Val zero = loop::identity_of(pool_, loop::Combiner::sum, sum.value->dtype);
-    clear.body = {{sum.buffer, sym::substitute(sum.index, map), zero, false}};
-    make_vector(clear.axes.back(), clear, target_, false);
-    only_in(block_.part->is_first, clear);
-    only_in(block_.part->is_last, finish);
+    stage_.after[0].accumulate = true;
+    Stage clear = clear_sums(kernel_, stage_.after[0], rows_, columns_, target_);
+    only_in(block_.part->is_first, clear, symbols());
+    only_in(block_.part->is_last, finish, symbols());
     return clear;
   }
 
@@ -349,6 +379,7 @@ class ProductMapper {
   Expr length_;  // of the sums, at most
   Expr width_;   // columns of a task, at most
   Expr height_;  // rows of a task, at most
+  int64_t far_;  // bytes between terms of the left factor, from which on it is copied
   Axis rows_;
   Axis columns_;
 };
@@ -444,14 +475,16 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   if (map_sliding_rows(kernel, *product, target)) return nullptr;
   merge_rows(kernel, *product, target);
   const bool in_parts = sums_in_parts(stage, target);
+  const int64_t far = far_terms(in_parts, kernel.outer[product->columns].extent, target);
   const bool copies = !reads_in_place(stage.reductions[0].inputs[product->left],
-                                      kernel.outer[product->rows].index, stage, in_parts);
+                                      kernel.outer[product->rows].index, stage, far);
   Blocks blocks = choose_blocks(kernel, *product, {{product->rows}, copies}, target);
   ProductBlock block;
   block.left = product->left;
   block.width = sym::min(kernel.outer[product->columns].extent, blocks.columns);
   block.height = sym::min(kernel.outer[product->rows].extent, blocks.rows);
   block.is_streamed = is_streamed(kernel, *product, target);
+  block.is_stored_far = is_stored_far(kernel, target);
   block.rows = take_block(kernel, product->rows, blocks.rows, {&stage});
   block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
   all_are_tasks(kernel);

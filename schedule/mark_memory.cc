@@ -54,6 +54,13 @@ bool fills_lines(const Stage& stage, const Store& store, DType dtype) {
          (vector == axes.end() - 1 || vector->lanes * size_of(dtype) >= kLine);
 }
 
+/// A line that was asked for to be written would have to leave again.
+void send_past_caches(Stage& stage, Store& store) {
+  store.nontemporal = true;
+  std::erase_if(stage.prefetches,
+                [&](const loop::Prefetch& hint) { return hint.buffer == store.buffer; });
+}
+
 void mark_stores(const KernelGraph& graph, Group& group) {
   const int64_t most = std::min(graph.target.tuning.loops.past_caches, graph.target.l3_bytes / 2);
   loop::Kernel& kernel = group.kernel;
@@ -62,8 +69,9 @@ void mark_stores(const KernelGraph& graph, Group& group) {
     for (Stage& stage : kernel.stages)
       for (std::vector<Store>* stores : {&stage.body, &stage.after})
         for (Store& store : *stores)
-          if (store.buffer == static_cast<int32_t>(i))
-            store.nontemporal = fills_lines(stage, store, kernel.buffers[i].dtype);
+          if (store.buffer == static_cast<int32_t>(i) &&
+              fills_lines(stage, store, kernel.buffers[i].dtype))
+            send_past_caches(stage, store);
   }
 }
 

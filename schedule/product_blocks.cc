@@ -55,6 +55,12 @@ bool is_streamed(const Kernel& kernel, const Product& product, const Target& tar
   return width && length && *width * *length * bytes > target.l2_bytes;
 }
 
+bool is_stored_far(const Kernel& kernel, const Target& target) {
+  int64_t bytes = size_of(kernel.stages[0].after[0].value->dtype);
+  for (const loop::Axis& axis : kernel.outer) bytes *= axis.extent.constant().value_or(0);
+  return bytes > target.l2_bytes;
+}
+
 Blocks choose_tile(const Target& target, int64_t width, int64_t bytes) {
   // Two registers of lanes and as many rows as leave registers for the factors.
   const int registers = target.isa == Isa::avx512 ? 16 : 12;

@@ -33,6 +33,8 @@ Blocks choose_blocks(const loop::Kernel& kernel, const Product& product, const R
 bool has_heavy_epilogue(const loop::Stage& stage);
 /// Whether the right factor comes from beyond the second-level cache.
 bool is_streamed(const loop::Kernel& kernel, const Product& product, const Target& target);
+/// Whether the results do not fit into the second-level cache.
+bool is_stored_far(const loop::Kernel& kernel, const Target& target);
 
 /// Whether the sums of the stage are taken in parts, one after the other: a panel of the right
 /// factor of a part's terms stays in the first-level cache while all rows of a task pass over it.

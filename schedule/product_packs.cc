@@ -3,6 +3,8 @@
 // of memory are interleaved; where memory runs along the terms, packs are turned as one element.
 #include "schedule/product_packs.h"
 
+#include <bit>
+
 #include "schedule/map.h"
 #include "schedule/product_axes.h"
 #include "schedule/product_prefetch.h"
@@ -73,6 +75,31 @@ Stage copy_packs(loop::Kernel& kernel, const Stage& sums, loop::Val right, const
   tiles.position.lanes = target.lanes();
   stage.axes.insert(stage.axes.begin(), {tiles.number, tiles.position});
   stage.axes.insert(stage.axes.end(), {pack, number});
+  return stage;
+}
+
+Expr row_panel(Expr terms, int rows, DType dtype) {
+  constexpr int64_t kLineBytes = 64;
+  return terms * rows + kLineBytes / size_of(dtype);
+}
+
+/// row / side * panel + term * side + row % side
+Expr place_in_row_panels(const Panels& panels, Expr row, Expr term) {
+  const Expr side = panels.lanes;
+  return row + sym::floor_div(row, side) * (panels.panel - side) + term * side;
+}
+
+Stage copy_row_panels(loop::Kernel& kernel, const Stage& sums, loop::Val left, const Axis& rows,
+                      const Panels& to) {
+  ColumnTiles tiles = cut_columns(kernel.scalars->symbols(), rows, to.lanes);
+  tiles.position.lanes = static_cast<int>(std::bit_ceil(static_cast<unsigned>(to.lanes)));
+  sym::Substitution map{{rows.index, tiles.column()}};
+  Stage stage;
+  stage.axes = fresh_axes(kernel.scalars->symbols(), sums.reduce_axes, map);
+  const Expr at = tiles.number.index * to.panel + linear_position(stage.axes) * to.lanes;
+  stage.body = {
+      {to.buffer, at + tiles.position.index, loop::substituted(*kernel.scalars, left, map), false}};
+  stage.axes.insert(stage.axes.end(), {tiles.number, tiles.position});
   return stage;
 }
 

@@ -1,4 +1,5 @@
-// Columns of a product as tiles of lanes, and panels of two terms at a time for tile registers.
+// Columns of a product as tiles of lanes, panels of two terms at a time for tile registers, and
+// panels of rows.
 #pragma once
 
 #include <vector>
@@ -29,10 +30,18 @@ sym::Expr place_in_packs(const ColumnTiles& tiles, sym::Expr panel, sym::Expr te
 struct Panels {
   int32_t buffer = 0;
   sym::Expr panel;  // elements
-  int lanes = 1;
+  int lanes = 1;    // or rows
 };
 /// The stage that copies them to it: `right` is the factor of `sums`, in bf16, of all columns.
 loop::Stage copy_packs(loop::Kernel& kernel, const loop::Stage& sums, loop::Val right,
                        const loop::Axis& columns, const Panels& to, const Target& target);
+
+/// Elements of a panel of rows, as many as a register tile has: a line more than its terms are, so
+/// that panels are no power of two apart, which would share few sets of a cache.
+sym::Expr row_panel(sym::Expr terms, int rows, DType dtype);
+sym::Expr place_in_row_panels(const Panels& panels, sym::Expr row, sym::Expr term);
+/// The stage that copies them: `left` is the factor of `sums`, of all rows.
+loop::Stage copy_row_panels(loop::Kernel& kernel, const loop::Stage& sums, loop::Val left,
+                            const loop::Axis& rows, const Panels& to);
 
 }  // namespace tandem::schedule

@@ -81,6 +81,19 @@ void ask_for_panel(const ProductTiles& tiles, Val right) {
   tiles.stage.prefetches.push_back({right->slot, next + number * line});
 }
 
+void ask_for_results(const ProductTiles& tiles, Expr position) {
+  const loop::Store& store = tiles.stage.after[0];
+  const std::optional<sym::Affine> along = sym::affine_in(store.index, position);
+  const int64_t line = kLineBytes / size_of(store.value->dtype);
+  const int64_t across = ceil_div(tiles.lanes, line);
+  const int64_t steps = tiles.length.value_or(0) / (across * tiles.tile_rows);
+  if (steps == 0 || !along || along->coefficient != Expr(1)) return;
+  const Expr number = sym::floor_div(linear_position(tiles.stage.reduce_axes), steps);
+  const Expr row = tiles.rows.index + sym::floor_div(number, across);
+  const sym::Substitution at{{tiles.rows.index, row}, {position, sym::mod(number, across) * line}};
+  tiles.stage.prefetches.push_back({store.buffer, sym::substitute(store.index, at)});
+}
+
 void ask_for_rows(loop::Kernel& kernel, const loop::Stage& sums, Val right, Axis& lanes,
                   const Tuning::Products& tuning) {
   if (!is_plain_load(right)) return;

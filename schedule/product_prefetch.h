@@ -31,6 +31,9 @@ sym::Expr linear_position(const std::vector<loop::Axis>& axes);
 void ask_for_columns(const ProductTiles& tiles, loop::Val right);
 /// The same of columns that lie in panels: each step asks for a line of the next one.
 void ask_for_panel(const ProductTiles& tiles, loop::Val right);
+/// While a tile sums, it asks for the lines that its results go to: stores would wait for them, one
+/// after the other. `position`: the symbol of a column in its tile.
+void ask_for_results(const ProductTiles& tiles, sym::Expr position);
 /// Pieces of rows are copied, which processors do not see coming: the copy, whose lanes these are,
 /// asks for those of the rows some steps further on. `sums`: the stage that they are copied for.
 void ask_for_rows(loop::Kernel& kernel, const loop::Stage& sums, loop::Val right, loop::Axis& lanes,

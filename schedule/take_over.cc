@@ -1,9 +1,10 @@
 // Problem: the gradient of a network's largest value is as large, and its elements are often made
 // of the same elements of that value, which nobody reads afterwards: one memory would hold both.
 // Approach: nothing is asked of ops, a kernel's addresses say it. A result's elements are stored
-// once each, by one store whose address counts the points of its loops like digits of a number. An
-// operand that is read at that very address in that stage, and in earlier stages along the same
-// row, is read before it is written over, whatever the order of points, lanes and tasks.
+// once each, by one store whose address counts the points of its loops like digits of a number;
+// later stages may add to them. An operand that is read at that very address in that stage, and in
+// earlier stages along the same row, is read before it is written over, whatever the order of
+// points, lanes and tasks.
 #include "schedule/take_over.h"
 
 #include <algorithm>
@@ -47,23 +48,32 @@ struct Place {
   std::vector<Axis> axes;
 };
 
-/// The only store to a buffer; none where there are several, or where it adds.
-std::optional<Place> only_store(const Kernel& kernel, int32_t buffer) {
-  std::optional<Place> found;
-  int count = 0;
+/// Every store to a buffer, and whether it adds.
+std::vector<std::pair<Place, bool>> stores_to(const Kernel& kernel, int32_t buffer) {
+  std::vector<std::pair<Place, bool>> found;
   for (size_t i = 0; i < kernel.stages.size(); ++i) {
     const Stage& stage = kernel.stages[i];
     const auto look = [&](const std::vector<Store>& stores, const std::vector<Axis>& axes) {
-      for (const Store& store : stores) {
-        if (store.buffer != buffer) continue;
-        count += store.accumulate ? 2 : 1;
-        found = Place{i, store.index, axes};
-      }
+      for (const Store& store : stores)
+        if (store.buffer == buffer)
+          found.emplace_back(Place{i, store.index, axes}, store.accumulate);
     };
     look(stage.body, loops_of(stage));
     look(stage.after, stage.axes);
   }
-  return count == 1 ? found : std::nullopt;
+  return found;
+}
+
+/// The store that gives a buffer its elements, to which later stages at most add; none where there
+/// are several, or where it adds itself. An element is there before anything is added to it.
+std::optional<Place> first_store(const Kernel& kernel, int32_t buffer) {
+  const std::vector<std::pair<Place, bool>> stores = stores_to(kernel, buffer);
+  if (stores.empty() || stores[0].second) return std::nullopt;
+  const Place& first = stores[0].first;
+  const bool is_first = std::ranges::all_of(
+      stores.begin() + 1, stores.end(),
+      [&](const auto& later) { return later.second && later.first.stage > first.stage; });
+  return is_first ? std::optional(first) : std::nullopt;
 }
 
 struct Digit {
@@ -168,7 +178,7 @@ std::vector<abi::TakeOver> takeovers(const Kernel& kernel) {
   for (size_t w = 0; w < kernel.buffers.size(); ++w) {
     const loop::Buffer& written = kernel.buffers[w];
     if (written.access != Access::write) continue;
-    const std::optional<Place> place = only_store(kernel, static_cast<int32_t>(w));
+    const std::optional<Place> place = first_store(kernel, static_cast<int32_t>(w));
     if (!place || !is_stored_once(kernel, *place)) continue;
     for (size_t r = 0; r < kernel.buffers.size(); ++r) {
       const loop::Buffer& read = kernel.buffers[r];

@@ -167,3 +167,50 @@ def test_beta_of_zero_ignores_what_is_added(name, dynamic):
         torch.testing.assert_close(
             compiled(given, left, right, beta), function(given, left, right, beta)
         )
+
+
+@pytest.mark.parametrize("isa", [None, "avx2"])
+def test_transposed_left_factors(isa, monkeypatch):
+    """Memory runs down the rows, and terms are far apart: copied in panels as high as a tile."""
+    monkeypatch.setenv("TANDEM_LIBRARY", "0")
+    if isa:
+        monkeypatch.setenv("TANDEM_ISA", isa)
+    draw = random.Random(7)
+    for dtype, name in ((torch.float32, "f32"), (torch.float64, "f64")):
+        drawn = [(draw.randint(256, 700), draw.randint(1, 150), draw.randint(33, 90)) for _ in "12"]
+        for m, k, n in [(256, 16, 33), (263, 256, 70), (1031, 257, 64), (300, 700, 40), *drawn]:
+            g, x = torch.randn(k, m, dtype=dtype), torch.randn(k, n, dtype=dtype)
+            lines = ["%t = aten.t(%g)", "%y = aten.mm(%t, %x)", "%r = aten.relu(%y)"]
+            inputs = f"%g: {name}[{k}, {m}], %x: {name}[{k}, {n}]"
+            executable = build(inputs, lines, "%r")
+            actual = executable.run([g, x])[0]
+            # Of k terms, each product and sum rounds once.
+            bound = torch.finfo(dtype).eps * k * (g.abs().t().double() @ x.abs().double())
+            error = (actual.double() - (g.t().double() @ x.double()).relu()).abs()
+            assert (error <= bound).all(), (m, k, n, name)
+            for threads in (1, 3):
+                tandem.set_threads(threads)
+                assert torch.equal(executable.run([g, x])[0], actual), (m, k, n, threads)
+            interpreted = build(inputs, lines, "%r", interpret=True)
+            assert torch.equal(interpreted.run([g, x])[0], actual), (m, k, n, name)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_rows_are_added_to_a_products_gradient(dynamic):
+    """A table that is looked up in and a factor: the scatter goes into what the product gave."""
+    table = torch.randn(3000, 48, requires_grad=True)
+
+    def function(table, rows):
+        looked = torch.nn.functional.embedding(rows, table)
+        return (looked.tanh() @ table.t()).square().mean()
+
+    compiled = compile_with(function, dynamic=dynamic)
+    for count in (64, 50, 64):
+        rows = torch.randint(0, 3000, (count,))
+        rows[: count // 2] = rows[0]
+        expected = torch.autograd.grad(function(table, rows), table)[0]
+        found = torch.autograd.grad(compiled(table, rows), table)[0]
+        wide = table.detach().double().requires_grad_()
+        exact = torch.autograd.grad(function(wide, rows), wide)[0]
+        slack = 4 * (expected - exact).abs().max()  # of eager's own error, whose sums are as long
+        assert (found - exact).abs().max() <= slack, count

@@ -93,6 +93,19 @@ TEST(TakeOverTest, TemporariesShareAPlaceInTheArena) {
   EXPECT_EQ(other.arena_bytes(), 8192);
 }
 
+// A place in the arena cannot be handed out: what a result takes over is a block from its first
+// use.
+TEST(TakeOverTest, AResultTakesOverWhatWasMadeForIt) {
+  LoadedProgram loaded(chain_in_place(), {double_kernel});
+  const std::vector<Argument> arguments{vector_of(Floats(kElements, 3))};
+  std::vector<Result> results;
+  const int64_t peak = peak_of([&] { results = loaded.run(arguments); });
+  EXPECT_EQ(values_of(results[0]), Floats(kElements, 24));
+  EXPECT_EQ(values_of(std::get<Array>(arguments[0])), Floats(kElements, 3));
+  EXPECT_EQ(loaded.arena_bytes(), 0);
+  EXPECT_LT(peak, kBytes + kLittle);
+}
+
 /// out = (x + y) + t where t = 2 (x + y): x + y is read once more behind t.
 abi::Program read_again() {
   abi::Program program;

@@ -69,6 +69,45 @@ TEST(TakeOverTest, NotWhereAnotherPlaceIsReadOrElementsDiffer) {
             (Pairs{{4, 0}, {5, 0}, {5, 3}}));
 }
 
+// b3 begins as b0, and rows of b2 are added to it: each element is there before. Where the first
+// stage adds, or a later one stores, something else would be lost.
+TEST(TakeOverTest, WhatIsAddedToMayLieInWhatItBeginsAs) {
+  const auto text = [](std::string_view first, std::string_view second) {
+    return R"k(kernel "k" {
+  buffer b0: f32 read
+  buffer b1: i64 read
+  buffer b2: f32 read
+  buffer b3: f32 write
+  error 0 "an index is out of range"
+  outer x0 < 4 task
+  stage {
+    axis y0 < 64
+    axis y1 < 16 vector(16)
+    %0: f32 = load b0[x0*16 + y0*64 + y1]
+    b3[x0*16 + y0*64 + y1] )k" +
+           std::string(first) + R"k( %0
+  }
+  stage {
+    axis y2 < 8
+    axis y3 < 16 vector(16)
+    %0: f32 = load b2[x0*16 + y2*64 + y3]
+    %1: i64 = load b1[y2]
+    %2: bool = ge %1, i64(0)
+    %3: bool = lt %1, i64(64)
+    %4: bool = bit_and %2, %3
+    %5: i64 = check %4, %1, error 0
+    t0 < 64 = %5
+    b3[x0*16 + y3 + t0*64] )k" +
+           std::string(second) + R"k( %0
+  }
+}
+)k";
+  };
+  EXPECT_EQ(pairs_of(text("=", "+=")), (Pairs{{3, 0}}));
+  EXPECT_EQ(pairs_of(text("=", "=")), Pairs{});
+  EXPECT_EQ(pairs_of(text("+=", "+=")), Pairs{});
+}
+
 // What a row is made of is read by the stages before, each over the same row.
 TEST(TakeOverTest, RowsAreReadBeforeTheyAreWritten) {
   const auto text = [](std::string_view read) {
