@@ -51,7 +51,8 @@ struct Tuning {
     int64_t long_terms = 65536;    // the same of longer sums,
     int64_t fewest_long_rows = 64;
     int64_t most_long_rows = 256;
-    int64_t transposed_terms = 256;  // the most of a sum whose left factor lies transposed
+    int64_t transposed_terms = 256;  // the most of a sum whose left factor lies transposed,
+    int64_t narrow_terms = 128;      // and of one without AVX-512
     int64_t converted_rows = 32;     // bf16 without AVX-512, at most: cheaper than converting it
     int64_t tile_rows = 32;          // bf16 by tile registers, from so many on
     bool operator==(const Routes&) const = default;
@@ -179,7 +180,7 @@ void fields(A& archive, Tuning& tuning) {
   auto& [a1, a2, a3, a4, a5, a6, a7] = rates;
   auto& [i1, i2, i3, i4] = inlining;
   auto& [f1, f2, f3, f4, f5, f6] = fusion;
-  auto& [t1, t2, t3, t4, t5, t6, t7, t8] = routes;
+  auto& [t1, t2, t3, t4, t5, t6, t7, t8, t9] = routes;
   auto& [l1, l2] = layouts;
   auto& [s1, s2, s3, s4, s5] = splitting;
   auto& [c1, c2, c3, c4, c5, c6, c7, c8] = chains;
@@ -190,7 +191,7 @@ void fields(A& archive, Tuning& tuning) {
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
   auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
   each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, f5, f6, t1, t2, t3, t4, t5, t6,
-       t7, t8, l1, l2, s1, s2, s3, s4, s5);
+       t7, t8, t9, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7);

@@ -212,7 +212,9 @@ class ProductMapper {
                           .length = length_.constant()};
     if (block_.is_streamed && (is_in_panels || !block_.part))
       is_in_panels ? ask_for_panel(at, right) : ask_for_columns(at, right);
-    if (block_.is_stored_far && stores) ask_for_results(at, tiles.position.index);
+    // Without AVX-512 a step is too short to ask for anything: it takes what it gives.
+    if (block_.is_stored_far && stores && target_.isa == Isa::avx512)
+      ask_for_results(at, tiles.position.index);
   }
 
   // --- tile registers

@@ -78,28 +78,43 @@ Stage copy_packs(loop::Kernel& kernel, const Stage& sums, loop::Val right, const
   return stage;
 }
 
-Expr row_panel(Expr terms, int rows, DType dtype) {
-  constexpr int64_t kLineBytes = 64;
-  return terms * rows + kLineBytes / size_of(dtype);
+namespace {
+
+/// Whole registers are copied, of a tile of 6 rows with two of the next one.
+int64_t stored_rows(int rows) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<unsigned>(rows)));
 }
 
-/// row / side * panel + term * side + row % side
+}  // namespace
+
+Expr row_panel(Expr terms, int rows, DType dtype) {
+  constexpr int64_t kLineBytes = 64;
+  return terms * stored_rows(rows) + kLineBytes / size_of(dtype);
+}
+
+/// row / side * panel + term * stored + row % side
 Expr place_in_row_panels(const Panels& panels, Expr row, Expr term) {
   const Expr side = panels.lanes;
-  return row + sym::floor_div(row, side) * (panels.panel - side) + term * side;
+  return row + sym::floor_div(row, side) * (panels.panel - side) + term * stored_rows(panels.lanes);
 }
 
 Stage copy_row_panels(loop::Kernel& kernel, const Stage& sums, loop::Val left, const Axis& rows,
                       const Panels& to) {
-  ColumnTiles tiles = cut_columns(kernel.scalars->symbols(), rows, to.lanes);
-  tiles.position.lanes = static_cast<int>(std::bit_ceil(static_cast<unsigned>(to.lanes)));
-  sym::Substitution map{{rows.index, tiles.column()}};
+  sym::Pool& symbols = kernel.scalars->symbols();
+  const int64_t stored = stored_rows(to.lanes);
+  const Expr count = sym::ceil_div(rows.extent, Expr(to.lanes));
+  const Axis number{symbols.index("y", count), count};
+  const bool is_whole = stored == to.lanes && sym::known_divisible(rows.extent, stored);
+  const Expr rest = rows.extent - number.index * to.lanes;
+  const Axis position{symbols.index("y", stored), is_whole ? Expr(stored) : sym::min(stored, rest),
+                      AxisKind::vector, static_cast<int>(stored)};
+  sym::Substitution map{{rows.index, number.index * to.lanes + position.index}};
   Stage stage;
-  stage.axes = fresh_axes(kernel.scalars->symbols(), sums.reduce_axes, map);
-  const Expr at = tiles.number.index * to.panel + linear_position(stage.axes) * to.lanes;
+  stage.axes = fresh_axes(symbols, sums.reduce_axes, map);
+  const Expr at = number.index * to.panel + linear_position(stage.axes) * stored;
   stage.body = {
-      {to.buffer, at + tiles.position.index, loop::substituted(*kernel.scalars, left, map), false}};
-  stage.axes.insert(stage.axes.end(), {tiles.number, tiles.position});
+      {to.buffer, at + position.index, loop::substituted(*kernel.scalars, left, map), false}};
+  stage.axes.insert(stage.axes.end(), {number, position});
   return stage;
 }
 

@@ -86,7 +86,8 @@ void ask_for_results(const ProductTiles& tiles, Expr position) {
   const std::optional<sym::Affine> along = sym::affine_in(store.index, position);
   const int64_t line = kLineBytes / size_of(store.value->dtype);
   const int64_t across = ceil_div(tiles.lanes, line);
-  const int64_t steps = tiles.length.value_or(0) / (across * tiles.tile_rows);
+  const int64_t most = tiles.length.value_or(0) / (across * tiles.tile_rows);
+  const int64_t steps = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
   if (steps == 0 || !along || along->coefficient != Expr(1)) return;
   const Expr number = sym::floor_div(linear_position(tiles.stage.reduce_axes), steps);
   const Expr row = tiles.rows.index + sym::floor_div(number, across);

@@ -161,8 +161,9 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
     return "the library would convert it to f32, which costs more than these few rows";
   if (result.dtype == DType::bf16 && ops::is_summed_by_tiles(rows, terms, graph.target))
     return "tile registers sum it, and its epilogue comes along";
-  const bool is_across =
-      !sym::known_le(terms, tuning.transposed_terms) && is_left_transposed(graph, node);
+  const int64_t most_across =
+      graph.target.isa == Isa::avx2 ? tuning.narrow_terms : tuning.transposed_terms;
+  const bool is_across = !sym::known_le(terms, most_across) && is_left_transposed(graph, node);
   if (result.dtype == DType::f32 && !is_across && ops::is_as_fast_emitted(rows, terms, tuning))
     return "an emitted product is as fast and takes its epilogue along";
   return may_end_chain(graph, node) ? "its rows are computed, and it may join what computes them"
