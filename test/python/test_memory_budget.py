@@ -263,6 +263,29 @@ def test_simulated_memory_is_what_a_step_takes(name):
         assert "a step holds" in str(tandem.report())
 
 
+TENTHS = [tenth / 10 for tenth in range(10, 0, -1)]
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_step_holds_no_more_at_a_smaller_tenth(name):
+    """By operations, where a fraction is of saved bytes alone, it may: computed again as one piece
+    a forward lives in backward as a whole."""
+    make, sizes = LARGE[name]
+    torch.manual_seed(0)
+    module, x = make(), torch.randn(sizes)
+    _, expected, _ = run(compiled_at(module, "as_read"), module, x)
+    held, of_saved = [], []
+    for tenth in TENTHS:
+        function = compiled_at(module, tenth)
+        _, gradients, _ = run(function, module, x)
+        same(gradients, expected)
+        held.append(simulated()["step"])
+        run(compiled_at(module, tenth, memory_budget_cost="flops"), module, x)
+        of_saved.append(simulated()["step"])
+    assert held == sorted(held, reverse=True) and held[-1] < held[0]
+    assert of_saved != sorted(of_saved, reverse=True) or name == "convolutions"
+
+
 def test_a_budget_in_bytes_is_kept():
     make, sizes = LARGE["transformer"]
     torch.manual_seed(0)
