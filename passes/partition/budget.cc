@@ -59,11 +59,11 @@ bool has_symbols(const ir::Graph& graph) {
 }
 
 /// The fewest bytes are saved whatever a step holds, and by operations a fraction is PyTorch's, of
-/// saved bytes too.
+/// saved bytes too. Who is shown all choices is shown the fraction's own among them.
 bool asks_what_a_step_holds(const ir::Graph& graph, const GraphCtx& ctx) {
   const Budget& budget = ctx.budget;
   const bool is_of_memory = budget.fraction > 0 && budget.cost == Budget::Cost::time;
-  return is_of_memory && ctx.step_bytes && !has_symbols(graph);
+  return is_of_memory && !ctx.describes_choices && ctx.step_bytes && !has_symbols(graph);
 }
 
 /// A smaller tenth never holds more at once than a larger one: of the tenths from this fraction up
