@@ -5,13 +5,16 @@ compared, so that what slows one round slows all of them.
 import dataclasses
 import datetime
 import functools
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+import types
 
+_NUMBERS = itertools.count()
 THREADS = 2
 # Before each turn: threads of libgomp (eager, Inductor) spin for some 5 ms after their last region,
 # on a core that whoever is next does not share with them in a program of its own.
@@ -47,6 +50,12 @@ def environment(**more):
 def pin():
     """Keeps this process and its children on as many processors as it may use threads."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+
+
+def with_own_code(function):
+    """The function, kept apart from its copies: torch.compile's cache goes by a function's code."""
+    code = function.__code__.replace(co_name=f"{function.__name__}{next(_NUMBERS)}")
+    return types.FunctionType(code, function.__globals__, closure=function.__closure__)
 
 
 def timed(function, calls):

@@ -66,7 +66,10 @@ class Bans {
     if (node.policy == ir::RecomputePolicy::must_recompute ||
         node.policy == ir::RecomputePolicy::prefer_recompute)
       return never("it fails or a later checkpoint region starts from it");
-    if (ops::def_of(node).can_fail) return never("it can fail");
+    // A body of control flow says what it draws; what the caller's framework runs does not.
+    const ops::OpDef& def = ops::def_of(node);
+    const bool runs_elsewhere = def.opaque && def.runs.empty();
+    if (def.can_fail && !runs_elsewhere) return never("it can fail");
     if (!gives_the_same_again(node)) return never("a second run could give something else");
     return {};
   }

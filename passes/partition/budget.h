@@ -40,7 +40,8 @@ ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx);
 void describe_choice(ir::Graph& graph, GraphCtx& ctx, const ir::Values& saved);
 
 /// The choice that takes least time within the budget. More of a budget never saves fewer bytes and
-/// never costs more time.
+/// never costs more time. Of a fraction by time that `ctx.step_bytes` says holds more at once than
+/// what a tenth above it takes, the latter: with tenths what a step holds falls.
 /// Of bytes that a step holds at once, `ctx.step_bytes` says how many; UserError names the fewest
 /// where no choice keeps to the budget.
 ir::Values within_budget(ir::Graph& graph, GraphCtx& ctx);

@@ -155,7 +155,9 @@ def test_the_cost_of_computing_again_is_an_option():
             )
 
         def forward(self, scale):
-            return (self.x.expand(512, 256).cumsum(0) * scale).sin() + (self.a @ self.b).sin()
+            y = (self.x.expand(512, 256).cumsum(0) * scale).sin() + (self.a @ self.b).sin()
+            # A step holds most here, in forward, so that saving less is holding less.
+            return y + y.detach().repeat(8, 1).cumsum(0).amax()
 
     def again(cost):
         module, scale = Either(), torch.ones(())
@@ -261,6 +263,29 @@ def test_simulated_memory_is_what_a_step_takes(name):
         memory = simulated()
         assert max(memory["forward"], memory["backward"]) == pytest.approx(peak, rel=0.02)
         assert "a step holds" in str(tandem.report())
+
+
+TENTHS = [tenth / 10 for tenth in range(10, 0, -1)]
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_step_holds_no_more_at_a_smaller_tenth(name):
+    """By operations, where a fraction is of saved bytes alone, it may: computed again as one piece
+    a forward lives in backward as a whole."""
+    make, sizes = LARGE[name]
+    torch.manual_seed(0)
+    module, x = make(), torch.randn(sizes)
+    _, expected, _ = run(compiled_at(module, "as_read"), module, x)
+    held, of_saved = [], []
+    for tenth in TENTHS:
+        function = compiled_at(module, tenth)
+        _, gradients, _ = run(function, module, x)
+        same(gradients, expected)
+        held.append(simulated()["step"])
+        run(compiled_at(module, tenth, memory_budget_cost="flops"), module, x)
+        of_saved.append(simulated()["step"])
+    assert held == sorted(held, reverse=True) and held[-1] < held[0]
+    assert of_saved != sorted(of_saved, reverse=True) or name == "convolutions"
 
 
 def test_a_budget_in_bytes_is_kept():
