@@ -61,11 +61,11 @@ std::vector<Piece> listed_pieces(const Call& c, Expr total, const ir::Ints& size
 int64_t piece_count(const Call& c, Expr total, Expr size) {
   if (total == Expr(0)) return 1;
   if (sym::known_le(size, 0)) c.fail("the size of a piece must be positive");
-  std::optional<int64_t> count = sym::ceil_div(total, size).constant();
-  if (!count)
-    c.fail(
-        fmt::format("the number of pieces of {} must be known when compiling", c.describe("self")));
-  return checked_count(c, *count);
+  const Expr count = sym::ceil_div(total, size);
+  if (!count.constant())
+    c.fail(fmt::format("the number of pieces of {} must be known when compiling: {}",
+                       c.describe("self"), sym::to_string(count)));
+  return checked_count(c, *count.constant());
 }
 
 std::vector<Piece> pieces_of(const Call& c) {
@@ -160,10 +160,12 @@ const OpDef kUnbind{.schema = "aten::unbind.int(Tensor(a -> *) self, int dim=0) 
                           if (c.type("self").rank() == 0)
                             c.fail("a 0-d tensor has no dimension to unbind");
                           Sizes sizes = self_sizes(c);
-                          std::optional<int64_t> count = sizes[self_dim(c)].constant();
+                          const Expr size = sizes[self_dim(c)];
+                          std::optional<int64_t> count = size.constant();
                           if (!count)
-                            c.fail(fmt::format("dimension {} of {} must be known when compiling",
-                                               self_dim(c), c.describe("self")));
+                            c.fail(fmt::format("dimension {} of {} must be known when compiling: {}",
+                                               self_dim(c), c.describe("self"),
+                                               sym::to_string(size)));
                           sizes.erase(sizes.begin() + self_dim(c));
                           return Types(static_cast<size_t>(checked_count(c, *count)),
                                        self_with(c, sizes));
