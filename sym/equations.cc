@@ -16,7 +16,7 @@
 namespace tandem::sym {
 namespace {
 
-constexpr int64_t kPeriods = 4;         // that are tried
+constexpr int64_t kPeriods = 4;          // that are tried
 constexpr int64_t kLongestPeriod = 256;  // a size that is a multiple of more is a size by itself
 
 // --- ranges ---

@@ -44,9 +44,9 @@ TEST(Equations, HalvesOfHalvesThatArePutTogether) {
 }
 
 TEST(Equations, OfWhichNoDivisorFollows) {
-  EXPECT_EQ(solved({"s0*s0//2 == 8"}).divisor, 1);     // it does not repeat
-  EXPECT_EQ(solved({"s0 % 512 == 0"}).divisor, 1);     // a period that is too long to try
-  EXPECT_EQ(solved({"s0 % s1 == 0"}).divisor, 1);      // of two sizes
+  EXPECT_EQ(solved({"s0*s0//2 == 8"}).divisor, 1);  // it does not repeat
+  EXPECT_EQ(solved({"s0 % 512 == 0"}).divisor, 1);  // a period that is too long to try
+  EXPECT_EQ(solved({"s0 % s1 == 0"}).divisor, 1);   // of two sizes
   EXPECT_EQ(solved({"s0 % 4 == 1"}).divisor, 1);
 }
 
