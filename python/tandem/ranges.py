@@ -1,5 +1,5 @@
 """What torch's guards say about a symbolic size, as the text says it: its range, and whether it is
-a multiple of a number. Equations stay guards of Dynamo; the compiler solves them (sym/equations)."""
+a multiple of a number. The compiler solves the equations (sym/equations.h); Dynamo guards them."""
 
 import sympy
 
@@ -71,7 +71,8 @@ def divided_symbols(fakes):
     environment = _environment_of_any(fakes)
     found = {}
     for symbol in sizes_by_symbol(fakes) if environment is not None else ():
-        *_, divisor = solve_size(symbol_name(symbol), 0, _ENDLESS, equations_of(symbol, environment))
+        equations = equations_of(symbol, environment)
+        *_, divisor = solve_size(symbol_name(symbol), 0, _ENDLESS, equations)
         if divisor > 1:
             found[sympy.Symbol(f"{symbol}_{divisor}", integer=True)] = (symbol, divisor)
     return found
