@@ -5,6 +5,7 @@
 #include "ops/opdef.h"
 #include "runtime/fork.h"
 #include "runtime/parallel_for.h"
+#include "sym/equations.h"
 
 namespace tandem::driver {
 namespace {
@@ -73,6 +74,21 @@ std::vector<OpInfo> vocabulary() {
       if (derived.functional == &op) info.variants.push_back(derived.name());
   }
   return infos;
+}
+
+SizeInfo solve_size(const std::string& name, int64_t low, int64_t high,
+                    const std::vector<std::string>& equations) {
+  sym::Pool pool;
+  const sym::Expr symbol = pool.symbol(name, {low, high});
+  std::vector<sym::Equation> read;
+  for (const std::string& text : equations) {
+    std::string error;
+    const std::optional<sym::Equation> equation = sym::parse_equation(pool, text, &error);
+    if (!equation) throw UserError("an equation between sizes: " + error);
+    read.push_back(*equation);
+  }
+  const sym::SizeFacts facts = sym::solve(symbol, read);
+  return {facts.range.lo, facts.range.hi, facts.divisor};
 }
 
 std::unique_ptr<Executable> compile_text(std::string_view text, const Options& options) {

@@ -40,6 +40,16 @@ struct OpInfo {
 /// Every op that is not derived from another one, in order of registration.
 std::vector<OpInfo> vocabulary();
 
+/// The least and the greatest value of a size, and what divides it.
+struct SizeInfo {
+  int64_t low = 0;
+  int64_t high = 0;
+  int64_t divisor = 1;
+};
+/// Of one in [low, high] where `equations` hold, texts as `s0//2//2*4 == s0`.
+SizeInfo solve_size(const std::string& name, int64_t low, int64_t high,
+                    const std::vector<std::string>& equations);
+
 /// Compiles the first graph of a module in text form.
 std::unique_ptr<Executable> compile_text(std::string_view text, const Options& options);
 

@@ -67,7 +67,7 @@ sym::Expr Call::integer(std::string_view name) const {
 
 int64_t Call::constant(std::string_view name) const {
   std::optional<int64_t> number = integer(name).constant();
-  if (!number) fail(fmt::format("{} must be known when compiling, not {}", name, describe(name)));
+  if (!number) fail(fmt::format("{} must be known when compiling: {}", name, to_string(arg(name))));
   return *number;
 }
 
@@ -80,7 +80,8 @@ const Ints& Call::ints(std::string_view name) const {
 std::vector<int64_t> Call::constants(std::string_view name) const {
   std::vector<int64_t> numbers;
   for (const sym::Expr& expr : ints(name)) {
-    if (!expr.constant()) fail(fmt::format("{} must be known when compiling", name));
+    if (!expr.constant())
+      fail(fmt::format("{} must be known when compiling: {}", name, sym::to_string(expr)));
     numbers.push_back(*expr.constant());
   }
   return numbers;

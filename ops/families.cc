@@ -110,6 +110,7 @@ std::vector<Family> other_families() {
       vectors_family(),
       contraction_family(),
       chain_family(),
+      fourier_family(),
       cross_family(),
       grouped_product_family(),
       packed_family(),

@@ -87,6 +87,7 @@ Family distance_family();
 Family vectors_family();
 Family contraction_family();
 Family chain_family();
+Family fourier_family();
 Family cross_family();
 Family einsum_family();
 Family histogram_family();

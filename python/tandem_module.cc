@@ -127,6 +127,12 @@ void bind_ops(nb::module_& m) {
   m.def("ops", &driver::vocabulary);
 }
 
+nb::tuple solve_size(const std::string& name, int64_t low, int64_t high,
+                     const std::vector<std::string>& equations) {
+  const driver::SizeInfo found = driver::solve_size(name, low, high, equations);
+  return nb::make_tuple(found.low, found.high, found.divisor);
+}
+
 }  // namespace
 }  // namespace tandem
 
@@ -156,6 +162,8 @@ NB_MODULE(_tandem, m) {
         return tandem::driver::export_text(text, {loss, joint});
       },
       nb::arg("text"), nb::arg("loss").none() = nb::none(), nb::arg("joint") = false);
+  m.def("solve_size", &tandem::solve_size, nb::arg("name"), nb::arg("low"), nb::arg("high"),
+        nb::arg("equations"));
   m.def("set_threads", &tandem::driver::set_threads, nb::arg("count"));
   m.def("threads", &tandem::driver::threads);
   m.def("memory_use", [] {

@@ -138,11 +138,15 @@ const OpDef kEmbeddingBackward{
       return {ir::Type::tensor(grad.dtype, {c.integer("num_weights"), grad.sizes.back()})};
     },
     .decompose = embedding_backward,
-    // Linear in the gradient: the transpose reads rows again.
+    // Linear in the gradient: the transpose reads rows again, each by its frequency.
     .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
-      if (c.boolean("scale_grad_by_freq")) c.fail("has no second gradient with scale_grad_by_freq");
       Tensor indices = tensor(b, c, "indices");
       Tensor grad = call(b, "aten.embedding", {g[0], indices});
+      if (c.boolean("scale_grad_by_freq")) {
+        Tensor flat = reshape(indices, {c.type("indices").numel()});
+        Tensor by = reshape(inverse_frequency(b, flat, c.integer("num_weights")), indices.sizes());
+        grad = grad * to(unsqueeze(by, -1), grad.dtype());
+      }
       if (c.integer("padding_idx") != Expr(-1)) {
         Tensor padding = call(b, "aten.eq.Scalar", {indices, c.integer("padding_idx")});
         grad = where(unsqueeze(padding, -1), 0.0, grad);
@@ -151,7 +155,7 @@ const OpDef kEmbeddingBackward{
     },
     .samples = {"$[3, 4], i64[3]:index(5), 5, -1, false",
                 "$[2, 3, 4], i64[2, 3]:index(4), 4, 1, false",
-                "$[9, 40], i64[9]:index(3), 3, -1, false"},
+                "$[9, 40], i64[9]:index(3), 3, -1, false", "$[6, 4], i64[6]:index(3), 5, 1, true"},
     .out = true,
     .can_fail = true};
 

@@ -116,9 +116,12 @@ Tensor row_softmax(Builder& b, const Call& c, Tensor scores) {
 /// `scale`, or 1 / sqrt(width of a query).
 double scale_of(const Call& c) {
   if (c.has("scale")) return c.floating("scale");
-  auto width = static_cast<double>(c.type("query").sizes.back().constant().value_or(0));
-  if (width == 0) c.fail(c.describe("query") + ": the last size must be known to derive the scale");
-  return 1 / std::sqrt(width);
+  const sym::Expr width = c.type("query").sizes.back();
+  if (!width.constant())
+    c.fail("without a scale, the width of query must be known when compiling: " +
+           sym::to_string(width));
+  if (width == sym::Expr(0)) c.fail(c.describe("query") + ": of width 0 follows no scale");
+  return 1 / std::sqrt(static_cast<double>(*width.constant()));
 }
 
 Tensors attend(Builder& b, const Call& c) {

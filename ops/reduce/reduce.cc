@@ -159,9 +159,9 @@ Definition mean_lower(Lowering& lowering, const Call& c) {
                        return std::vector<loop::Val>{pool.binary(loop::Opcode::div, sums[0], n)};
                      });
 }
-// d mean(x) = sum(dx) / n
+// d mean(x) = sum(dx) / n; of no elements nothing, and no 0 / 0 for the gradient of that.
 Gradients mean_vjp(Builder& b, const Call& c, Grads g) {
-  Tensor scaled = call(b, "aten.div.Scalar", {g[0], reduced_count(c)});
+  Tensor scaled = call(b, "aten.div.Scalar", {g[0], sym::max(reduced_count(c), 1)});
   Tensor grad = expand_reduced(scaled, c.type("self").sizes, reduced_dims(c), keeps_dims(c));
   return {{"self", to(grad, c.type("self").dtype)}};
 }

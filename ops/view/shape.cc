@@ -61,11 +61,11 @@ std::vector<Piece> listed_pieces(const Call& c, Expr total, const ir::Ints& size
 int64_t piece_count(const Call& c, Expr total, Expr size) {
   if (total == Expr(0)) return 1;
   if (sym::known_le(size, 0)) c.fail("the size of a piece must be positive");
-  std::optional<int64_t> count = sym::ceil_div(total, size).constant();
-  if (!count)
-    c.fail(
-        fmt::format("the number of pieces of {} must be known when compiling", c.describe("self")));
-  return checked_count(c, *count);
+  const Expr count = sym::ceil_div(total, size);
+  if (!count.constant())
+    c.fail(fmt::format("the number of pieces of {} must be known when compiling: {}",
+                       c.describe("self"), sym::to_string(count)));
+  return checked_count(c, *count.constant());
 }
 
 std::vector<Piece> pieces_of(const Call& c) {
@@ -154,36 +154,36 @@ const OpDef kChunk{
     .scatter_part = split_scatter,
     .samples = {"$[6, 4], 3", "$[5, 4], 2", "$[2, 12], 3, 1", "$[5], 4", "$[0, 2], 2"},
     .batch = batch_along_dims};
-const OpDef kUnbind{.schema = "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]",
-                    .types =
-                        [](const Call& c) {
-                          if (c.type("self").rank() == 0)
-                            c.fail("a 0-d tensor has no dimension to unbind");
-                          Sizes sizes = self_sizes(c);
-                          std::optional<int64_t> count = sizes[self_dim(c)].constant();
-                          if (!count)
-                            c.fail(fmt::format("dimension {} of {} must be known when compiling",
-                                               self_dim(c), c.describe("self")));
-                          sizes.erase(sizes.begin() + self_dim(c));
-                          return Types(static_cast<size_t>(checked_count(c, *count)),
-                                       self_with(c, sizes));
-                        },
-                    .lower = reindex<[](const Call& c, size_t result, const Index& index) {
-                      Index at = index;
-                      at.insert(at.begin() + self_dim(c), Expr(static_cast<int64_t>(result)));
-                      return at;
-                    }>,
-                    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
-                      return {{"self", call(b, "aten.stack", {all_grads(b, c, g), self_dim(c)})}};
-                    },
-                    .scatter_part =
-                        [](Builder& b, const Call& c, size_t result, Tensor base, Tensor value) {
-                          return call(b, "aten.select_scatter",
-                                      {base, value, self_dim(c), static_cast<int64_t>(result)});
-                        },
-                    .samples = {"$[3, 4]", "$[3, 4], -1", "$[1]"},
-                    .sample_dtypes = DTypes::all,
-                    .batch = batch_along_dims};
+const OpDef kUnbind{
+    .schema = "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]",
+    .types =
+        [](const Call& c) {
+          if (c.type("self").rank() == 0) c.fail("a 0-d tensor has no dimension to unbind");
+          Sizes sizes = self_sizes(c);
+          const Expr size = sizes[self_dim(c)];
+          std::optional<int64_t> count = size.constant();
+          if (!count)
+            c.fail(fmt::format("dimension {} of {} must be known when compiling: {}", self_dim(c),
+                               c.describe("self"), sym::to_string(size)));
+          sizes.erase(sizes.begin() + self_dim(c));
+          return Types(static_cast<size_t>(checked_count(c, *count)), self_with(c, sizes));
+        },
+    .lower = reindex<[](const Call& c, size_t result, const Index& index) {
+      Index at = index;
+      at.insert(at.begin() + self_dim(c), Expr(static_cast<int64_t>(result)));
+      return at;
+    }>,
+    .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
+      return {{"self", call(b, "aten.stack", {all_grads(b, c, g), self_dim(c)})}};
+    },
+    .scatter_part =
+        [](Builder& b, const Call& c, size_t result, Tensor base, Tensor value) {
+          return call(b, "aten.select_scatter",
+                      {base, value, self_dim(c), static_cast<int64_t>(result)});
+        },
+    .samples = {"$[3, 4]", "$[3, 4], -1", "$[1]"},
+    .sample_dtypes = DTypes::all,
+    .batch = batch_along_dims};
 
 // --- cat, stack
 // -----------------------------------------------------------------------------------

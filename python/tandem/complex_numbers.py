@@ -3,14 +3,7 @@
 The capture hands every call over that takes a `Pair` or makes one (`handles`), and records what
 `call` does with the two parts. Gradients follow from that. Complex inputs and results of a graph
 are refused, as is a write to what a pair is made of: parts are no views of each other.
-
-A transform of length n = n1 n2 is n2 transforms of length n1, factors, and n1 of length n2
-(Cooley and Tukey 1965); one that no such pair divides is a product with the matrix
-exp(-2 pi i j k / n), of which each angle is rounded once: j k is taken modulo n first.
 """
-
-import dataclasses
-import math
 
 import torch
 from torch import fx
@@ -285,99 +278,43 @@ _FUNCTIONS = {
 }
 
 
-# --- Fourier transforms
+# --- Fourier transforms: operators of the compiler, of the two parts (ops/linalg/fourier.cc)
 
 
-@dataclasses.dataclass
-class _Waves:
-    """cos and sin of 2 pi j k / n, the sine with the direction's sign."""
-
-    re: torch.Tensor
-    im: torch.Tensor
-
-
-def _waves(rows, columns, n, inverse, like):
-    j = torch.arange(rows, device=like.device)
-    k = torch.arange(columns, device=like.device)
-    turns = torch.remainder(j[:, None] * k[None, :], n).to(torch.float64) * (2 * math.pi / n)
-    sine = torch.sin(turns) if inverse else -torch.sin(turns)
-    return _Waves(torch.cos(turns).to(like.dtype), sine.to(like.dtype))
+def _fft(re, im, s, dim, norm, inverse):
+    value = torch.complex(re, torch.zeros_like(re) if im is None else im)
+    sizes = [value.shape[d] if n == -1 else n for n, d in zip(s, dim, strict=True)] if s else None
+    made = (torch.fft.ifftn if inverse else torch.fft.fftn)(value, sizes, dim, norm)
+    return made.real.clone(), made.imag.clone()
 
 
-def _factor(n):
-    """The largest factor of n up to its root."""
-    return next(each for each in range(math.isqrt(n), 0, -1) if n % each == 0)
+def _irfft(re, im, n, dim, norm):
+    value = torch.complex(re, torch.zeros_like(re) if im is None else im)
+    return torch.fft.irfft(value, n, dim, norm)
 
 
-def _along_last(value, inverse):
-    """Not scaled."""
-    n = int(value.re.shape[-1])
-    first = 1 if n <= _SHORT else _factor(n)
-    if first == 1:
-        if n > _LONGEST_FACTOR:
-            raise Unsupported(f"[fft] a length with the prime factor {n} is not supported")
-        waves = _waves(n, n, n, inverse, value.re)
-        return _product(torch.matmul)(value, Pair(waves.re, waves.im))
-    second = n // first
-    # x[j1 n2 + j2] and X[k1 + n1 k2]
-    value = _both_parts(value, lambda part: part.unflatten(-1, (first, second)).transpose(-1, -2))
-    value = _along_last(value, inverse)  # [.., j2, k1]
-    waves = _waves(second, first, n, inverse, value.re)
-    value = _mul(value, Pair(waves.re, waves.im))
-    value = _along_last(value.both(lambda part: part.transpose(-1, -2)), inverse)  # [.., k1, k2]
-    return value.both(lambda part: part.transpose(-1, -2).flatten(-2))
-
-
-def _both_parts(value, function):
-    """Of a pair that may have no imaginary part."""
-    return Pair(function(value.re), None if value.im is None else function(value.im))
-
-
-def _scale(count, norm, inverse):
-    norm = norm or "backward"
-    if norm not in ("backward", "ortho", "forward"):
-        raise Unsupported(f"[fft] norm={norm!r} is none of backward, ortho, forward")
-    if norm == "ortho":
-        return 1 / math.sqrt(count)
-    return 1 / count if (norm == "backward") == inverse else 1.0
-
-
-def _resized(value, dim, size):
-    """Cut, or with zeros behind."""
-    now = value.re.shape[dim]
-    if size is None or size == now:
-        return value
-    if size < now:
-        return _both_parts(value, lambda part: part.narrow(dim, 0, size))
-    zeros = [0, 0] * (value.re.dim() - 1 - dim) + [0, size - now]
-    return _both_parts(value, lambda part: torch.nn.functional.pad(part, zeros))
+# The names and schemas are those of the compiler's table.
+_library = torch.library.Library("tandem", "FRAGMENT")
+_library.define(
+    "fft(Tensor re, Tensor? im, SymInt[]? s, int[] dim, str norm, bool inverse) -> (Tensor, Tensor)"
+)
+_library.impl("fft", _fft, "CompositeExplicitAutograd")  # one node of a trace
+_library.define("irfft(Tensor re, Tensor? im, SymInt? n, int dim, str norm) -> Tensor")
+_library.impl("irfft", _irfft, "CompositeExplicitAutograd")
 
 
 def _start(value):
     """Of an argument of a transform: a pair, or a real tensor as one without imaginary part."""
     if isinstance(value, Pair):
         return value
-    if not value.is_floating_point():
-        value = value.to(torch.get_default_dtype())
-    if value.dtype not in (torch.float32, torch.float64):
-        raise Unsupported(f"[fft] of {value.dtype} is not supported")
-    return Pair(value, None)
+    return Pair(value if value.is_floating_point() else value.to(torch.get_default_dtype()), None)
 
 
 def _transform(value, sizes, dims, norm, inverse):
     """Over several dimensions, sizes None or one for each."""
     value = _start(value)
-    rank = value.re.dim()
-    dims = [dim % rank for dim in dims if rank > 0]
-    if not dims:
-        raise Unsupported("[fft] over no dimension is not supported")
-    for dim, size in zip(dims, sizes or [None] * len(dims), strict=True):
-        value = _resized(value, dim, None if size in (None, -1) else size)
-        moved = _both_parts(value, lambda part, dim=dim: part.movedim(dim, -1))
-        value = _along_last(moved, inverse).both(lambda part, dim=dim: part.movedim(-1, dim))
-    count = math.prod(int(value.re.shape[dim]) for dim in dims)
-    scale = _scale(count, norm, inverse)
-    return value if scale == 1.0 else value.both(lambda part: part * scale)
+    sizes = None if sizes is None else [-1 if size is None else size for size in sizes]
+    return Pair(*torch.ops.tandem.fft(value.re, value.im, sizes, dims, norm or "backward", inverse))
 
 
 def _dims(value, sizes, dims):
@@ -387,13 +324,9 @@ def _dims(value, sizes, dims):
     return list(range(rank - len(sizes), rank)) if sizes is not None else list(range(rank))
 
 
-def _listed_size(size):
-    return None if size is None else [size]
-
-
 def _of_one(inverse):
     def transform(input, n=None, dim=-1, norm=None):
-        return _transform(input, _listed_size(n), [dim], norm, inverse)
+        return _transform(input, [n], [dim], norm, inverse)
 
     return transform
 
@@ -405,32 +338,26 @@ def _of_many(inverse, default):
     return transform
 
 
-def _real_of_one(input, n=None, dim=-1, norm=None):
+def _half(whole, dim):
     """The half that the other one mirrors."""
-    whole = _transform(input, _listed_size(n), [dim], norm, False)
     return whole.both(lambda part: part.narrow(dim, 0, part.shape[dim] // 2 + 1))
+
+
+def _real_of_one(input, n=None, dim=-1, norm=None):
+    return _half(_transform(input, [n], [dim], norm, False), dim)
 
 
 def _real_of_many(default):
     def transform(input, s=None, dim=default, norm=None):
         dims = _dims(input, s, dim)
-        whole = _transform(input, s, dims, norm, False)
-        return whole.both(lambda part: part.narrow(dims[-1], 0, part.shape[dims[-1]] // 2 + 1))
+        return _half(_transform(input, s, dims, norm, False), dims[-1])
 
     return transform
 
 
 def _inverse_real(input, n=None, dim=-1, norm=None):
-    """Of a half: X[n - k] is the conjugate of X[k]. The imaginary parts of X[0], and of X[n / 2]
-    for even n, do not count: they are those of the result, which is left out."""
     half = _start(input)
-    half = half if half.im is not None else Pair(half.re, torch.zeros_like(half.re))
-    dim %= half.re.dim()
-    n = 2 * (half.re.shape[dim] - 1) if n is None else n
-    half = _resized(half, dim, n // 2 + 1)
-    mirrored = half.both(lambda part: part.narrow(dim, 1, (n - 1) // 2).flip(dim))
-    whole = _joined(torch.cat)([half, _conj(mirrored)], dim)
-    return _transform(whole, None, [dim], norm, True).re
+    return torch.ops.tandem.irfft(half.re, half.im, n, dim, norm or "backward")
 
 
 def _inverse_real_of_many(default):

@@ -24,7 +24,7 @@ from tandem.layouts import holds_others
 from tandem.options import BudgetError, Options
 from tandem.outside import has_generator, is_outside
 from tandem.reports import EagerReport, GraphReport, add
-from tandem.sizes import is_symbolic, sizes_by_symbol, specialize, tie_sizes
+from tandem.sizes import is_symbolic, sizes_by_symbol, sizes_to_know, specialize, tie_sizes
 from tandem.subclasses import Desugared
 from tandem.verify import Verified
 from tandem.wrapped import Unwrapped, is_wrapped
@@ -147,33 +147,43 @@ def _check_outside(captured, options):
 
 
 def _compile_as_general_as_possible(captured, options, times):
-    for floats_known, sizes in _attempts(captured):
+    known = _Known(captured)
+    while True:
         try:
-            result = _compile_program(captured, options, times, floats_known, sizes)
+            result = _compile_program(captured, options, times, known.floats, known.sizes)
         except UserError as error:
-            problem = error
+            known.add(error)
         else:
-            specialize(sizes.values())
+            specialize(known.sizes.values())
             return result
-    raise problem
 
 
-def _attempts(captured):
-    """Which floats and sizes are numbers of the program, fewest first; Dynamo guards them. After
-    none: floats; and one size, as the length of a recurrent network must be; and all sizes that
-    stand in equations and cannot be made equal to others; and all of them."""
-    symbolic = is_symbolic(captured)
-    if symbolic:
-        yield False, {}
-    yield True, {}
-    if not symbolic:
-        return
-    sizes = sizes_by_symbol(captured.fakes)
-    for symbol in sizes:
-        yield True, {symbol: sizes[symbol]}
-    tie_sizes(captured.fakes)
-    yield True, {}
-    yield True, sizes
+class _Known:
+    """Which floats and sizes are numbers of the program; Dynamo guards them. None, until an error
+    names a size that must be one."""
+
+    def __init__(self, captured):
+        self.floats = not is_symbolic(captured)
+        self.sizes = {}
+        self._fakes = captured.fakes
+        self._all = {} if self.floats else sizes_by_symbol(captured.fakes)
+        self._is_tied = self.floats
+
+    def add(self, error):
+        """What the compiler asked for; else floats, sizes that stand in equations and cannot be
+        made equal to others, and at last all. Raises the error where nothing is left."""
+        named = sizes_to_know(str(error), self._all)
+        if not named.keys() <= self.sizes.keys():
+            self.sizes |= named
+        elif not self.floats:
+            self.floats = True
+        elif not self._is_tied:
+            self._is_tied = True
+            tie_sizes(self._fakes)
+        elif len(self.sizes) < len(self._all):
+            self.sizes = self._all
+        else:
+            raise error
 
 
 def _compile_program(captured, options, times, floats_known, sizes):

@@ -17,6 +17,7 @@ from tandem.control_flow import Control
 from tandem.data_sizes import EFFECTS, DataSizeLines
 from tandem.encoded import Encoded, Result
 from tandem.fakes import (
+    adds_in_front,
     changes_shape,
     dtype_name,
     dtype_text,
@@ -26,7 +27,8 @@ from tandem.fakes import (
     is_tensor,
     place_of,
     place_text,
-    )
+    view_made,
+)
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
 from tandem.history import may_show_history, nodes_with_history
@@ -274,7 +276,7 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         if target is SET:
             return self._set(node, name, value)
         if changes_shape(target):
-            name = self._view_form(node, name)
+            return self._change_shape(node, self._view_form(node, name), value)
         if name in ASSERTS_ON_DATA:
             self._assert(node)
         elif target is CUSTOM_GRADIENT:
@@ -298,10 +300,19 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         if view not in self._known:
             raise Unsupported(f"[{name}] changes the size of its argument's memory")
         self._check_reshaped(node.args[0], name)
-        has_history = self._no_grad and node.args[0] in self._nodes_with_history()
-        if has_history and may_show_history(node):
-            raise Unsupported(f"[{name}] under no_grad changes the shape of what has a history")
         return view
+
+    def _change_shape(self, node, view, value):
+        """Under no_grad a tensor keeps its history. Of a view autograd knows the new shape, as of
+        any. Else it knows the sizes from before, and sums a gradient to them: right where ones
+        come in front, an error or the gradient of something else where not."""
+        own, history, before = node.args[0], self._nodes_with_history(), self._no_grad
+        if before and own in history and may_show_history(node):
+            if view_made(own) not in history and not adds_in_front(own.meta["val"], value):
+                raise Unsupported(f"[{node.target}] under no_grad changes what autograd knows")
+            self._no_grad = False
+        self._line(node, view, value)
+        self._no_grad = before
 
     def _check_reshaped(self, node, name):
         root = self._root_input(node)

@@ -36,6 +36,14 @@ def changes_shape(target):
     return torch.Tag.inplace_view in getattr(target, "tags", ())
 
 
+def adds_in_front(value, view):
+    """The view has dimensions of one element in front, and then those of the value."""
+    more = view.dim() - value.dim()
+    ones = [1] * more + list(value.shape)
+    behind = list(view.stride())[max(more, 0) :]
+    return more >= 0 and list(view.shape) == ones and behind == list(value.stride())
+
+
 def is_in_place(target):
     if not isinstance(target, torch._ops.OpOverload) or changes_shape(target):
         return False
@@ -48,6 +56,17 @@ def handed_on(node):
     while node.op == "call_function" and is_in_place(node.target):
         node = written_arguments(node)[0]
     return node
+
+
+def view_made(node):
+    """The node that made this tensor, where it is a view of another one; else None."""
+    while node.op == "call_function" and (changes_shape(node.target) or is_in_place(node.target)):
+        node = node.args[0] if changes_shape(node.target) else written_arguments(node)[0]
+    maker = node.args[0] if node.target is operator.getitem else node
+    storage = storage_of(node.meta["val"])
+    sources = [each for each in maker.all_input_nodes if is_tensor(each)]
+    is_view = any(storage_of(each.meta["val"]) == storage for each in sources)
+    return node if node.op == "call_function" and is_view else None
 
 
 def written_arguments(node):

@@ -3,7 +3,7 @@
 import torch
 from torch import fx
 
-from tandem.fakes import storage_of, written_by
+from tandem.fakes import changes_shape, storage_of, written_by
 
 
 def nodes_with_history(graph, requires_grad, no_grad):
@@ -19,7 +19,7 @@ def nodes_with_history(graph, requires_grad, no_grad):
             no_grad = not node.args[0]
             continue
         else:
-            written = written_by(node)
+            written = [node.args[0]] if changes_shape(node.target) else written_by(node)
             has = _reads_history(node, written or [node], found, storages) and not no_grad
             # What is written without history keeps the one that it has.
             has = has or any(each in found for each in written)

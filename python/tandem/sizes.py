@@ -2,6 +2,7 @@
 
 import functools
 import operator
+import re
 
 import torch
 from torch.fx.experimental.symbolic_shapes import free_symbols
@@ -138,6 +139,15 @@ def sizes_by_symbol(fakes):
             if is_symbol and size.node.has_hint():
                 sizes.setdefault(size.node.expr, size)
     return sizes
+
+
+def sizes_to_know(error, sizes):
+    """Those of `sizes`, by symbol, that the text of an error asks for as numbers."""
+    asked = " ".join(re.findall(r"must be known when compiling: (.*)", error))
+    words = set(re.findall(r"[A-Za-z]\w*", asked))
+    # What stands for a part of a size (ranges.py) has its name, and how many parts there are.
+    words |= {word.rpartition("_")[0] for word in words}
+    return {symbol: size for symbol, size in sizes.items() if symbol_name(symbol) in words}
 
 
 def specialize(sizes):

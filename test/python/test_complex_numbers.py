@@ -1,6 +1,8 @@
 """Complex numbers inside of a graph: transforms of every length and norm, arithmetic, gradients,
 and what is refused."""
 
+import re
+
 import pytest
 import torch
 from compiled import compile_with
@@ -147,3 +149,43 @@ def test_what_is_refused_runs_in_torch(name):
     with pytest.warns(UserWarning, match=text):
         result = compile_with(function, on_unsupported="eager")(x)
     assert torch.equal(result, function(x))
+
+
+TEXTS = [
+    ((3, 4), "none, [1]", lambda z: torch.fft.fft(z)),
+    ((2, 60), "none, [-1]", lambda z: torch.fft.fft(z)),
+    ((4, 6), "[7, 3], [0, 1]", lambda z: torch.fft.fft2(z, (7, 3))),
+]
+
+
+@pytest.mark.parametrize("shape, words, eager", TEXTS)
+def test_a_text(shape, words, eager):
+    """As a C++ program has them: two real tensors go in and come out."""
+    sizes = ", ".join(map(str, shape))
+    program = tandem.compile_text(
+        f"graph @f(%re: f64[{sizes}], %im: f64[{sizes}]) {{\n"
+        f'  %a, %b = tandem.fft(%re, %im, {words}, "backward", false)\n  return %a, %b\n}}\n'
+    )
+    torch.manual_seed(0)
+    re, im = torch.randn(2, *shape, dtype=torch.float64)
+    expected = torch.view_as_real(eager(torch.complex(re, im)))
+    is_close(torch.stack(program([re, im]), -1), expected, TWO)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ('none, [0], "none", false', 'norm "none" is none of backward, ortho, forward'),
+        ('[4, 4], [0], "ortho", false', "2 sizes for 1 dimensions"),
+        ('[0], [0], "ortho", false', "a transform of length 0 is not defined"),
+        ('[2062], [0], "ortho", false', "the prime factor 1031"),
+        ('none, [1], "ortho", false', "the length of a transform must be known when compiling: n"),
+    ],
+)
+def test_a_text_that_is_refused(words, message):
+    text = (
+        "graph @f(%x: f32[3, n]) where n in [2, 9] {\n"
+        f"  %a, %b = tandem.fft(%x, none, {words})\n  return %a, %b\n}}\n"
+    )
+    with pytest.raises(tandem.UserError, match=re.escape(message)):
+        tandem.compile_text(text)

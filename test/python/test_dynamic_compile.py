@@ -125,3 +125,19 @@ def test_pool_larger_than_its_image(pool):
         tangent = torch.randn_like(expected)
         gradients = [torch.autograd.grad(y, x, tangent)[0] for y in (found, expected)]
         torch.testing.assert_close(*gradients)
+
+
+def test_the_length_that_must_be_known():
+    """The error names it, and the batch stays open."""
+
+    def function(x):
+        return torch.fft.fft(x).real
+
+    compiled = compile_with(function, dynamic=True)
+    for batch in (2, 3, 7):
+        x = torch.randn(batch, 12)
+        torch.testing.assert_close(compiled(x), function(x), rtol=1e-4, atol=1e-5)
+    assert graph_count() == 1
+    x = torch.randn(5, 10)
+    torch.testing.assert_close(compiled(x), function(x), rtol=1e-4, atol=1e-5)
+    assert graph_count() == 2

@@ -27,7 +27,7 @@ CHUNKS = 20
 # under no_grad: each was refused.
 FOUND = [
     *((seed, Program) for seed in (8_500_392, 8_500_462, 8_500_859, 8_501_413, 8_500_359)),
-    *((seed, LongProgram) for seed in (7_500_632, 7_500_441, 7_500_595, 7_500_205)),
+    *((seed, LongProgram) for seed in (7_500_632, 7_500_441, 7_500_595, 7_500_205, 1_080_004)),
 ]
 
 
@@ -113,8 +113,7 @@ def test_long_programs(chunk):
     tally = Tally()
     for program, expected in programs(1_000_000 + 10_000 * chunk, LONG // CHUNKS, kind=LongProgram):
         tally.check(program, expected, through_core(program))
-    # In one of these, `unsqueeze_` under no_grad changes the shape of what has a history.
-    tally.verdict(most_refused=1, most_by_tracer=1)
+    tally.verdict(most_by_tracer=1)
 
 
 def test_found():

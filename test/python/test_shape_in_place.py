@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch._dynamo import config
 
-import tandem
 from compared import beside_eager
 from compiled import compile_with, through_core
 
@@ -176,8 +175,7 @@ def test_another_memory_of_an_input():
 
 @pytest.mark.parametrize("returns_it", [False, True])
 def test_without_gradients_from_here(returns_it):
-    """What has a history keeps it with its old shape in eager: refused where somebody could tell,
-    a result of the graph or a region with gradients behind it."""
+    """What has a history keeps it."""
 
     def function(x, w):
         y = x * 2
@@ -193,12 +191,51 @@ def test_without_gradients_from_here(returns_it):
         w = torch.randn(3, 4, requires_grad=True)
         with torch.enable_grad():
             z, made = call(x, w)
-        return made, z, *torch.autograd.grad(z.sum(), (x, w))
+        loss = z.sum() + (made.exp().sum() if returns_it else 0)
+        assert made.requires_grad == returns_it
+        return made, z, *torch.autograd.grad(loss, (x, w))
 
     call = through_core(function)
-    if returns_it:
-        with pytest.raises(tandem.Unsupported, match="changes the shape of what has a history"):
-            run(call)
-        return
     for ours, eager in zip(run(call), run(function), strict=True):
         torch.testing.assert_close(ours, eager)
+
+
+MADE = {
+    "view": lambda x: (x * 1).view(12)[:6].view(2, 3),
+    "transposed": lambda x: (x * 1).t(),
+    "row": lambda x: (x * 2)[0],
+    "whole": lambda x: x * 1,
+}
+CHANGED = {
+    "in front": lambda y: y.unsqueeze_(0),
+    "behind": lambda y: y.unsqueeze_(-1),
+    "transposed": lambda y: y.transpose_(0, -1),
+    "there and back": lambda y: y.unsqueeze_(0).squeeze_(0),
+}
+LATER = {
+    "read": lambda y: y * 3,
+    "written": lambda y: y.mul_(2),
+    "returned": lambda y: y,
+}
+
+
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.parametrize("changed", CHANGED)
+@pytest.mark.parametrize("made", MADE)
+def test_under_no_grad_with_a_history(made, changed, later):
+    """Of a view autograd learns the new shape; of another tensor it does not, and sums a gradient
+    to the old one: that is right where the new dimensions stand in front."""
+
+    def function(x):
+        y = MADE[made](x)
+        other = y.view_as(y)
+        with torch.no_grad():
+            CHANGED[changed](y)
+        return LATER[later](y), other
+
+    x, _ = inputs()
+    if made != "whole" or changed == "in front":
+        beside_eager(function, x, fullgraph=True, on_unsupported="strict")
+    else:
+        with pytest.raises(Exception, match="under no_grad changes what autograd knows"):
+            compile_with(function, fullgraph=True, on_unsupported="strict")(x)
