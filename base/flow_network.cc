@@ -31,7 +31,8 @@ struct Way {
 }  // namespace
 
 struct FlowNetwork::Impl {
-  explicit Impl(size_t count) : vertices(count) {}
+  Impl(size_t count, int64_t least_edges)
+      : vertices(count), edges_of_repair(static_cast<size_t>(least_edges)) {}
 
   void lay_out();
   int64_t flow(size_t source, size_t sink);
@@ -47,6 +48,7 @@ struct FlowNetwork::Impl {
   bool is_seen(uint32_t vertex) const { return seen[vertex] == searches; }
 
   size_t vertices;
+  size_t edges_of_repair;
   std::vector<std::pair<uint32_t, uint32_t>> ends;  // an edge and its reverse in turn
   std::vector<int64_t> capacities;                  // of the former
   std::vector<uint32_t> changed;                    // edges, since the last flow
@@ -143,9 +145,8 @@ int64_t FlowNetwork::Impl::solved(size_t from, size_t to) {
 
 /// A repair looks at the surroundings of an edge, a solution at all of them several times.
 bool FlowNetwork::Impl::is_repairable(size_t from, size_t to) const {
-  constexpr size_t kEdgesOfRepair = 32;
   const bool is_same = is_solved && from == source && to == sink;
-  return is_same && changed.size() * kEdgesOfRepair <= ends.size() &&
+  return is_same && changed.size() * edges_of_repair <= ends.size() &&
          std::ranges::all_of(changed, [&](uint32_t edge) { return ends[2 * edge].first == from; });
 }
 
@@ -241,7 +242,8 @@ int64_t FlowNetwork::Impl::carry_along(const Way& way, int64_t most) {
   return most;
 }
 
-FlowNetwork::FlowNetwork(size_t vertices) : impl_(std::make_unique<Impl>(vertices)) {}
+FlowNetwork::FlowNetwork(size_t vertices, int64_t edges_of_repair)
+    : impl_(std::make_unique<Impl>(vertices, edges_of_repair)) {}
 FlowNetwork::~FlowNetwork() = default;
 FlowNetwork::FlowNetwork(FlowNetwork&&) noexcept = default;
 

@@ -7,11 +7,14 @@
 #include <memory>
 #include <vector>
 
+#include "base/tuning.h"
+
 namespace tandem {
 
 class FlowNetwork {
  public:
-  explicit FlowNetwork(size_t vertices);
+  /// A flow is repaired where the network has so many edges for each that changed.
+  explicit FlowNetwork(size_t vertices, int64_t edges_of_repair = Tuning::Saving().edges_of_repair);
   ~FlowNetwork();
   FlowNetwork(FlowNetwork&&) noexcept;
 

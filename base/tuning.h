@@ -167,6 +167,18 @@ struct Tuning {
     bool operator==(const Loops&) const = default;
   } loops;
 
+  /// Which values forward saves for backward.
+  struct Saving {
+    int64_t bytes_for_microsecond = 4096;  // that computing again may cost, by default
+    // Of a search that exchanges products, in edges of the network looked at: the cuts before it go
+    // by the nodes, about 5 us of each; what that leaves of 40 ms is for exchanges (at 1.2 ns an
+    // edge, the middle of what 1,500 and 5,000 nodes took).
+    int64_t edges_of_search = 1 << 25;
+    int64_t edges_of_node = 1 << 12;  // fewer, for each node
+    int64_t edges_of_repair = 32;     // for each that changed: with fewer a flow is found afresh
+    bool operator==(const Saving&) const = default;
+  } saving;
+
   bool operator==(const Tuning&) const = default;
 };
 
@@ -174,7 +186,7 @@ struct Tuning {
 template <class A>
 void fields(A& archive, Tuning& tuning) {
   auto& [length, rates, inlining, fusion, routes, layouts, splitting, chains, points, columns,
-         windows, products, blocks, loops] = tuning;
+         windows, products, blocks, loops, saving] = tuning;
   archive(length);
   const auto each = [&](auto&... numbers) { (archive(numbers), ...); };
   auto& [a1, a2, a3, a4, a5, a6, a7] = rates;
@@ -190,11 +202,12 @@ void fields(A& archive, Tuning& tuning) {
   auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
   auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
+  auto& [v1, v2, v3, v4] = saving;
   each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, f5, f6, t1, t2, t3, t4, t5, t6,
        t7, t8, t9, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
-  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7);
+  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7, v1, v2, v3, v4);
 }
 
 }  // namespace tandem

@@ -21,10 +21,11 @@ using ir::Node;
 using ir::Value;
 
 CutNetwork::CutNetwork(const ir::Graph& graph, const Halves& halves,
-                       const std::function<int64_t(const Value*)>& keeping)
+                       const std::function<int64_t(const Value*)>& keeping,
+                       const Tuning::Saving& limits)
     : graph_(graph), halves_(halves) {
   find_vertices();
-  network_ = std::make_unique<FlowNetwork>(vertices_);
+  network_ = std::make_unique<FlowNetwork>(vertices_, limits.edges_of_repair);
   for (const Node* node : nodes_) connect(*node);
   for (const Value* value : values_) connect(*value, keeping(value));
 }

@@ -37,7 +37,8 @@ struct Cut {
 class CutNetwork {
  public:
   CutNetwork(const ir::Graph& graph, const Halves& halves,
-             const std::function<int64_t(const ir::Value*)>& keeping);
+             const std::function<int64_t(const ir::Value*)>& keeping,
+             const Tuning::Saving& limits = {});
 
   /// The values to keep are those of a minimum cut that backward reads. Of several minimum cuts the
   /// one nearest to the inputs. InternalError, with names, where prices forbid each.

@@ -24,10 +24,6 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-/// Of the default. Activations and attention's scores are worth their time, products with weights
-/// and convolutions are not: docs/partition.md has both measured.
-constexpr double kBytesForMicrosecond = 4096;
-
 /// What a budget counts. By operations a choice is compared as PyTorch compares it, beside
 /// arguments; what a step holds has them in it whatever is saved. In both an argument costs nothing
 /// to keep. A fraction by time counts those that backward keeps from being freed.
@@ -50,7 +46,9 @@ class Search {
         bans_(bans_of(graph, halves_, wide_)),
         whole_(graph, storage),
         kept_(graph, storage, counted_arguments(budget)),
-        network_(graph, halves_, [this](const Value* value) { return keeping(*value); }) {
+        network_(
+            graph, halves_, [this](const Value* value) { return keeping(*value); },
+            target.tuning.saving) {
     for (const Node* node = graph.first(); node != nullptr; node = node->next)
       if (halves_.is_forward(node) && !node->op->mutates()) measure(*node);
   }
@@ -224,14 +222,12 @@ class Search {
   // --- what lies between two choices
   // ---------------------------------------------------------------------------------------------
 
-  /// A search of few nodes may take as long as one of many. The cuts before go by the nodes, about
-  /// 5 us of each; what that leaves of 40 ms is for exchanges (at 1.2 ns an edge, the middle of
-  /// what 1,500 and 5,000 nodes took), and at least as much as the cuts took.
+  /// A search of few nodes may take as long as one of many, and exchanges at least as long as the
+  /// cuts before them.
   int64_t steps_of_exchange() const {
-    constexpr int64_t kEdgesOfSearch = int64_t{1} << 25;
-    constexpr int64_t kEdgesOfNode = int64_t{1} << 12;
+    const Tuning::Saving& limits = target_.tuning.saving;
     const int64_t nodes = static_cast<int64_t>(graph_.node_ids());
-    return std::max(network_.steps(), kEdgesOfSearch - kEdgesOfNode * nodes);
+    return std::max(network_.steps(), limits.edges_of_search - limits.edges_of_node * nodes);
   }
 
   /// Behind a packing of products.
@@ -269,11 +265,14 @@ class Search {
   Front front_;
 };
 
-/// Who keeps values in fewer bits wants memory: the price falls as their bytes do. Else more would
-/// be saved then, attention's scores for one, than in full.
-double bytes_for_microsecond(const SavedStorage& storage) {
-  if (storage.kind == SavedStorage::Kind::whole) return kBytesForMicrosecond;
-  return kBytesForMicrosecond * static_cast<double>(element_bytes(storage.kind)) /
+/// Activations and attention's scores are worth their time, products with weights and convolutions
+/// are not: docs/partition.md has both measured. Who keeps values in fewer bits wants memory: the
+/// price falls as their bytes do. Else more would be saved then, attention's scores for one, than
+/// in full.
+double bytes_for_microsecond(const Target& target, const SavedStorage& storage) {
+  const double whole = static_cast<double>(target.tuning.saving.bytes_for_microsecond);
+  if (storage.kind == SavedStorage::Kind::whole) return whole;
+  return whole * static_cast<double>(element_bytes(storage.kind)) /
          static_cast<double>(size_of(DType::f32));
 }
 
@@ -282,7 +281,7 @@ double bytes_for_microsecond(const SavedStorage& storage) {
 ir::Values priced_choice(ir::Graph& graph, const Target& target, const SavedStorage& storage) {
   std::vector<std::string> notes;
   return Search(graph, target, Budget(), storage, notes)
-      .at_rate(bytes_for_microsecond(storage))
+      .at_rate(bytes_for_microsecond(target, storage))
       .saved;
 }
 
