@@ -212,9 +212,7 @@ class ProductMapper {
                           .length = length_.constant()};
     if (block_.is_streamed && (is_in_panels || !block_.part))
       is_in_panels ? ask_for_panel(at, right) : ask_for_columns(at, right);
-    // Without AVX-512 a step is too short to ask for anything: it takes what it gives.
-    if (block_.is_stored_far && stores && target_.isa == Isa::avx512)
-      ask_for_results(at, tiles.position.index);
+    if (block_.is_stored_far && stores) ask_for_results(at, tiles.position.index);
   }
 
   // --- tile registers
@@ -486,7 +484,8 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   block.width = sym::min(kernel.outer[product->columns].extent, blocks.columns);
   block.height = sym::min(kernel.outer[product->rows].extent, blocks.rows);
   block.is_streamed = is_streamed(kernel, *product, target);
-  block.is_stored_far = is_stored_far(kernel, target);
+  // Without AVX-512 a step of a sum is too short to ask for anything: that takes what it gives.
+  block.is_stored_far = target.isa == Isa::avx512 && is_stored_far(kernel, target);
   block.rows = take_block(kernel, product->rows, blocks.rows, {&stage});
   block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
   all_are_tasks(kernel);
