@@ -98,11 +98,11 @@ const OpDef kEmbedding{
     .batch = batch_embedding};
 
 /// 1 / (how often row i's index occurs), one a source row.
-Tensor inverse_frequency(Builder& b, Tensor indices, Expr rows) {
-  Tensor ones = full(b, indices.sizes(), 1, DType::f32);
-  Tensor counts = call(
-      b, "tandem.scatter",
-      {full(b, {rows}, 0, DType::f32), 0, indices, ones, true, "aten::embedding_dense_backward"});
+Tensor inverse_frequency(Builder& b, Tensor indices, Expr rows, DType dtype) {
+  Tensor ones = full(b, indices.sizes(), 1, dtype);
+  Tensor counts =
+      call(b, "tandem.scatter",
+           {full(b, {rows}, 0, dtype), 0, indices, ones, true, "aten::embedding_dense_backward"});
   return reciprocal(call(b, "aten.index_select", {counts, 0, indices}));
 }
 
@@ -115,7 +115,7 @@ Tensors embedding_backward(Builder& b, const Call& c) {
   Tensor indices = reshape(tensor(b, c, "indices"), {count});
   grad = to(reshape(grad, {count, width}), compute_type(dtype));
   if (c.boolean("scale_grad_by_freq"))
-    grad = grad * to(unsqueeze(inverse_frequency(b, indices, rows), 1), grad.dtype());
+    grad = grad * unsqueeze(inverse_frequency(b, indices, rows, grad.dtype()), 1);
   if (c.integer("padding_idx") != Expr(-1)) {
     Tensor padding = call(b, "aten.eq.Scalar", {indices, c.integer("padding_idx")});
     grad = where(unsqueeze(padding, 1), 0.0, grad);
@@ -144,8 +144,10 @@ const OpDef kEmbeddingBackward{
       Tensor grad = call(b, "aten.embedding", {g[0], indices});
       if (c.boolean("scale_grad_by_freq")) {
         Tensor flat = reshape(indices, {c.type("indices").numel()});
-        Tensor by = reshape(inverse_frequency(b, flat, c.integer("num_weights")), indices.sizes());
-        grad = grad * to(unsqueeze(by, -1), grad.dtype());
+        const DType wide = compute_type(grad.dtype());
+        Tensor by = inverse_frequency(b, flat, c.integer("num_weights"), wide);
+        by = unsqueeze(reshape(by, indices.sizes()), -1);
+        grad = to(to(grad, wide) * by, grad.dtype());
       }
       if (c.integer("padding_idx") != Expr(-1)) {
         Tensor padding = call(b, "aten.eq.Scalar", {indices, c.integer("padding_idx")});

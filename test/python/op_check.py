@@ -23,6 +23,7 @@ THREADS = [2, 3, 8]
 OTHER_GRADIENTS = {
     "aten.nll_loss_backward": "eager recomputes total_weight, we take the one that is given",
     "aten.nll_loss2d_backward": "eager recomputes total_weight, we take the one that is given",
+    "aten.embedding_dense_backward": "eager's second gradient forgets scale_grad_by_freq",
     "aten.ldexp.Tensor": "eager takes powers of integers in integers: 0 for negative ones",
     **{
         f"aten._foreach_{name}.{form}": "eager's list form gives nothing at bounds and NaN to self"
