@@ -4,6 +4,7 @@ misses.
 `report.py PAGE`: where the page goes. What was not measured is left out and said so.
 """
 
+import argparse
 import datetime
 import json
 import os
@@ -251,7 +252,9 @@ def page_of(loaded):
 
 
 def main():
-    path = sys.argv[1]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("page")
+    path = parser.parse_args().page
     page, facts, packages = Page(), machine(), versions()
     sections = {
         "models": lambda found, run: models(page, found, run, isa(facts)),

@@ -4,6 +4,7 @@
 // other summand, where it lies. Sums have another order, so bits may differ.
 #include "ir/rewrite.h"
 #include "ops/opdef.h"
+#include "passes/known.h"
 #include "passes/passes.h"
 
 namespace tandem::passes {
@@ -13,26 +14,15 @@ using ir::Builder;
 using ir::Match;
 using ir::Value;
 
-bool is_zero_fill(const ir::Arg& arg) {
-  Value* const* value = std::get_if<Value*>(&arg);
-  if (value == nullptr || (*value)->node == nullptr) return false;
-  if ((*value)->node->op->schema.name != "aten::full") return false;
-  const ir::Arg& number = (*value)->node->call().arg("fill_value");
-  const double* real = std::get_if<double>(&number);
-  const sym::Expr* integer = std::get_if<sym::Expr>(&number);
-  return (real != nullptr && *real == 0) || (integer != nullptr && *integer == sym::Expr(0));
-}
-
-bool is_true(const ir::Arg& arg) {
-  const bool* flag = std::get_if<bool>(&arg);
-  return flag != nullptr && *flag;
-}
+bool is_zero(const ir::Arg& arg) { return is_number(arg, 0); }
 
 /// Of integers too: a sum is a sum.
 std::string why_not(const Match& match) {
   const ir::Type& sum = match.root().results[0]->type;
   const ir::Type& x = match.value("x")->type;
-  return x.sizes == sum.sizes && x.dtype == sum.dtype ? "" : "the other summand is repeated";
+  return x.sizes == sum.sizes && x.dtype == sum.dtype
+             ? ""
+             : "the other summand is repeated or of another type";
 }
 
 /// x + scatter(0, at i add y) = scatter(x, at i add y)
@@ -45,8 +35,8 @@ Value* scattered_into(Builder& builder, const Match& match) {
 
 std::vector<ir::Rule> rules() {
   const ir::Pattern scatter =
-      ir::call("tandem::scatter", {ir::arg_that(is_zero_fill), ir::anything(), ir::anything(),
-                                   ir::anything(), ir::arg_that(is_true), ir::anything()})
+      ir::call("tandem::scatter", {ir::arg_that(is_zero), ir::anything(), ir::anything(),
+                                   ir::anything(), ir::equal_to(true), ir::anything()})
           .named("scatter")
           .read_once("what is scattered is read by others as well");
   return {{ir::call("aten::add", {ir::keep("x"), scatter}).commutes(), scattered_into, why_not}};

@@ -3,11 +3,11 @@
 // memory of its own: it is never folded into an input or another output. Runs after reverse mode,
 // where values have no history to lose.
 #include <algorithm>
-#include <cmath>
 
 #include "ir/rewrite.h"
 #include "ops/opdef.h"
 #include "ops/tensor.h"
+#include "passes/known.h"
 #include "passes/passes.h"
 
 namespace tandem::passes {
@@ -29,23 +29,6 @@ Value* operand(const Node& node) { return std::get<Value*>(node.args[0]); }
 
 // --- numbers
 
-/// A number argument, or the number that a fill repeats.
-std::optional<double> number_of(const ir::Arg& arg) {
-  if (const double* number = std::get_if<double>(&arg)) return *number;
-  if (const bool* flag = std::get_if<bool>(&arg)) return *flag;
-  if (const sym::Expr* expr = std::get_if<sym::Expr>(&arg))
-    return expr->constant() ? std::optional<double>(static_cast<double>(*expr->constant()))
-                            : std::nullopt;
-  Value* const* value = std::get_if<Value*>(&arg);
-  bool is_fill = value != nullptr && (*value)->node != nullptr &&
-                 (*value)->node->op->schema.name == "aten::full";
-  return is_fill ? number_of((*value)->node->call().arg("fill_value")) : std::nullopt;
-}
-
-bool is_number(const ir::Arg& arg, double wanted) {
-  std::optional<double> number = number_of(arg);
-  return number && *number == wanted && std::signbit(*number) == std::signbit(wanted);
-}
 bool is_one(const ir::Arg& arg) { return is_number(arg, 1); }
 bool is_zero(const ir::Arg& arg) { return is_number(arg, 0); }
 bool is_minus_zero(const ir::Arg& arg) { return is_number(arg, -0.0); }

@@ -3,6 +3,7 @@
 #include "passes/known.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/opdef.h"
 
@@ -32,6 +33,23 @@ bool is_written(const Value* input) {
 }
 
 }  // namespace
+
+std::optional<double> number_of(const ir::Arg& arg) {
+  if (const double* number = std::get_if<double>(&arg)) return *number;
+  if (const bool* flag = std::get_if<bool>(&arg)) return *flag;
+  if (const sym::Expr* expr = std::get_if<sym::Expr>(&arg))
+    return expr->constant() ? std::optional<double>(static_cast<double>(*expr->constant()))
+                            : std::nullopt;
+  Value* const* value = std::get_if<Value*>(&arg);
+  bool is_fill = value != nullptr && (*value)->node != nullptr &&
+                 (*value)->node->op->schema.name == "aten::full";
+  return is_fill ? number_of((*value)->node->call().arg("fill_value")) : std::nullopt;
+}
+
+bool is_number(const ir::Arg& arg, double wanted) {
+  std::optional<double> number = number_of(arg);
+  return number && *number == wanted && std::signbit(*number) == std::signbit(wanted);
+}
 
 bool has_constants(const ir::Graph& graph) {
   return std::ranges::any_of(graph.inputs(), [](const Value* input) { return input->constant; });

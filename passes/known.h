@@ -1,5 +1,8 @@
-// Which values are known before the first call, because they depend on constants alone.
+// Which values are known before the first call, because they depend on constants alone; and which
+// arguments are numbers.
 #pragma once
+
+#include <optional>
 
 #include "base/dense_map.h"
 #include "ir/graph.h"
@@ -21,5 +24,10 @@ class KnownValues {
   bool is_known(const ir::Node& node) const;
   DenseMap<ir::Value, char> known_;
 };
+
+/// A number argument, or the number that a fill repeats.
+std::optional<double> number_of(const ir::Arg& arg);
+/// It is that number, sign of a zero included.
+bool is_number(const ir::Arg& arg, double wanted);
 
 }  // namespace tandem::passes

@@ -21,7 +21,9 @@ constexpr int64_t kLongestPeriod = 256;  // a size that is a multiple of more is
 
 // --- ranges ---
 
-int64_t ceil_quotient(int64_t a, int64_t b) { return -floor_quotient(-a, b); }
+int64_t ceil_quotient(int64_t a, int64_t b) {
+  return floor_quotient(a, b) + (floor_remainder(a, b) == 0 ? 0 : 1);
+}
 
 /// An operation of one number on an expression.
 struct Step {
@@ -42,13 +44,13 @@ std::optional<Step> step_of(Expr e) {
 
 /// Where `kind` of x and the number is in `range`: where x is.
 std::optional<Range> inverse(Kind kind, int64_t number, Range range) {
-  if (kind == Kind::add) return Range{range.lo - number, range.hi - number};
+  if (number == INT64_MIN) return std::nullopt;  // its negative is no number
+  if (kind == Kind::add) return range_sum(range, {-number, -number});
   if (number <= 0) return std::nullopt;
   if (kind == Kind::mul)
     return Range{ceil_quotient(range.lo, number), floor_quotient(range.hi, number)};
   if (kind != Kind::floor_div) return std::nullopt;
-  const Range all = range_product(range, {number, number});
-  return Range{all.lo, all.hi + number - 1};
+  return range_sum(range_product(range, {number, number}), {0, number - 1});
 }
 
 /// Where the symbol is, where `e` is `value`.

@@ -121,11 +121,11 @@ Parts scaled(const Parts& x, double count, const std::string& norm, bool inverse
 
 // --- what is asked for ---
 
-int64_t largest_prime_factor(int64_t n) {
-  int64_t largest = 1;
-  for (int64_t factor = 2; factor * factor <= n; ++factor)
-    for (; n % factor == 0; n /= factor) largest = factor;
-  return std::max(largest, n);
+/// What is left of n without its factors up to `most`.
+int64_t without_factors(int64_t n, int64_t most) {
+  for (int64_t factor = 2; factor <= most && n > 1; ++factor)
+    while (n % factor == 0) n /= factor;
+  return n;
 }
 
 void check_length(const Call& c, Expr size) {
@@ -134,10 +134,11 @@ void check_length(const Call& c, Expr size) {
     c.fail(fmt::format("the length of a transform must be known when compiling: {}",
                        sym::to_string(size)));
   if (*n < 1) c.fail(fmt::format("a transform of length {} is not defined", *n));
-  const int64_t factor = largest_prime_factor(*n);
-  if (factor > kLongestFactor)
-    throw Unsupported(fmt::format("[{}] a length with the prime factor {} is not supported",
-                                  c.op().schema.full_name(), factor));
+  const int64_t rest = without_factors(*n, kLongestFactor);
+  if (rest > 1)
+    throw Unsupported(
+        fmt::format("[{}] a length of {} is not supported: of {} no factor is below {}",
+                    c.op().schema.full_name(), *n, rest, kLongestFactor + 1));
 }
 
 void check_operands(const Call& c) {

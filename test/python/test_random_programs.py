@@ -155,7 +155,8 @@ def main(arguments):
             print(failure, file=sys.stderr, flush=True)
         if tally.count % 1000 == 0:
             print(f"{tally.count}/{count}: {len(tally.failures)} differ", file=sys.stderr)
-    tally.verdict(max(1, count // 100), max(1, count // 100))
+    # Of the first 7,500 of both kinds the tracer refused 3.
+    tally.verdict(most_by_tracer=max(1, count // 1000))
 
 
 if __name__ == "__main__":

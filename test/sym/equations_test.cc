@@ -55,6 +55,12 @@ TEST(Equations, ThatNothingSatisfiesAreAnError) {
   EXPECT_THROW(solved({"s0//4 == 2", "s0//4 == 3"}), UserError);
 }
 
+TEST(Equations, NumbersAtTheEndsOfTheRangeDoNotWrap) {
+  const Range range{2, 1000};
+  EXPECT_THROW(solved({"s0 - 9223372036854775807 == 9223372036854775807"}, range), UserError);
+  EXPECT_THROW(solved({"s0 + 9223372036854775807 == -9223372036854775807"}, range), UserError);
+}
+
 TEST(Equations, MalformedTextIsNamed) {
   Pool pool;
   std::string error;

@@ -204,6 +204,7 @@ def second_problem(call):
     try:
         expected = second_gradients.second_gradients(call.in_eager, call.inputs())
         actual = second_gradients.second_gradients(function, call.inputs())
+    # Eager or we have none, or raise: differences tell, and what we raise is raised again there.
     except (NoSecondGradient, RuntimeError, NotImplementedError):
         return second_by_differences(call, function)
     expected, actual = (
@@ -230,7 +231,7 @@ def eager_derivatives(call):
                 for i, (each, way) in enumerate(zip(call.inputs(), call.directions(), strict=True))
             ]
             made = [forward_ad.unpack_dual(each).tangent for each in call.in_eager(*duals)]
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError):  # no rule in eager: ours go by differences
         return None
     return None if any(each is None for each in made) else made
 
