@@ -89,6 +89,10 @@ struct Launch {
   /// Runs at the same time as the launch before it: neither writes what the other reads or writes,
   /// and neither has checks.
   bool beside = false;
+  /// Runs along the library call before it: task i is of line i of that call's result, of images
+  /// times rows of the first spatial dimension, and may run as soon as that line is there. It writes
+  /// nothing that the call reads, and has no checks.
+  bool follows = false;
   Block block;
   std::vector<TakeOver> takeovers;
 };
@@ -129,6 +133,7 @@ struct LibraryCall {
   TensorRef out;
   ConvParams conv;
   RankParams rank;
+  bool is_followed = false;  // by the launch behind it
   std::string label;
 };
 

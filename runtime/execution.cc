@@ -76,6 +76,8 @@ void Execution::make_step(uint32_t number) {
     const uint32_t index = static_cast<uint32_t>(launches_.size());
     if (launch->beside) {
       ++steps_.back().count;
+    } else if (launch->follows) {
+      libraries_.back().follower = index;
     } else {
       add_step(StepKind::launch, index, number);
     }
@@ -91,7 +93,7 @@ void Execution::make_step(uint32_t number) {
     const bool has_constant_weight =
         call->args.size() > 1 &&
         program().buffers[call->args[1].buffer].kind == abi::BufferKind::constant;
-    libraries_.push_back({call, LibrarySite(*call, has_constant_weight), nullptr, {}, {}, {}});
+    libraries_.push_back({.call = call, .site = LibrarySite(*call, has_constant_weight)});
     libraries_.back().level = loaded_.level_of(instruction);
   } else if (const abi::HostCall* host = std::get_if<abi::HostCall>(&instruction)) {
     add_step(StepKind::host, hosts_.size(), number);
@@ -374,12 +376,23 @@ int64_t Execution::run_team(const LaunchState& state) const {
   return failed_status;
 }
 
-void Execution::run_library(LibraryState& state) const {
+void Execution::run_library(LibraryState& state) {
   for (size_t i = 0; i < state.views.size(); ++i) state.pointers[i] = address(state.views[i]);
   if (!state.plan->packed_layout().empty()) state.pointers[1] = state.packed.raw();
   // A key press, a timer, a child that ended: see OneThread.
   const WithoutSignals blocked(WithoutSignals::Profiler::waits);
-  state.plan->execute(state.pointers);
+  state.follower == kNoLaunch ? state.plan->execute(state.pointers) : run_followed(state);
+}
+
+// A plan that does not compute line by line leaves all of them.
+void Execution::run_followed(LibraryState& state) {
+  LaunchState& launch = launches_[state.follower];
+  point_launch(launch);
+  const auto then = [&](int64_t lo, int64_t hi) {
+    std::byte* const own = scratch_.of_thread(thread_index());
+    launch.kernel(launch.pointers.data(), launch.sizes.data(), lo, hi, own);
+  };
+  if (!state.plan->execute_in_lines(state.pointers, launch.tasks, then)) run_launch(launch);
 }
 
 Array Execution::array_at(const View& view) const {

@@ -63,11 +63,13 @@ class Execution {
     bool is_parallel = false;
     uint32_t level = 0;
   };
+  static constexpr uint32_t kNoLaunch = UINT32_MAX;
   struct LibraryState {
     const abi::LibraryCall* call = nullptr;
     LibrarySite site;
     LibraryPlan* plan = nullptr;
     Array packed;             // its weight, where the plan wants a constant one packed
+    uint32_t follower = kNoLaunch;  // the launch that runs along
     std::vector<View> views;  // args, then out
     std::vector<void*> pointers;
     uint32_t level = 0;
@@ -203,7 +205,8 @@ class Execution {
   int64_t run_team(const LaunchState& state) const;
   void point_launch(LaunchState& state) const;
   void run_beside(std::span<LaunchState> launches) const;
-  void run_library(LibraryState& state) const;
+  void run_library(LibraryState& state);
+  void run_followed(LibraryState& state);
   void read_scalar(const ReadState& state);
   void run_host(const HostState& state) const;
   void run_control(const ControlState& state) const;

@@ -105,13 +105,13 @@ class Verifier {
                              : input.sizes.size() == input.strides.size(),
              "input '" + input.name + "' is malformed");
     for (const abi::Buffer& buffer : program_.buffers) check_buffer(buffer);
-    bool after_launch = false;
+    const abi::Instruction* before = nullptr;
     for (const abi::Instruction& instruction : program_.instructions) {
       check(instruction);
-      const abi::Launch* launch = std::get_if<abi::Launch>(&instruction);
-      expect(launch == nullptr || !launch->beside || after_launch, "a launch beside nothing");
-      after_launch = launch != nullptr;
+      check_neighbours(before, instruction);
+      before = &instruction;
     }
+    check_neighbours(before, abi::Copy());
     for (const abi::Output& output : program_.outputs) check_output(output);
     for (const abi::WriteBack& write_back : program_.write_backs) {
       check_tensor_input(write_back.input);
@@ -210,6 +210,16 @@ class Verifier {
              "input " + std::to_string(i) + " of body '" + body.name + "' does not fit its call");
     for (const abi::Output& output : body.outputs)
       expect(output.kind != abi::Output::Kind::scalar, "body '" + body.name + "' gives a number");
+  }
+  void check_neighbours(const abi::Instruction* before, const abi::Instruction& next) const {
+    const abi::Launch* const launch = std::get_if<abi::Launch>(&next);
+    const auto* const call = before == nullptr ? nullptr : std::get_if<abi::LibraryCall>(before);
+    const bool is_behind = before != nullptr && std::holds_alternative<abi::Launch>(*before);
+    expect(launch == nullptr || !launch->beside || is_behind, "a launch beside nothing");
+    const bool follows = launch != nullptr && launch->follows;
+    const bool is_followed = call != nullptr && call->is_followed;
+    expect(follows == is_followed && (!follows || (!launch->beside && launch->errors.empty())),
+           "a launch along nothing, or a library call that waits for one");
   }
   void check_output(const abi::Output& output) const {
     if (output.kind == abi::Output::Kind::tensor) {
@@ -404,21 +414,21 @@ void visit_buffers(const abi::Instruction& instruction, const F& visit) {
   }
 }
 
-bool is_beside(const abi::Instruction& instruction) {
+bool runs_with_previous(const abi::Instruction& instruction) {
   const abi::Launch* const launch = std::get_if<abi::Launch>(&instruction);
-  return launch != nullptr && launch->beside;
+  return launch != nullptr && (launch->beside || launch->follows);
 }
 
 }  // namespace
 
-// Memory is in use for as long as anything runs beside the instruction; what is written back, to
-// the end.
+// Memory is in use for as long as anything runs beside or along the instruction; what is written
+// back, to the end.
 void LoadedProgram::find_lifetimes() {
   const std::vector<abi::Instruction>& instructions = program_.instructions;
   const uint32_t end = static_cast<uint32_t>(instructions.size());
   lifetimes_.assign(program_.buffers.size(), {end, 0});
   for (uint32_t first = 0, next = 0; first < end; first = next) {
-    for (next = first + 1; next < end && is_beside(instructions[next]);) ++next;
+    for (next = first + 1; next < end && runs_with_previous(instructions[next]);) ++next;
     for (uint32_t at = first; at < next; ++at)
       visit_buffers(instructions[at], [&](uint32_t buffer) {
         BufferLife& life = lifetimes_[buffer];

@@ -12,6 +12,7 @@
 #include "abi/program.h"
 #include "base/diagnostic.h"
 #include "base/dtype.h"
+#include "runtime/parallel_for.h"
 
 namespace tandem::runtime {
 
@@ -43,6 +44,15 @@ class LibraryPlan {
   /// First elements of the operands in the order of LibraryCall::args, then of the result; of a
   /// packed weight the packed block. One execution of a plan at a time.
   virtual void execute(std::span<void* const> operands) = 0;
+  /// The same, and `then(lo, hi)` once those lines of the result are there, each line once, on any
+  /// thread of the team: images times rows of the first spatial dimension, `lines` of them. False
+  /// where the plan does not compute line by line: then nothing was called.
+  virtual bool execute_in_lines(std::span<void* const> operands, int64_t lines, RangeBody then) {
+    static_cast<void>(lines);
+    static_cast<void>(then);
+    execute(operands);
+    return false;
+  }
   const PlanReport& report() const { return report_; }
   /// Of the allocator, what `execute` takes at most with the threads that there are.
   virtual int64_t working_bytes() const { return 0; }

@@ -4,7 +4,8 @@
 // (images, rows of the first spatial dimension, channels or groups), each a smaller convolution by
 // a primitive made for one thread. Only the weight gradient sums over images: blocks of images give
 // partial sums in scratch, which are added in their order. Slices of channels are not contiguous,
-// so their tasks go through scratch.
+// so their tasks go through scratch. Where something is computed of the result line by line, a task
+// has few enough lines that a cache still holds them, and calls for it at its end.
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -57,6 +58,7 @@ struct Task {
   size_t piece = 0;                         // of channels
   int64_t images = 0;                       // number of the block of images
   int64_t x_at = 0, y_at = 0, bias_at = 0;  // elements
+  Range lines;                              // of the result, of all images
 };
 
 struct Piece {
@@ -68,7 +70,8 @@ struct Piece {
 class ConvolutionPlan final : public LibraryPlan {
  public:
   ConvolutionPlan(Call call, bool is_constant_weight);
-  void execute(std::span<void* const> operands) override;
+  void execute(std::span<void* const> operands) override { execute(operands, nullptr); }
+  bool execute_in_lines(std::span<void* const> operands, int64_t lines, RangeBody then) override;
   int64_t working_bytes() const override;
   void pack(const void* weight, void* block) override;
 
@@ -100,7 +103,9 @@ class ConvolutionPlan final : public LibraryPlan {
   void measure_scratch();
   void choose_packing();
   int64_t sliced_bytes(const Shape& shape) const;
+  bool computes_in_lines(int64_t lines) const;
 
+  void execute(std::span<void* const> operands, const RangeBody* then);
   void fill_result(std::byte* out, const std::byte* bias) const;
   void prepare_teams(int count);
   void prepare_weights(const Memory& memory);
@@ -111,7 +116,7 @@ class ConvolutionPlan final : public LibraryPlan {
   int64_t team_bytes() const;
   int64_t bias_bytes() const;
   std::byte* stage(const Activation& activation, const ScopedBlock& block, std::byte* own) const;
-  void run_tasks(Memory memory);
+  void run_tasks(Memory memory, const RangeBody* then);
   const Activation& result_activation() const { return is_data_gradient() ? x_ : y_; }
 
   Call call_;
@@ -245,6 +250,8 @@ void ConvolutionPlan::add_task(const Range& images, const Range& rows, const Ran
   task.x_at = images.lo * x_.strides[0] + in.lo + first_input_row * x_.strides[2];
   task.y_at = images.lo * y_.strides[0] + out.lo + rows.lo * y_.strides[2];
   task.bias_at = out.lo;
+  const int64_t height = call_.shape.spatial[0].out;
+  task.lines = {images.lo * height + rows.lo, (images.hi - 1) * height + rows.hi};
   tasks_.push_back(task);
 }
 
@@ -504,7 +511,7 @@ int64_t ConvolutionPlan::working_bytes() const {
   return bytes;
 }
 
-void ConvolutionPlan::run_tasks(Memory memory) {
+void ConvolutionPlan::run_tasks(Memory memory, const RangeBody* then) {
   prepare_teams(threads());
   const bool is_packed = !packed_layout_.empty();
   const ScopedBlock prepared(weight_block_bytes());
@@ -512,14 +519,30 @@ void ConvolutionPlan::run_tasks(Memory memory) {
   memory.prepared = is_packed ? memory.weight : prepared.data();
   memory.per_thread = own.data();
   if (!is_weight_gradient() && !is_packed) prepare_weights(memory);
-  for_each_task(tasks_.size(),
-                [&](size_t task, int thread) { run_task(memory, tasks_[task], thread); });
+  for_each_task(tasks_.size(), [&](size_t task, int thread) {
+    run_task(memory, tasks_[task], thread);
+    if (then != nullptr) (*then)(tasks_[task].lines.lo, tasks_[task].lines.hi);
+  });
   if (!is_weight_gradient()) return;
   sum_partials(memory);
   store_weights(memory);
 }
 
-void ConvolutionPlan::execute(std::span<void* const> operands) {
+/// Where each task has all channels of its lines, which follow one another, and they are in their
+/// own place when it ends.
+bool ConvolutionPlan::computes_in_lines(int64_t lines) const {
+  return call_.op == LibraryOp::convolution && !tasks_.empty() && pieces_.size() == 1 &&
+         !y_.is_staged && lines == call_.shape.images * call_.shape.spatial[0].out;
+}
+
+bool ConvolutionPlan::execute_in_lines(std::span<void* const> operands, int64_t lines,
+                                       RangeBody then) {
+  const bool in_lines = computes_in_lines(lines);
+  execute(operands, in_lines ? &then : nullptr);
+  return in_lines;
+}
+
+void ConvolutionPlan::execute(std::span<void* const> operands, const RangeBody* then) {
   const auto operand = [&](size_t i) { return static_cast<std::byte*>(operands[i]); };
   std::byte* const out = operand(operands.size() - 1);
   if (tasks_.empty()) return fill_result(out, call_.has_bias ? operand(2) : nullptr);
@@ -539,7 +562,7 @@ void ConvolutionPlan::execute(std::span<void* const> operands) {
                  size_of(call_.bias_type));
     memory.bias = bias_block.data();
   }
-  run_tasks(memory);
+  run_tasks(memory, then);
   const Activation& result = result_activation();
   if (!is_weight_gradient() && result.is_staged)
     copy_strided(out, result.own, is_data_gradient() ? memory.x : memory.y, result.strides,

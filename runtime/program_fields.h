@@ -44,9 +44,10 @@ void fields(A& archive, TakeOver& pair) {
 
 template <class A>
 void fields(A& archive, Launch& launch) {
-  auto& [kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block, takeovers] =
-      launch;
-  archive(kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, block, takeovers);
+  auto& [kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, follows, block,
+         takeovers] = launch;
+  archive(kernel, buffers, sizes, tasks, work, scratch, label, errors, beside, follows, block,
+          takeovers);
 }
 
 template <class A>
@@ -63,8 +64,8 @@ void fields(A& archive, RankParams& params) {
 
 template <class A>
 void fields(A& archive, LibraryCall& call) {
-  auto& [op, args, has_bias, out, conv, rank, label] = call;
-  archive(op, args, has_bias, out, conv, rank, label);
+  auto& [op, args, has_bias, out, conv, rank, is_followed, label] = call;
+  archive(op, args, has_bias, out, conv, rank, is_followed, label);
 }
 
 template <class A>

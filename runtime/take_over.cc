@@ -20,6 +20,11 @@ bool runs_beside(const abi::Program& program, uint32_t instruction) {
   return is_beside(instruction) || is_beside(instruction + 1);
 }
 
+bool is_operand(const abi::LibraryCall& call, uint32_t buffer) {
+  return std::ranges::any_of(
+      call.args, [&](const abi::TensorRef& ref) { return ref.buffer == buffer; });
+}
+
 }  // namespace
 
 // Kernels of setup and bodies say it too, and are asked alike.
@@ -40,15 +45,19 @@ void LoadedProgram::find_takeovers() {
   }
 }
 
-// A buffer that the launch has twice may be read elsewhere under its other number.
+// A buffer that the launch has twice may be read elsewhere under its other number. What runs along
+// a library call lives as long as that does, and must leave alone what other tasks of it still read.
 bool LoadedProgram::may_take_over(const abi::Launch& launch, uint32_t at, uint32_t written,
                                   uint32_t read) const {
   using Kind = abi::BufferKind;
+  const uint32_t first = launch.follows ? at - 1 : at;
+  if (launch.follows && is_operand(std::get<abi::LibraryCall>(program_.instructions[first]), read))
+    return false;
   const abi::Buffer& from = program_.buffers[read];
   const Kind to = program_.buffers[written].kind;
   return (to == Kind::temporary || to == Kind::output) &&
          (from.kind == Kind::temporary || may_drop(from.kind, from.index)) &&
-         lifetimes_[written].first_use == at && lifetimes_[read].last_use == at &&
+         lifetimes_[written].first_use == first && lifetimes_[read].last_use == at &&
          std::ranges::count(launch.buffers, written) == 1 &&
          std::ranges::count(launch.buffers, read) == 1;
 }

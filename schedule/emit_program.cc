@@ -258,12 +258,18 @@ class Emitter {
           graph_, group.first(), sizes_, [&](const StridedRef& r) { return ref_of(r); }));
       return;
     }
+    if (group.follows)
+      std::get<abi::LibraryCall>(program().instructions.back()).is_followed = true;
     add_launch(group);
-    std::get<abi::Launch>(program().instructions.back()).beside = beside;
+    abi::Launch& launch = std::get<abi::Launch>(program().instructions.back());
+    launch.follows = group.follows.has_value();
+    launch.beside = beside && !launch.follows;
   }
 
   void note_batch(const Group& first, size_t count) {
-    graph_.notes.push_back({label_of(first), fmt::format("{} launches side by side", count)});
+    graph_.notes.push_back({label_of(first), first.is_library()
+                                                 ? "a kernel runs along its lines"
+                                                 : fmt::format("{} launches side by side", count)});
   }
 
   // --- kernels

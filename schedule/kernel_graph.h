@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -92,6 +93,12 @@ struct Needs {
   bool can_fail = false;             // it checks: nothing it would leave half done may come first
 };
 
+/// A library call whose result a kernel works on line by line.
+struct Followed {
+  uint32_t call = 0;  // number of its group, which comes right before
+  int64_t lines = 0;  // of its result: images times rows of the first spatial dimension
+};
+
 /// Items that run as one kernel, or one library call.
 struct Group {
   enum class Kind : uint8_t { loops, alone, library, chain };
@@ -104,6 +111,7 @@ struct Group {
   /// own.
   const Item* footprint = nullptr;
   int footprint_reads = 0;  // places where it is read; one is computed there
+  std::optional<Followed> follows;  // the kernel runs along a call, a task for each line
   loop::Kernel kernel;      // of no library call
   std::vector<const ir::Value*>
       buffer_values;               // what each kernel buffer holds; null for scratch and partials

@@ -25,6 +25,9 @@ struct Strategy {
 /// Splits, merges and orders axes and writes how they meet the machine: the first strategy that
 /// fits does. What each that was asked said. map_axes.cc
 std::vector<MapDecision> map_axes(loop::Kernel& kernel, const Target& target);
+/// Of a pointwise kernel that runs along a library call: a task for each line of its result.
+/// map_lines.cc
+Misfit map_lines(loop::Kernel& kernel, int64_t lines, const Target& target);
 /// Decides how loops are spelled in machine code, and writes that as marks of axes. mark_loops.cc
 void mark_loops(loop::Kernel& kernel, const Target& target);
 /// In the order in which they are asked, of a processor.

@@ -253,6 +253,10 @@ class Parser : private WordReader {
       group_->footprint = &item(line);
       line.expect("reads");
       group_->footprint_reads = static_cast<int>(line.integer());
+    } else if (line.eat("follows")) {
+      const uint32_t call = in_range(line, line.integer());
+      line.expect("lines");
+      group_->follows = Followed{call, line.integer()};
     } else if (line.eat("holds")) {
       holds(line);
     } else if (line.eat("sizes")) {

@@ -10,7 +10,8 @@ namespace {
 struct Line {
   const std::vector<abi::KernelRef>& kernels;
   std::string operator()(const abi::Launch& launch) const {
-    return fmt::format("{} {} ({})", launch.beside ? "  beside" : "launch",
+    const char* const how = launch.beside ? "  beside" : launch.follows ? "  along" : "launch";
+    return fmt::format("{} {} ({})", how,
                        kernels[launch.kernel].symbol, launch.label);
   }
   std::string operator()(const abi::LibraryCall& call) const { return "library " + call.label; }

@@ -70,7 +70,7 @@ GroupUse use_of(const Group& group, const KernelGraph& graph) {
   GroupUse use;
   if (group.is_library()) return use;
   const loop::Kernel& kernel = group.kernel;
-  use.is_pointwise = kernel.stages.size() == 1 && kernel.stages[0].reductions.empty() &&
+  use.is_pointwise = !group.follows && kernel.stages.size() == 1 && kernel.stages[0].reductions.empty() &&
                      kernel.errors.empty() && kernel.parallel;
   use.is_free = true;
   use.can_fail = !kernel.errors.empty();
@@ -104,10 +104,26 @@ LaunchOrder order_of(const std::vector<GroupUse>& groups) {
   return order;
 }
 
+/// Behind its call, and part of that step.
+void take_followers(KernelGraph& graph) {
+  const auto follows = [&](const std::vector<size_t>& step) {
+    return graph.groups[step[0]].follows.has_value();
+  };
+  for (const std::vector<size_t>& step : graph.order) {
+    if (!follows(step)) continue;
+    std::vector<size_t>& call = *std::ranges::find_if(graph.order, [&](const auto& other) {
+      return other[0] == graph.groups[step[0]].follows->call;
+    });
+    call.push_back(step[0]);
+  }
+  std::erase_if(graph.order, follows);
+}
+
 void side_by_side(KernelGraph& graph) {
   std::vector<GroupUse> uses;
   for (const Group& group : graph.groups) uses.push_back(use_of(group, graph));
   graph.order = order_of(uses);
+  take_followers(graph);
 }
 
 }  // namespace tandem::schedule

@@ -31,13 +31,23 @@ void for_each_kernel(KernelGraph& graph, F visit) {
     if (!group.is_library() && group.kernel.scalars != nullptr) visit(group);
 }
 
+/// Where its lines are no tasks it is a kernel like others.
+bool runs_along_call(KernelGraph& graph, Group& group, size_t number) {
+  if (!group.follows) return false;
+  const Misfit misfit = map_lines(group.kernel, group.follows->lines, graph.target);
+  if (misfit != nullptr) return group.follows.reset(), false;
+  graph.decisions.maps[number] = {{"map_lines", ""}};
+  return true;
+}
+
 void run_map(KernelGraph& graph, PassCtx&) {
   graph.decisions.maps.resize(graph.groups.size());
   for_each_kernel(graph, [&](Group& group) {
     poll_interrupt();
+    const size_t number = static_cast<size_t>(&group - graph.groups.data());
+    if (runs_along_call(graph, group, number)) return;
     if (graph.choose && choose_mapping(graph, group)) return;
-    graph.decisions.maps[static_cast<size_t>(&group - graph.groups.data())] =
-        map_axes(group.kernel, graph.target);
+    graph.decisions.maps[number] = map_axes(group.kernel, graph.target);
   });
 }
 void run_share(KernelGraph& graph, PassCtx&) { for_each_kernel(graph, share_scratch); }
@@ -68,6 +78,8 @@ constexpr std::array kSteps = {
     KernelPass{"compute_at_windows", run<compute_at_windows>, kKernels, 0, 0},
     // What a sum adds may be sums itself, each of which nothing else reads.
     KernelPass{"compute_at_groups", run<compute_at_groups>, kKernels, 0, 0},
+    // Kernels are what they will be; how they are mapped follows from it.
+    KernelPass{"follow_calls", run<follow_calls>, kKernels, 0, 0},
     // Disabled, kernels run point by point: slow, and the same numbers where sums have the same
     // order.
     KernelPass{"map_axes", run_map, kKernels, 0, 0},

@@ -37,6 +37,9 @@ void compute_at_windows(KernelGraph& graph);
 /// Sums of groups of integers are computed where they are scaled and added. compute_at_groups.cc
 void compute_at_groups(KernelGraph& graph);
 
+/// Pointwise kernels behind a convolution by the library run along its lines. follow_calls.cc
+void follow_calls(KernelGraph& graph);
+
 /// The mapping that KernelGraph::choose finds best. False where there is none to choose, or sizes
 /// are not known: the kernel is as it was. candidates.cc
 bool choose_mapping(KernelGraph& graph, Group& group);

@@ -86,6 +86,8 @@ class Printer {
       out_ += fmt::format("  member {} {} stage {}\n", member.item->id,
                           schedule::name_of(member.extent), member.stage);
     print(group.needs);
+    if (group.follows)
+      out_ += fmt::format("  follows {} lines {}\n", group.follows->call, group.follows->lines);
     if (group.footprint != nullptr)
       out_ += fmt::format("  footprint {} reads {}\n", group.footprint->id, group.footprint_reads);
     if (group.kernel.scalars != nullptr) print_kernel(group);

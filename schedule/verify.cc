@@ -172,6 +172,7 @@ class Verifier {
     expect(group.kind != Group::Kind::chain || has_rows, Of::group, number,
            "a chain has a kernel with rows");
     if (group.members.empty() || group.kernel.scalars == nullptr) return;
+    if (group.follows) check_follower(group, number);
     const size_t held = group.buffer_values.size();
     const bool is_said = held <= group.kernel.buffers.size() && group.buffer_homes.size() == held;
     if (!expect(is_said, Of::group, number, "its kernel has {} buffers, {} are said",
@@ -203,6 +204,25 @@ class Verifier {
       for (size_t group : together) ++count[group];
     for (size_t i = 0; i < count.size(); ++i)
       expect(count[i] == 1, Of::group, i, "it runs {} times", count[i]);
+    for (const std::vector<size_t>& together : graph_.order)
+      for (size_t at = 0; at < together.size(); ++at) {
+        const std::optional<Followed>& follows = graph_.groups[together[at]].follows;
+        expect(!follows || (at == 1 && together.size() == 2 && together[0] == follows->call),
+               Of::group, together[at], "it does not run along its call");
+      }
+  }
+
+  void check_follower(const Group& group, size_t number) {
+    const Followed& follows = *group.follows;
+    if (!expect(follows.call + 1 == number && graph_.groups[follows.call].is_library(), Of::group,
+                number, "it follows no library call right before it"))
+      return;
+    const bool is_mapped = !group.kernel.outer.empty() &&
+                           group.kernel.outer[0].kind == loop::AxisKind::task;
+    sym::Expr tasks = 1;
+    for (const loop::Axis& axis : group.kernel.outer) tasks = tasks * axis.extent;
+    expect(!is_mapped || tasks == sym::Expr(follows.lines), Of::group, number,
+           "it has {} tasks for {} lines", sym::to_string(tasks), follows.lines);
   }
 
   const KernelGraph& graph_;
