@@ -90,8 +90,8 @@ struct Launch {
   /// and neither has checks.
   bool beside = false;
   /// Runs along the library call before it: task i is of line i of that call's result, of images
-  /// times rows of the first spatial dimension, and may run as soon as that line is there. It writes
-  /// nothing that the call reads, and has no checks.
+  /// times rows of the first spatial dimension, and may run as soon as that line is there. It
+  /// writes nothing that the call reads, and has no checks.
   bool follows = false;
   Block block;
   std::vector<TakeOver> takeovers;

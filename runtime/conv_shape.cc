@@ -185,9 +185,11 @@ Cut cut_of(const Call& call) {
   const int64_t wanted = std::clamp<int64_t>(shape.flops() / kTaskFlops, 1, 4 * machine_cores());
   const int64_t weights = product_of(shape.weight_sizes());
   const int64_t activations = product_of(shape.x_sizes()) + product_of(shape.y_sizes());
-  Cut cut;
-  cut.images = std::min(wanted, shape.images);
   const bool is_sum = call.op == LibraryOp::convolution_backward_weights;
+  // Weights that outweigh the activations are read once: a task has some of them, and all images.
+  const bool reads_weights = !is_sum && shape.groups == 1 && weights > activations;
+  Cut cut;
+  cut.images = reads_weights && channel_pieces(call) >= wanted ? 1 : std::min(wanted, shape.images);
   // Partial sums of the weights must not move more than the activations do. Half the tasks are
   // enough where more of them would have to copy slices of channels.
   if (is_sum) cut.images = std::clamp<int64_t>(activations / weights, 1, cut.images);

@@ -68,10 +68,10 @@ class Execution {
     const abi::LibraryCall* call = nullptr;
     LibrarySite site;
     LibraryPlan* plan = nullptr;
-    Array packed;             // its weight, where the plan wants a constant one packed
+    Array packed{};                 // its weight, where the plan wants a constant one packed
     uint32_t follower = kNoLaunch;  // the launch that runs along
-    std::vector<View> views;  // args, then out
-    std::vector<void*> pointers;
+    std::vector<View> views{};      // args, then out
+    std::vector<void*> pointers{};
     uint32_t level = 0;
   };
   struct CopyState {

@@ -21,8 +21,8 @@ bool runs_beside(const abi::Program& program, uint32_t instruction) {
 }
 
 bool is_operand(const abi::LibraryCall& call, uint32_t buffer) {
-  return std::ranges::any_of(
-      call.args, [&](const abi::TensorRef& ref) { return ref.buffer == buffer; });
+  return std::ranges::any_of(call.args,
+                             [&](const abi::TensorRef& ref) { return ref.buffer == buffer; });
 }
 
 }  // namespace
@@ -46,7 +46,8 @@ void LoadedProgram::find_takeovers() {
 }
 
 // A buffer that the launch has twice may be read elsewhere under its other number. What runs along
-// a library call lives as long as that does, and must leave alone what other tasks of it still read.
+// a library call lives as long as that does, and must leave alone what other tasks of it still
+// read.
 bool LoadedProgram::may_take_over(const abi::Launch& launch, uint32_t at, uint32_t written,
                                   uint32_t read) const {
   using Kind = abi::BufferKind;

@@ -36,9 +36,8 @@ std::optional<int64_t> lines_of(const Group& call) {
 std::optional<Expr> stored_at(const Stage& stage) {
   if (stage.body.empty()) return std::nullopt;
   const Expr at = stage.body[0].index;
-  const bool is_one = std::ranges::all_of(stage.body, [&](const loop::Store& store) {
-    return store.index == at && !store.accumulate;
-  });
+  const bool is_one = std::ranges::all_of(
+      stage.body, [&](const loop::Store& store) { return store.index == at && !store.accumulate; });
   return is_one ? std::optional(at) : std::nullopt;
 }
 

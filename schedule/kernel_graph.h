@@ -110,9 +110,9 @@ struct Group {
   /// A sum that is computed where it is read: what is read of it at one point is a stage of its
   /// own.
   const Item* footprint = nullptr;
-  int footprint_reads = 0;  // places where it is read; one is computed there
+  int footprint_reads = 0;          // places where it is read; one is computed there
   std::optional<Followed> follows;  // the kernel runs along a call, a task for each line
-  loop::Kernel kernel;      // of no library call
+  loop::Kernel kernel;              // of no library call
   std::vector<const ir::Value*>
       buffer_values;               // what each kernel buffer holds; null for scratch and partials
   std::vector<Home> buffer_homes;  // for slots without a value

@@ -43,7 +43,8 @@ Misfit map_lines(Kernel& kernel, int64_t lines, const Target& target) {
   merge_axes(trial);
   if (const Misfit misfit = take_lines(trial, lines)) return misfit;
   Stage& stage = trial.stages[0];
-  if (!long_enough(stage.axes.back(), target.lanes())) return "lines have few elements side by side";
+  if (!long_enough(stage.axes.back(), target.lanes()))
+    return "lines have few elements side by side";
   all_tasks(trial.outer);
   make_vector(stage.axes.back(), stage, target, false);
   kernel = std::move(trial);

@@ -11,8 +11,7 @@ struct Line {
   const std::vector<abi::KernelRef>& kernels;
   std::string operator()(const abi::Launch& launch) const {
     const char* const how = launch.beside ? "  beside" : launch.follows ? "  along" : "launch";
-    return fmt::format("{} {} ({})", how,
-                       kernels[launch.kernel].symbol, launch.label);
+    return fmt::format("{} {} ({})", how, kernels[launch.kernel].symbol, launch.label);
   }
   std::string operator()(const abi::LibraryCall& call) const { return "library " + call.label; }
   std::string operator()(const abi::Copy& copy) const { return "copy " + copy.label; }

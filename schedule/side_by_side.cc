@@ -70,8 +70,9 @@ GroupUse use_of(const Group& group, const KernelGraph& graph) {
   GroupUse use;
   if (group.is_library()) return use;
   const loop::Kernel& kernel = group.kernel;
-  use.is_pointwise = !group.follows && kernel.stages.size() == 1 && kernel.stages[0].reductions.empty() &&
-                     kernel.errors.empty() && kernel.parallel;
+  use.is_pointwise = !group.follows && kernel.stages.size() == 1 &&
+                     kernel.stages[0].reductions.empty() && kernel.errors.empty() &&
+                     kernel.parallel;
   use.is_free = true;
   use.can_fail = !kernel.errors.empty();
   for (size_t i = 0; i < kernel.buffers.size(); ++i) {

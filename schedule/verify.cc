@@ -217,8 +217,8 @@ class Verifier {
     if (!expect(follows.call + 1 == number && graph_.groups[follows.call].is_library(), Of::group,
                 number, "it follows no library call right before it"))
       return;
-    const bool is_mapped = !group.kernel.outer.empty() &&
-                           group.kernel.outer[0].kind == loop::AxisKind::task;
+    const bool is_mapped =
+        !group.kernel.outer.empty() && group.kernel.outer[0].kind == loop::AxisKind::task;
     sym::Expr tasks = 1;
     for (const loop::Axis& axis : group.kernel.outer) tasks = tasks * axis.extent;
     expect(!is_mapped || tasks == sym::Expr(follows.lines), Of::group, number,
