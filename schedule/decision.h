@@ -66,10 +66,18 @@ struct ComputeAtDecision {
   std::optional<Comparison> cost{};  // once both ways are possible
 };
 
+/// Whether a kernel runs along the lines of the library call before it.
+struct FollowDecision {
+  uint32_t call = 0;  // groups, as they are run
+  uint32_t group = 0;
+  std::string reason;  // why not; empty where it does
+};
+
 struct Decisions {
   std::vector<RouteDecision> routes;
   std::vector<JoinDecision> joins;
   std::vector<ComputeAtDecision> compute_at;
+  std::vector<FollowDecision> follows;
   std::vector<uint32_t> group_of;              // by item id
   std::vector<std::vector<MapDecision>> maps;  // by group, once it is mapped
 };

@@ -80,8 +80,10 @@ void follow_calls(KernelGraph& graph) {
   for (size_t i = 0; i + 1 < graph.groups.size(); ++i) {
     const std::optional<int64_t> lines = lines_of(graph.groups[i]);
     if (!lines || graph.groups[i + 1].needs.groups.count(static_cast<uint32_t>(i)) == 0) continue;
-    if (follows(graph.groups[i], graph.groups[i + 1]) == nullptr)
-      graph.groups[i + 1].follows = Followed{static_cast<uint32_t>(i), *lines};
+    const uint32_t call = static_cast<uint32_t>(i);
+    const Misfit misfit = follows(graph.groups[i], graph.groups[i + 1]);
+    if (misfit == nullptr) graph.groups[i + 1].follows = Followed{call, *lines};
+    graph.decisions.follows.push_back({call, call + 1, misfit == nullptr ? "" : misfit});
   }
 }
 

@@ -35,7 +35,12 @@ void for_each_kernel(KernelGraph& graph, F visit) {
 bool runs_along_call(KernelGraph& graph, Group& group, size_t number) {
   if (!group.follows) return false;
   const Misfit misfit = map_lines(group.kernel, group.follows->lines, graph.target);
-  if (misfit != nullptr) return group.follows.reset(), false;
+  if (misfit != nullptr) {
+    group.follows.reset();
+    for (FollowDecision& follow : graph.decisions.follows)
+      if (follow.group == number) follow.reason = misfit;
+    return false;
+  }
   graph.decisions.maps[number] = {{"map_lines", ""}};
   return true;
 }

@@ -48,7 +48,8 @@ class Answers {
     if (first == nullptr || second == nullptr) return "";
     if (group_with(*first) == group_with(*second)) return "they share a kernel\n";
     const std::string declined = joins(*first, *second) + joins(*second, *first) +
-                                 computed_at(*first, *second) + computed_at(*second, *first);
+                                 computed_at(*first, *second) + computed_at(*second, *first) +
+                                 follows(*first, *second) + follows(*second, *first);
     return declined.empty() ? "no join was tried: neither reads what the other one's kernel reads "
                               "or computes\n"
                             : declined;
@@ -108,6 +109,16 @@ class Answers {
                             to_string(at.cost->together, graph_.target));
     }
     return text;
+  }
+
+  /// Whether the kernel of `item` runs along the library call `call`.
+  std::string follows(const Item& call, const Item& item) const {
+    for (const FollowDecision& follow : graph_.decisions.follows)
+      if (group_with(call) == &graph_.groups[follow.call] &&
+          group_with(item) == &graph_.groups[follow.group])
+        return fmt::format("the kernel of {} along the lines of {}: {}\n", item.node->op->name(),
+                           call.node->op->name(), follow.reason.empty() ? "taken" : follow.reason);
+    return "";
   }
 
   const KernelGraph& graph_;

@@ -101,6 +101,31 @@ TEST(Why, TellsWhyTwoAreNotOneKernel) {
   EXPECT_NE(answer({"r", "s"}).find("aten.sum.dim_IntList does not join"), std::string::npos);
 }
 
+constexpr std::string_view kConvolutions = R"(
+graph @f(%x: f32[2, 8, 6, 6], %w: f32[16, 8, 3, 3], %v: f32[16, 16, 1, 1]) {
+  %a = aten.convolution(%x, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+  %b = aten.relu(%a)
+  %c = aten.convolution(%b, %v, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
+  %d, %i = aten.max_pool2d_with_indices(%c, [2, 2], [2, 2])
+  return %d
+}
+)";
+
+TEST(Why, TellsWhatRunsAlongALibraryCall) {
+  const std::unique_ptr<ir::Module> module = ir::parse_module(kConvolutions, ops::op_table());
+  const auto said = [&](const std::vector<std::string>& values) {
+    return why(*module->graphs()[0], {}, values);
+  };
+  const std::string along = said({"a", "b"});
+  EXPECT_NE(along.find("mapped by map_lines"), std::string::npos) << along;
+  EXPECT_NE(along.find("relu along the lines of aten.convolution: taken"), std::string::npos)
+      << along;
+  const std::string apart = said({"c", "d"});
+  EXPECT_NE(apart.find("along the lines of aten.convolution: it is not pointwise"),
+            std::string::npos)
+      << apart;
+}
+
 TEST(Why, ANameThatNothingMakesIsSaid) {
   EXPECT_THROW(answer({"%x"}), UserError);  // an input
   EXPECT_THROW(answer({"%zz"}), UserError);
