@@ -127,6 +127,14 @@ abi::TensorRef in_order(const abi::TensorRef& ref, const std::vector<int64_t>& o
   return result;
 }
 
+void note_batch(KernelGraph& graph, const std::vector<size_t>& together) {
+  const Group& first = graph.groups[together[0]];
+  graph.notes.push_back(
+      {label_of(first), first.is_library()
+                            ? "a kernel runs along its lines"
+                            : fmt::format("{} launches side by side", together.size())});
+}
+
 class Emitter {
  public:
   explicit Emitter(KernelGraph& graph)
@@ -248,7 +256,7 @@ class Emitter {
   void add_instructions() {
     for (const std::vector<size_t>& together : graph_.order) {
       for (size_t number : together) add_group(graph_.groups[number], number != together[0]);
-      if (together.size() > 1) note_batch(graph_.groups[together[0]], together.size());
+      if (together.size() > 1) note_batch(graph_, together);
     }
   }
 
@@ -263,12 +271,6 @@ class Emitter {
     abi::Launch& launch = std::get<abi::Launch>(program().instructions.back());
     launch.follows = group.follows.has_value();
     launch.beside = beside && !launch.follows;
-  }
-
-  void note_batch(const Group& first, size_t count) {
-    graph_.notes.push_back({label_of(first), first.is_library()
-                                                 ? "a kernel runs along its lines"
-                                                 : fmt::format("{} launches side by side", count)});
   }
 
   // --- kernels
