@@ -39,6 +39,7 @@ void add_gathering(Writer& w);              // large: chains that sum along thei
 void add_pool(Writer& w);
 void add_convolution(Writer& w);
 void add_inverted_residual(Writer& w);  // a wide image between two narrow ones
+void add_residual_block(Writer& w);     // a sum and bounds between two convolutions
 
 // places.cc
 void add_scan(Writer& w);

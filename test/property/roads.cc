@@ -350,6 +350,7 @@ void count_features(const schedule::Scheduled& scheduled, std::set<std::string>&
     if (launch == nullptr) continue;
     if (launch->label.find(", ") != std::string::npos) seen.insert("fused");
     if (launch->beside) seen.insert("side by side");
+    if (launch->follows) seen.insert("along a call");
   }
 }
 
@@ -466,6 +467,7 @@ const std::vector<std::string>& all_kernel_features() {
                                                      "unrolled axis",
                                                      "library call",
                                                      "side by side",
+                                                     "along a call",
                                                      "threads",
                                                      "shared scratch",
                                                      "registers",

@@ -186,4 +186,26 @@ void add_inverted_residual(Writer& w) {
   w.feature("inverted residual");
 }
 
+/// What stands between two convolutions runs along the lines of the first, which may read the image
+/// that is added.
+void add_residual_block(Writer& w) {
+  w.allow(160000);
+  const auto side = [&] { return known(4 + static_cast<int64_t>(w.random().below(4))); };
+  const int64_t wide = w.random().one_in(2) ? 8 : 12;
+  const Dim images = known(1 + static_cast<int64_t>(w.random().below(2)));
+  size_t from = w.input(DType::f32, {images, known(wide), side(), side()}, 2);
+  if (w.random().one_in(2)) from = convolve(w, from, wide, 1, {1, 1, 0});
+  if (from == SIZE_MAX) return;
+  from = w.tamed(from, 8);
+  size_t at = convolve(w, from, wide, 1, {3, 1, 1});
+  if (at == SIZE_MAX) return;
+  if (!w.random().one_in(3)) {
+    Value sum = w.value(at);
+    sum.most += w.value(from).most;
+    at = w.add(fmt::format("add.Tensor(%{}, %{})", w.name(at), w.name(from)), sum);
+  }
+  convolve(w, active(w, w.tamed(at, 8)), 5, 1, {1, 1, 0});
+  w.feature("residual block");
+}
+
 }  // namespace tandem::property
