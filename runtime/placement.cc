@@ -1,7 +1,9 @@
 // Offline placement is strip packing (NP-hard); greedy is within a few percent of the peak on
 // training graphs. Buffers are placed in an order: each goes into a gap that holds it among those
 // already placed whose life meets its own, or after the last of them. Which order packs best
-// differs from graph to graph, so several are tried until one needs no more than the peak.
+// differs from graph to graph, so several are tried until one needs no more than the peak. What is
+// placed once for many steps is worth more tries: buffers that reached beyond the peak come first
+// in the next one, as those that are hardest to place.
 #include "runtime/placement.h"
 
 #include <algorithm>
@@ -67,15 +69,16 @@ std::vector<uint32_t> heaviest_first(std::span<const Lifetime> lifetimes, double
   return order;
 }
 
-Placement placed_by(const Rule& rule, std::span<const Lifetime> lifetimes) {
+Placement placed_in(const std::vector<uint32_t>& order, Gap gap,
+                    std::span<const Lifetime> lifetimes) {
   Placement placement;
   placement.offsets.resize(lifetimes.size());
   std::vector<Block> placed;
-  for (const uint32_t number : heaviest_first(lifetimes, rule.power)) {
+  for (const uint32_t number : order) {
     const Lifetime& wanted = lifetimes[number];
     if (wanted.bytes <= 0) continue;
     const int64_t bytes = align(wanted.bytes);
-    const int64_t offset = best_offset(placed, wanted, bytes, rule.gap);
+    const int64_t offset = best_offset(placed, wanted, bytes, gap);
     const Block block{offset, offset + bytes, wanted.first_use, wanted.last_use};
     const std::vector<Block>::iterator after =
         std::upper_bound(placed.begin(), placed.end(), block,
@@ -85,6 +88,27 @@ Placement placed_by(const Rule& rule, std::span<const Lifetime> lifetimes) {
     placement.bytes = std::max(placement.bytes, block.end);
   }
   return placement;
+}
+
+Placement placed_by(const Rule& rule, std::span<const Lifetime> lifetimes) {
+  return placed_in(heaviest_first(lifetimes, rule.power), rule.gap, lifetimes);
+}
+
+constexpr double kFirstPowers[] = {0.4, 0.3, 0.2, 0};
+constexpr size_t kMostLooks = 10'000'000;  // at placed buffers, for each power: some 10 ms
+
+/// How often all may be placed: each looks at about half of the others.
+size_t tries_of(size_t buffers) { return kMostLooks / std::max<size_t>(1, buffers * buffers / 2); }
+
+void better(Placement& best, double power, std::span<const Lifetime> lifetimes, int64_t peak) {
+  std::vector<uint32_t> order = heaviest_first(lifetimes, power);
+  for (size_t left = tries_of(lifetimes.size()); left > 0 && best.bytes > peak; --left) {
+    Placement other = placed_in(order, Gap::lowest, lifetimes);
+    std::ranges::stable_partition(order, [&](uint32_t number) {
+      return other.offsets[number] + align(lifetimes[number].bytes) > peak;
+    });
+    if (other.bytes < best.bytes) best = std::move(other);
+  }
 }
 
 }  // namespace
@@ -110,6 +134,12 @@ Placement place(std::span<const Lifetime> lifetimes) {
     Placement other = placed_by(rule, lifetimes);
     if (other.bytes < best.bytes) best = std::move(other);
   }
+  return best;
+}
+
+Placement place_tightly(std::span<const Lifetime> lifetimes) {
+  Placement best = place(lifetimes);
+  for (const double power : kFirstPowers) better(best, power, lifetimes, peak_of(lifetimes));
   return best;
 }
 

@@ -27,4 +27,8 @@ int64_t peak_of(std::span<const Lifetime> lifetimes);
 /// Buffers alive at once never overlap. The same input gives the same plan.
 Placement place(std::span<const Lifetime> lifetimes);
 
+/// With hardly more than the peak where that can be found: for what is placed once and used for
+/// long. Takes tens of milliseconds.
+Placement place_tightly(std::span<const Lifetime> lifetimes);
+
 }  // namespace tandem::runtime

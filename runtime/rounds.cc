@@ -49,7 +49,7 @@ void Rounds::keep_plan() {
   Plan& plan = plans_[requests_[0].bytes];
   if (plan.requests == requests_ || is_beginning_of(requests_, plan.requests)) return;
   if (plan.requests.empty() || plan.latest == requests_) {
-    plan.placement = place(requests_);
+    plan.placement = place_tightly(requests_);
     plan.is_good = plan.placement.bytes <= peak_of(requests_) / kGapShare * (kGapShare + 1);
     plan.requests = requests_;
   }

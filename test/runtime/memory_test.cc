@@ -176,6 +176,20 @@ TEST(ArrayTest, CopiesAnyStrides) {
   check_copy<float>(DType::f32, {8, 64, 30, 30}, {57600, 1, 1920, 64}, {57600, 900, 30, 1});
 }
 
+void expect_no_overlap(const std::vector<Lifetime>& lives, const Placement& plan) {
+  for (size_t i = 0; i < lives.size(); ++i) {
+    EXPECT_EQ(plan.offsets[i] % 64, 0);
+    EXPECT_LE(plan.offsets[i] + lives[i].bytes, plan.bytes);
+    for (size_t j = 0; j < i; ++j) {
+      const bool meet = lives[i].first_use <= lives[j].last_use &&
+                        lives[j].first_use <= lives[i].last_use && lives[i].bytes > 0 &&
+                        lives[j].bytes > 0;
+      EXPECT_TRUE(!meet || plan.offsets[i] + lives[i].bytes <= plan.offsets[j] ||
+                  plan.offsets[j] + lives[j].bytes <= plan.offsets[i]);
+    }
+  }
+}
+
 TEST(PlacementTest, LiveBuffersNeverOverlap) {
   std::mt19937 random(5);
   for (int round = 0; round < 200; ++round) {
@@ -195,19 +209,44 @@ TEST(PlacementTest, LiveBuffersNeverOverlap) {
     }
     EXPECT_GE(plan.bytes, peak);
     EXPECT_LE(plan.bytes, 2 * peak);
-    for (size_t i = 0; i < lives.size(); ++i) {
-      EXPECT_EQ(plan.offsets[i] % 64, 0);
-      EXPECT_LE(plan.offsets[i] + lives[i].bytes, plan.bytes);
-      for (size_t j = 0; j < i; ++j) {
-        const bool meet = lives[i].first_use <= lives[j].last_use &&
-                          lives[j].first_use <= lives[i].last_use && lives[i].bytes > 0 &&
-                          lives[j].bytes > 0;
-        EXPECT_TRUE(!meet || plan.offsets[i] + lives[i].bytes <= plan.offsets[j] ||
-                    plan.offsets[j] + lives[j].bytes <= plan.offsets[i]);
-      }
-    }
+    expect_no_overlap(lives, plan);
     EXPECT_EQ(place(lives).offsets, plan.offsets);
   }
+}
+
+/// Of each layer forward saves a block until backward is there, which makes a gradient that stays;
+/// both have a temporary.
+std::vector<Lifetime> training_step(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto some = [&] {
+    return static_cast<int64_t>(4096 * (16 << random() % 4) * (1 + random() % 3));
+  };
+  constexpr uint32_t kLayers = 60;
+  std::vector<Lifetime> lives;
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    const uint32_t forward = 2 * layer;
+    const uint32_t backward = 2 * kLayers + forward;
+    lives.push_back({some(), forward, 4 * kLayers - forward});
+    lives.push_back({some(), forward, forward + 1});
+    lives.push_back({some(), backward, 4 * kLayers + 1});
+    lives.push_back({some(), backward, backward + 2});
+  }
+  return lives;
+}
+
+// One pass leaves up to 3 % of gaps in such steps, which resident memory has beyond what is live.
+TEST(PlacementTest, MoreTriesLeaveHardlyAGap) {
+  int loose = 0;
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    const std::vector<Lifetime> lives = training_step(seed);
+    const int64_t most = peak_of(lives) + peak_of(lives) / 64;
+    const Placement plan = place_tightly(lives);
+    EXPECT_LE(plan.bytes, most) << seed;
+    expect_no_overlap(lives, plan);
+    loose += place(lives).bytes > most ? 1 : 0;
+  }
+  EXPECT_GE(loose, 3);
+  EXPECT_EQ(place_tightly(training_step(7)).offsets, place_tightly(training_step(7)).offsets);
 }
 
 TEST(PlacementTest, ChainReusesTwoBlocks) {
