@@ -1,7 +1,7 @@
 """An LSTM as one scan over its steps beside the same steps written out: what a training step takes,
 and what compiling takes by length, without a cache.
 
-    PYTHONPATH=build/python .venv/bin/python bench/scan.py [--lengths 32 128 512] [--written-out 128]
+    PYTHONPATH=build/python .venv/bin/python bench/scan.py [--lengths 32 128] [--written-out 128]
 """
 
 import argparse

@@ -207,8 +207,8 @@ def weighted_second_gradients(function, inputs, create_graph=False):
     if not total.requires_grad:
         return NOTHING
     how = {"create_graph": create_graph, "allow_unused": True}
-    second = torch.autograd.grad(total, leaves, **how)
-    pairs = [(each, random_like(leaf, generator)) for each, leaf in zip(second, leaves, strict=True)]
+    found = torch.autograd.grad(total, leaves, **how)
+    pairs = [(each, random_like(leaf, generator)) for each, leaf in zip(found, leaves, strict=True)]
     return sum([(each * by).sum() for each, by in pairs if each is not None], NOTHING)
 
 
