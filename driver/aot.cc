@@ -1,6 +1,6 @@
 // A function compiled as two programs. What joins them is positions: forward gives outputs, saved
-// values, then saved sizes; backward takes sizes, saved values, then tangents, and gives the
-// gradients that exist.
+// values, then saved sizes; backward takes sizes, saved values, inputs that it writes, then
+// tangents, and gives the gradients that exist.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,6 +105,8 @@ void AotFunction::find_shape(const ir::Graph& forward, const ir::Graph& backward
     outputs_ += !is_saved && output.kind != ir::OutputKind::saved_size;
   }
   tangents_ = count(backward, ir::Role::tangent, false);
+  for (const ir::Value* input : backward.inputs())
+    if (input->role == ir::Role::later) later_.push_back(input->subject.number);
   for (const ir::Output& gradient : backward.outputs())
     has_gradient_.push_back(gradient.value != nullptr);
 }
@@ -140,6 +142,7 @@ AotFunction::Forward AotFunction::run(std::span<const runtime::Array> taken,
   made.outputs.assign(results.begin(), saved);
   if (views_ != nullptr) made.outputs = shared(inputs, std::move(made.outputs));
   made.saved.values_ = std::make_unique<std::vector<runtime::Result>>(saved, results.end());
+  for (size_t number : later_) made.saved.later_.push_back(taken[number]);
   made.saved.owner_ = forward_.get();
   return made;
 }
@@ -174,9 +177,14 @@ std::vector<std::optional<runtime::Array>> AotFunction::gradients(
       values.begin() + static_cast<std::ptrdiff_t>(saved_);
   std::vector<runtime::Argument> arguments(sizes, values.end());
   arguments.insert(arguments.end(), values.begin(), sizes);
+  arguments.insert(arguments.end(), saved.later_.begin(), saved.later_.end());
   arguments.insert(arguments.end(), tangents.begin(), tangents.end());
+  runtime::copy_shared(backward_->loaded().written_inputs(), arguments);
   backward_->loaded().check(arguments);  // a mistake frees nothing
-  if (!retain) saved.values_.reset();
+  if (!retain) {
+    saved.values_.reset();
+    saved.later_.clear();
+  }
   std::vector<runtime::Result> results = backward_->run_and_drop(std::move(arguments));
   std::vector<std::optional<runtime::Array>> gradients(data_inputs_);
   std::vector<runtime::Result>::iterator next = results.begin();

@@ -115,7 +115,8 @@ struct AotOptions {
 class AotFunction;
 
 /// What one forward saved for its backward; freed by it, or with the handle. Shares memory with
-/// that call's inputs where those are saved: they must not change before backward.
+/// that call's inputs where those are saved: they must not change before backward, but for those
+/// that backward takes as they are then (the backward of a custom function writes them).
 class SavedActivations {
  public:
   /// Still good for a backward.
@@ -125,6 +126,7 @@ class SavedActivations {
  private:
   friend class AotFunction;
   std::unique_ptr<std::vector<runtime::Result>> values_;
+  std::vector<runtime::Array> later_;          // inputs that backward writes
   const driver::Executable* owner_ = nullptr;  // the forward of the function that was called
   std::shared_ptr<AotFunction> shared_;        // what ran where inputs shared memory; else null
 };
@@ -202,6 +204,7 @@ class AotFunction {
   size_t saved_ = 0;  // tensors and scalars
   size_t tangents_ = 0;
   std::vector<char> has_gradient_;  // by input
+  std::vector<size_t> later_;       // numbers of the inputs that backward takes and writes
 };
 
 /// Traces `function` over plain inputs, differentiates and compiles it.

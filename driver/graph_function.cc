@@ -1,7 +1,7 @@
 // A text compiled as forward and backward. Positions join the two: forward gives results, saved
-// values, then saved sizes; backward takes sizes, saved values, then tangents, and gives the
-// gradients that exist. A saved value that is an input or a result is not kept here: the caller has
-// that tensor, and only the caller can notice that somebody wrote to it.
+// values, then saved sizes; backward takes sizes, saved values, inputs that it writes, then
+// tangents, and gives the gradients that exist. A saved value that is an input or a result is not
+// kept here: the caller has that tensor, and only the caller can notice that somebody wrote to it.
 #include "driver/graph_function.h"
 #include "driver/reproducer.h"
 
@@ -18,6 +18,7 @@
 #include "ops/opdef.h"
 #include "runtime/constants.h"
 #include "runtime/fork.h"
+#include "runtime/overlap.h"
 
 namespace tandem::driver {
 namespace {
@@ -204,7 +205,8 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   if (options.differentiate) {
     ir::Graph& backward = *module->find(ir::GraphRole::Kind::backward, graph);
     find_backward(backward, graph);
-    if (std::count(shape_.has_gradient.begin(), shape_.has_gradient.end(), 1) > 0) {
+    if (std::count(shape_.has_gradient.begin(), shape_.has_gradient.end(), 1) > 0 ||
+        !shape_.later.empty()) {
       take_saved_strides(backward, graph, forward.output_strides);
       Built built = build(backward, compile);
       add(built);
@@ -262,6 +264,8 @@ void GraphFunction::find_handed_on(const ir::Graph& signature) {
 
 void GraphFunction::find_backward(const ir::Graph& backward, const ir::Graph& forward) {
   for (const ir::Value* input : backward.inputs()) {
+    if (input->role == ir::Role::later)
+      shape_.later.push_back(argument_number(forward, forward.inputs().at(input->subject.number)));
     if (input->role != ir::Role::tangent) continue;
     shape_.tangents.push_back(input->name);
     mark_tangent(input->subject, forward);
@@ -346,7 +350,8 @@ GraphFunction::Forward GraphFunction::forward(std::span<const Argument> argument
 }
 
 std::vector<Result> GraphFunction::backward(Saved saved, std::span<const Array> borrowed,
-                                            std::span<const Array> tangents) {
+                                            std::span<const Array> tangents,
+                                            std::span<const Array> later) {
   if (!saved.is_alive)
     throw UserError("backward ran before on this forward and freed what it saved");
   if (backward_ == nullptr) return {};  // results have a history, and all gradients are 0
@@ -356,6 +361,9 @@ std::vector<Result> GraphFunction::backward(Saved saved, std::span<const Array> 
   if (borrowed.size() != expected)
     throw UserError(fmt::format("backward takes {} saved inputs and results, {} were given",
                                 expected, borrowed.size()));
+  if (later.size() != shape_.later.size())
+    throw UserError(
+        fmt::format("backward writes {} inputs, {} were given", shape_.later.size(), later.size()));
   // Sizes come last out of forward and first into backward.
   const size_t count = saved.values.size() - shape_.saved_sizes;
   std::vector<Argument> arguments(saved.values.begin() + static_cast<std::ptrdiff_t>(count),
@@ -365,7 +373,9 @@ std::vector<Result> GraphFunction::backward(Saved saved, std::span<const Array> 
     const bool is_own = shape_.saved_places[i].kind == SavedPlace::Kind::own;
     arguments.push_back(is_own ? std::move(saved.values[i]) : Argument(borrowed[next++]));
   }
+  arguments.insert(arguments.end(), later.begin(), later.end());
   arguments.insert(arguments.end(), tangents.begin(), tangents.end());
+  runtime::copy_shared(backward_->loaded().written_inputs(), arguments);
   return backward_->run_and_drop(std::move(arguments));
 }
 

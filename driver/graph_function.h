@@ -77,6 +77,7 @@ struct FunctionShape {
   std::vector<HandedOn> handed_on;
   std::vector<char> has_tangent;   // by result
   std::vector<char> has_gradient;  // by input
+  std::vector<size_t> later;       // inputs that backward takes once more, and writes
   std::vector<SavedPlace> saved_places;
   std::vector<std::string> names;            // of the inputs
   std::vector<char> reads;                   // by input: the program reads it
@@ -125,6 +126,8 @@ class GraphFunction {
   const std::vector<char>& has_tangent() const { return shape_.has_tangent; }
   /// By input: backward gives a gradient.
   const std::vector<char>& has_gradient() const { return shape_.has_gradient; }
+  /// Inputs that backward takes as they are then, and writes, in the order in which it takes them.
+  const std::vector<size_t>& later() const { return shape_.later; }
   /// Reverse mode has to know of a call: a result has a history, or an input lost its own.
   bool has_backward() const { return shape_.has_backward; }
   const std::vector<SavedPlace>& saved_places() const { return shape_.saved_places; }
@@ -137,10 +140,12 @@ class GraphFunction {
   Forward forward(std::span<const runtime::Argument> arguments,
                   std::shared_ptr<runtime::ConstantSet> constants = nullptr);
   /// `borrowed`: the saved values that are inputs or results, in the order of saved_places.
-  /// `tangents`: of the results that have one, then of the mutations that have one. Gives one
-  /// gradient for each input that has one. What nobody but `saved` holds is freed on the way.
+  /// `tangents`: of the results that have one, then of the mutations that have one. `later`: see
+  /// there. Gives one gradient for each input that has one. What nobody but `saved` holds is freed
+  /// on the way.
   std::vector<runtime::Result> backward(Saved saved, std::span<const runtime::Array> borrowed,
-                                        std::span<const runtime::Array> tangents);
+                                        std::span<const runtime::Array> tangents,
+                                        std::span<const runtime::Array> later = {});
 
   /// By input: whether its value matters.
   const std::vector<char>& reads() const { return shape_.reads; }

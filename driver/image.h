@@ -94,10 +94,10 @@ void fields(A& archive, Replay& replay) {
 template <class A>
 void fields(A& archive, FunctionShape& shape) {
   auto& [inputs, results, replay, signature, saved_sizes, takes_seed, has_backward, mutations,
-         handed_on, has_tangent, has_gradient, saved_places, names, reads, tangents,
+         handed_on, has_tangent, has_gradient, later, saved_places, names, reads, tangents,
          gradient_inputs] = shape;
   archive(inputs, results, replay, signature, saved_sizes, takes_seed, has_backward, mutations,
-          handed_on, has_tangent, has_gradient, saved_places, names, reads, tangents,
+          handed_on, has_tangent, has_gradient, later, saved_places, names, reads, tangents,
           gradient_inputs);
 }
 

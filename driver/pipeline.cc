@@ -29,6 +29,8 @@ constexpr GraphPass kShareOutputs{"share_outputs", passes::share_outputs, 0, 0, 
 // Before functionalize, too, which follows writes through views; behind share_outputs, which speaks
 // of the caller's inputs.
 constexpr GraphPass kSyntheticBases{"synthetic_bases", passes::synthetic_bases, 0, 0, 0};
+// Before functionalize as well, for which it is an input like others: it writes nothing forward.
+constexpr GraphPass kLaterInputs{"later_inputs", passes::later_inputs, 0, 0, 0};
 constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kFunctional, 0};
 // Beyond this point nothing mutates but write-backs at the end.
 
@@ -113,6 +115,7 @@ constexpr GraphPass kRecompute{"recompute", passes::recompute, kFunctional | kPu
 constexpr GraphPass kSplit{"split", passes::split, kSeparate, 0, kJoint | kChosen | kSeparate};
 
 constexpr std::array kAllPasses = {kShareOutputs,
+                                   kLaterInputs,
                                    kSyntheticBases,
                                    kFunctionalize,
                                    kInlineCalls,
@@ -247,9 +250,16 @@ void differentiate_forward(ir::Graph& graph, GraphCtx& ctx) {
   run_pass(graph, kDce, ctx);
 }
 
+/// One program that owns the whole step needs no cut: its memory plan sees both halves.
+bool is_cut(const Options& options) {
+  return options.partition != Partition::none && !options.updates &&
+         options.gradients != Gradients::forward;
+}
+
 void run_until_joint(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
   if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
+  if (options.gradients != Gradients::none && is_cut(options)) run_pass(graph, kLaterInputs, ctx);
   if (passes::has_bases(graph)) run_pass(graph, kSyntheticBases, ctx);
   functionalize_with_bodies(graph, options.freeze || passes::has_constants(graph), ctx);
   for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
@@ -324,9 +334,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
                 ctx);  // before a budget in bytes schedules what it chooses among
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
-  // One program that owns the whole step needs no cut: its memory plan sees both halves.
-  if (options.partition == Partition::none || options.updates || is_forward)
-    return run_pass(graph, kRecompute, ctx);
+  if (!is_cut(options)) return run_pass(graph, kRecompute, ctx);
   if (options.report) ctx.joint = ops::text_with_bodies(graph);
   run_pass(graph, kChoose, ctx);
   run_pass(graph, kRemat, ctx);

@@ -61,6 +61,7 @@ std::string describe(const ir::Writes& writes) {
   if (writes.recorded) ways.emplace_back("recorded");
   if (writes.hidden) ways.emplace_back("through a detached alias");
   if (writes.no_grad) ways.emplace_back("under no_grad");
+  if (writes.backward) ways.emplace_back("when backward runs");
   return fmt::format("written {}", fmt::join(ways, ", "));
 }
 

@@ -16,6 +16,7 @@ std::string_view name_of(Role role) {
     case Role::parameter: return "param";
     case Role::buffer: return "buffer";
     case Role::tangent: return "tangent";
+    case Role::later: return "later";
     case Role::saved: return "saved";
     case Role::seed: return "seed";
     case Role::token: return "token";

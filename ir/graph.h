@@ -22,6 +22,7 @@ enum class Role : uint8_t {
   parameter,
   buffer,
   tangent,
+  later,  // the caller's tensor as it is when backward runs, which writes it; of that input
   saved,
   seed,
   token,
@@ -29,9 +30,11 @@ enum class Role : uint8_t {
   base     // memory that other inputs lie in; no input of the program that was written
 };
 std::string_view name_of(Role role);
+/// Forward does not have it.
+inline bool comes_with_backward(Role role) { return role == Role::tangent || role == Role::later; }
 
-/// What a tangent or a gradient is of: a result or an input, by its number, of the graph that
-/// reverse mode ran on. A backward graph names those of its forward.
+/// What a tangent or a gradient is of, or what comes with backward: a result or an input, by its
+/// number, of the graph that reverse mode ran on. A backward graph names those of its forward.
 struct Subject {
   enum class Kind : uint8_t { none, output, input };
   Kind kind = Kind::none;
@@ -43,7 +46,8 @@ struct Writes {
   bool recorded = false;  // autograd sees it
   bool hidden = false;    // through a detached alias
   bool no_grad = false;   // under no_grad, or as running statistics are
-  bool any() const { return recorded || hidden || no_grad; }
+  bool backward = false;  // when backward runs
+  bool any() const { return recorded || hidden || no_grad || backward; }
 };
 
 /// Where an input lies in the memory of another one, whose role is base.
@@ -87,7 +91,7 @@ struct Value {
   uint32_t index = 0;    // result number, or input number
   std::string name;      // inputs always; results when the front end gave one
   Role role = Role::none;
-  Subject subject;             // of a tangent
+  Subject subject;             // of a tangent, or of what comes later
   std::string target;          // of a parameter or buffer: its qualified name, "fc.weight"
   bool requires_grad = false;  // inputs only: the joint graph computes its gradient
   bool constant = false;       // inputs only: given once for a program, not at each call

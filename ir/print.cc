@@ -64,8 +64,9 @@ class Printer {
 
   static std::string writes(const Writes& writes) {
     if (!writes.any()) return "";
-    return fmt::format(" written{}{}{}", writes.recorded ? " recorded" : "",
-                       writes.hidden ? " hidden" : "", writes.no_grad ? " no_grad" : "");
+    return fmt::format(" written{}{}{}{}", writes.recorded ? " recorded" : "",
+                       writes.hidden ? " hidden" : "", writes.no_grad ? " no_grad" : "",
+                       writes.backward ? " backward" : "");
   }
 
   /// A node may bring a size that no input has (expand).

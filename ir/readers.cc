@@ -329,7 +329,8 @@ Writes SignatureReader::parse_writes() {
   writes.recorded = accept("recorded");
   writes.hidden = accept("hidden");
   writes.no_grad = accept("no_grad");
-  if (!writes.any()) fail("written is recorded, hidden or no_grad");
+  writes.backward = accept("backward");
+  if (!writes.any()) fail("written is recorded, hidden, no_grad or backward");
   return writes;
 }
 

@@ -17,15 +17,17 @@ namespace {
 using ir::Builder;
 using ir::Call;
 
-/// A body may write to what it is given: gradients, which nobody else reads, but not to what
-/// forward saved, which lives on.
-void check_write(const Call& c, const ir::Node& node, size_t gradients) {
+/// A body may write to what it is given: gradients, which nobody else reads, and inputs that come
+/// as they are then (passes/later_inputs.cc), but not to what forward saved, which lives on.
+void write(Builder& b, const Call& c, const ir::Node& node, ir::Value* target, ir::Value* value) {
   const ir::Value* written = std::get<ir::Value*>(node.args[0]);
-  if (written->node == nullptr && written->index < gradients) return;
-  throw Unsupported(
-      fmt::format("[{}] the backward of a custom function writes to %{}, which it "
-                  "did not make",
-                  c.op().schema.full_name(), written->name));
+  if (written->node == nullptr && written->index < c.result_count()) return;
+  if (target->role != ir::Role::later)
+    throw Unsupported(
+        fmt::format("[{}] the backward of a custom function writes to %{}, which it "
+                    "did not make",
+                    c.op().schema.full_name(), written->name));
+  b.call("aten.copy_", {target, value});
 }
 
 /// Writes the nodes of `body` with `arguments` for its inputs; its results.
@@ -35,7 +37,8 @@ ir::Values write_body(Builder& b, const Call& c, const ir::Graph& body,
   for (size_t i = 0; i < arguments.size(); ++i) known[body.inputs()[i]] = arguments[i];
   for (const ir::Node* node = body.first(); node != nullptr; node = node->next) {
     if (node->op->mutates()) {  // of its inputs, at its end
-      check_write(c, *node, c.result_count());
+      write(b, c, *node, known.at(std::get<ir::Value*>(node->args[0])),
+            known.at(std::get<ir::Value*>(node->args[1])));
       continue;
     }
     std::vector<ir::Arg> args;

@@ -3,9 +3,12 @@
 //   (x_1 … x_n, t_1 … t_m) ↦ (dL/dx_1 … dL/dx_n),   L = sum_j <y_j(x), t_j>
 // Here it becomes a graph of its own, and reverse mode can go through it as through any other. It
 // computes forward values again from the inputs, because only they have a history outside.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/dense_map.h"
+#include "base/diagnostic.h"
 #include "ir/data_sizes.h"
 #include "passes/passes.h"
 
@@ -75,6 +78,16 @@ void put_seed_last(ir::Graph& graph) {
   }
 }
 
+/// A gradient of it would write once more.
+void check_writes_nothing(const ir::Graph& graph) {
+  for (const Value* input : graph.inputs())
+    if (input->role == ir::Role::later)
+      throw Unsupported(
+          fmt::format("[differentiable_backward] a gradient of a gradient (create_graph), where "
+                      "the backward of a custom function writes to input %{}",
+                      graph.inputs().at(input->subject.number)->name));
+}
+
 }  // namespace
 
 std::vector<std::string> inputs_of_gradients(const ir::Graph& graph) {
@@ -93,6 +106,7 @@ std::vector<std::string> inputs_of_gradients(const ir::Graph& graph) {
 }
 
 void differentiable_backward(ir::Graph& graph, GraphCtx&) {
+  check_writes_nothing(graph);
   const std::vector<std::string> kept = inputs_of_gradients(graph);
   keep_gradients_alone(graph);
   begin_anew(graph);

@@ -24,8 +24,8 @@ bool is_write_back(const Node& node) {
 bool reads_forward(const ir::Graph& graph, const Node& node) {
   bool reads = false;
   ir::for_each_operand(node.args, [&](const ir::Value* operand) {
-    bool is_forward =
-        operand->node == nullptr ? operand->role != ir::Role::tangent : !operand->node->backward;
+    bool is_forward = operand->node == nullptr ? !ir::comes_with_backward(operand->role)
+                                               : !operand->node->backward;
     bool is_saved =
         std::any_of(operand->uses.begin(), operand->uses.end(), [&](const ir::Use& use) {
           return use.node == nullptr && graph.outputs()[use.arg].kind == ir::OutputKind::saved;

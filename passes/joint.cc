@@ -2,6 +2,7 @@
 // reverse order of their forward nodes.
 #include <fmt/format.h>
 
+#include "base/dense_map.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "passes/passes.h"
@@ -32,6 +33,7 @@ class Joint {
     seed();
     builder_.stamp().backward = true;
     reverse_.visit(forward);
+    gather_writes(forward.empty() ? graph_.first() : forward.back()->next);
     add_gradients();
   }
 
@@ -94,10 +96,32 @@ class Joint {
     return ops::full(builder_, input->type.sizes, 0, input->type.dtype);
   }
 
+  /// What custom functions write to inputs in backward, each reading what the one before has
+  /// written, is one write of each such input at the end.
+  void gather_writes(Node* first) {
+    DenseMap<Value, Value*> now;
+    for (Node* node = first; node != tail_; node = node->next) {
+      for (size_t i = 0; i < node->args.size(); ++i) {
+        if (node->op->mutates() && i == 0) continue;
+        const ir::Arg read = ir::map_operands(node->args[i], [&](Value* operand) {
+          return now.at(operand) == nullptr ? operand : now.at(operand);
+        });
+        if (read != node->args[i]) graph_.set_arg(node, i, read);
+      }
+      if (!node->op->mutates()) continue;
+      now[std::get<Value*>(node->args[0])] = std::get<Value*>(node->args[1]);
+      graph_.erase(node);
+    }
+    ir::Builder end(graph_);
+    end.stamp().backward = end.stamp().no_grad = true;
+    for (Value* input : graph_.inputs())
+      if (now.at(input) != nullptr) end.call("aten.copy_", {input, now.at(input)});
+  }
+
   /// A gradient lies in memory as its input does.
   void add_gradients() {
     for (const Value* input : graph_.inputs()) {
-      if (input->role == ir::Role::tangent || input->role == ir::Role::seed) continue;
+      if (ir::comes_with_backward(input->role) || input->role == ir::Role::seed) continue;
       const Tensor grad = gradient_of(input);
       graph_.add_output({grad ? grad.value() : nullptr,
                          ir::OutputKind::gradient,

@@ -116,15 +116,16 @@ std::vector<Array> arrays_of(nb::sequence tensors, std::string_view what) {
 
 /// Gradients of the inputs that have one, in order. The handle lives on only if `keep`.
 nb::list backward(GraphFunction& function, Saved& handle, nb::sequence borrowed,
-                  nb::sequence tangents, bool keep) {
+                  nb::sequence tangents, bool keep, nb::sequence later) {
   const std::vector<Array> kept = arrays_of(borrowed, "a saved tensor");
   const std::vector<Array> given = arrays_of(tangents, "a tangent");
+  const std::vector<Array> written = arrays_of(later, "a tensor that backward writes");
   // After the tangents are known to be good; a copy, as another thread may release the handle.
   Saved saved = keep ? handle : handle.take();
   std::vector<Result> gradients;
   {
     const CallScope scope(function.threads());
-    gradients = function.backward(std::move(saved), kept, given);
+    gradients = function.backward(std::move(saved), kept, given, written);
   }
   return objects_of(gradients);
 }
@@ -312,7 +313,8 @@ void bind_function(nb::module_& m) {
       .def("__call__", &call)
       .def("run", &run, nb::arg("arguments"), nb::arg("overlap"),
            nb::arg("constants").none() = nb::none())
-      .def("backward", &backward)
+      .def("backward", &backward, nb::arg("handle"), nb::arg("borrowed"), nb::arg("tangents"),
+           nb::arg("keep"), nb::arg("later") = nb::make_tuple())
       .def("differentiable_backward", &differentiable_backward, nb::rv_policy::reference_internal)
       .def("within", &within, nb::arg("memories"), nb::arg("sizes"))
       .def_prop_ro("reads", [](const GraphFunction& f) { return flags(f.reads()); })
@@ -324,6 +326,7 @@ void bind_function(nb::module_& m) {
       .def_prop_ro("has_tangent", [](const GraphFunction& f) { return flags(f.has_tangent()); })
       .def_prop_ro("has_gradient", [](const GraphFunction& f) { return flags(f.has_gradient()); })
       .def_prop_ro("mutations", &mutations)
+      .def_prop_ro("later", &GraphFunction::later)
       .def_prop_ro("handed_on", &handed_on)
       .def_prop_ro("replay", &replay)
       .def_prop_ro("signature", &GraphFunction::signature)

@@ -87,6 +87,19 @@ std::vector<std::vector<size_t>> Overlap::groups(std::span<const Argument> argum
   return groups;
 }
 
+void copy_shared(const std::vector<size_t>& written, std::vector<Argument>& arguments) {
+  const auto is_written = [&](size_t number) { return std::ranges::count(written, number) > 0; };
+  for (size_t number : written)
+    for (size_t other = 0; other < arguments.size(); ++other) {
+      const Array* array = std::get_if<Array>(&arguments[other]);
+      if (array == nullptr || is_written(other)) continue;
+      if (sharing_of(*array, std::get<Array>(arguments[number])) == Sharing::apart) continue;
+      Array copy = Array::empty(array->dtype(), array->sizes());
+      copy.copy_from(*array);
+      arguments[other] = std::move(copy);
+    }
+}
+
 void refuse_overlap(const abi::Program& program, Overlap& overlap,
                     std::span<const Argument> arguments) {
   const std::optional<Overlap::Pair> pair = overlap.find(arguments);

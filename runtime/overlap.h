@@ -52,6 +52,10 @@ class Overlap {
   std::vector<uint32_t> order_;  // by address; kept, because most arguments stay where they were
 };
 
+/// Arrays that share bytes with one that is written, or may, become copies; not the written ones
+/// themselves. `written`: their numbers.
+void copy_shared(const std::vector<size_t>& written, std::vector<Argument>& arguments);
+
 /// Throws OverlapError, which names a pair of inputs. `overlap`: of what the program writes.
 void refuse_overlap(const abi::Program& program, Overlap& overlap,
                     std::span<const Argument> arguments);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "ops/asserts.h"
 
 namespace tandem::schedule {
 namespace {
@@ -104,8 +105,10 @@ const Member* member_of(const KernelGraph& graph, const Group& group, const Valu
 void mark_stored(KernelGraph& graph, const std::vector<uint32_t>& group_of) {
   for (const ir::Output& output : graph.graph->outputs())
     if (output.value != nullptr) store(graph, output.value);
-  for (const ir::Node* node = graph.graph->first(); node != nullptr; node = node->next)
+  for (const ir::Node* node = graph.graph->first(); node != nullptr; node = node->next) {
     if (node->op->mutates()) store(graph, std::get<Value*>(node->args[1]));
+    if (ops::is_asserted(*node)) store(graph, node->results[0]);  // its check is part of the store
+  }
   for (uint32_t i = 0; i < graph.groups.size(); ++i)
     for (const Value* value : graph.groups[i].needs.reads)
       if (const Home home = graph.homes.at(value);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/asserts.h"
 #include "ops/opdef.h"
 #include "schedule/inline.h"
 #include "schedule/space.h"
@@ -26,6 +27,7 @@ DenseMap<ir::Value, char> wanted_values(const ir::Graph& graph) {
     if (output.value != nullptr) wanted[output.value] = 1;
   for (const ir::Node* node = graph.last(); node != nullptr; node = node->prev) {
     const bool is_kept = node->op->mutates() || ops::def_of(*node).opaque;
+    if (ops::is_asserted(*node)) wanted[node->results[0]] = 1;
     if (is_kept ||
         std::ranges::any_of(node->results, [&](const ir::Value* v) { return wanted.at(v) != 0; }))
       ir::for_each_operand(node->args, [&](const ir::Value* operand) { wanted[operand] = 1; });

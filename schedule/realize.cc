@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "ir/text.h"
+#include "ops/asserts.h"
 #include "schedule/reads.h"
 #include "schedule/routes.h"
 #include "schedule/steps.h"
@@ -117,6 +118,7 @@ class Realizer {
 
   void run() {
     mark_outputs();
+    mark_asserts();
     const bool is_signature = graph_.graph->role().kind == ir::GraphRole::Kind::signature;
     if (is_signature && !gives_memory_) return;
     for (Node* node = graph_.graph->last(); node != nullptr; node = node->prev) visit(*node);
@@ -137,6 +139,11 @@ class Realizer {
         is_output_[whole] = 1;
       }
     }
+  }
+
+  void mark_asserts() {
+    for (const Node* node = graph_.graph->first(); node != nullptr; node = node->next)
+      if (ops::is_asserted(*node)) force(node->results[0], "it is asserted");
   }
 
   /// The product of which a result of the graph shows all elements in their order, where the
@@ -265,7 +272,7 @@ class Realizer {
   }
 
   void visit_map(const Node& node, const Value* result) {
-    if (result->uses.empty()) return;
+    if (result->uses.empty() && forced_.at(result) == nullptr) return;
     std::string reason = why_realize(node, result);
     if (reason.empty()) {
       // A copy: the table grows, and moves, as operands are entered.

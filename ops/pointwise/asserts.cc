@@ -1,5 +1,7 @@
-// Asserts on data. The check is an op with a result, which a program returns or reads: what nothing
-// reads is not computed.
+// Asserts on data. The check is an op with a result, so that what must not go on without it can
+// read it; where nothing does, it is computed all the same.
+#include "ops/asserts.h"
+
 #include <fmt/format.h>
 
 #include "ops/elements.h"
@@ -35,6 +37,8 @@ const OpDef kAssertTrue{
 const OpDef* const kOps[] = {&kAssertTrue};
 
 }  // namespace
+
+bool is_asserted(const ir::Node& node) { return &def_of(node) == &kAssertTrue && !node.backward; }
 
 Family asserts_family() { return kOps; }
 

@@ -58,7 +58,7 @@ void CutNetwork::find_vertices() {
     }
   }
   for (Value* input : graph_.inputs())
-    if (input->role != ir::Role::tangent) add(input, kSource);
+    if (!ir::comes_with_backward(input->role)) add(input, kSource);
   for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
     if (leads.at(node) == 0) continue;
     nodes_.push_back(node);

@@ -22,7 +22,8 @@ constexpr int64_t kTypicalSize = 64;
 
 bool must_run_forward(const Node& node) {
   if (ir::gives_number(node)) return !node.backward;  // else it is read once more
-  return node.op->mutates() || (ops::def_of(node).can_fail && !node.backward);
+  if (node.op->mutates()) return !ir::comes_with_backward(std::get<Value*>(node.args[0])->role);
+  return (ops::def_of(node).can_fail && !node.backward);
 }
 
 }  // namespace
@@ -76,11 +77,11 @@ void Halves::find_by_tangents(const ir::Graph& graph) {
 }
 
 bool Halves::needs_tangent(const Value* value) const {
-  return value->node == nullptr ? value->role == ir::Role::tangent : needs_tangent(value->node);
+  return value->node == nullptr ? ir::comes_with_backward(value->role) : needs_tangent(value->node);
 }
 
 bool Halves::is_forward(const Value* value) const {
-  return value->node == nullptr ? value->role != ir::Role::tangent : is_forward(value->node);
+  return value->node == nullptr ? !ir::comes_with_backward(value->role) : is_forward(value->node);
 }
 
 ir::Values crossing(const ir::Graph& graph, const Halves& halves) {
@@ -93,7 +94,7 @@ ir::Values crossing(const ir::Graph& graph, const Halves& halves) {
     if (crosses) values.push_back(value);
   };
   for (Value* input : graph.inputs())
-    if (input->role != ir::Role::tangent) visit(input);
+    if (!ir::comes_with_backward(input->role)) visit(input);
   for (const Node* node = graph.first(); node != nullptr; node = node->next)
     if (halves.is_forward(node))
       for (Value* result : node->results) visit(result);
@@ -184,6 +185,14 @@ bool asked_to_recompute(const Node& node) {
 
 namespace {
 
+/// Backward writes it, and another backward may follow.
+bool is_written_later(const ir::Graph& graph, const Value* value) {
+  const auto is_it = [&](const Value* input) {
+    return input->role == ir::Role::later && input->subject.number == value->index;
+  };
+  return value->node == nullptr && std::ranges::any_of(graph.inputs(), is_it);
+}
+
 /// Backward wants what the input was before the write-back.
 Value* copy_of(ir::Graph& graph, Value* input) {
   std::vector<ir::Use> uses = input->uses;
@@ -206,7 +215,7 @@ Value* copy_of(ir::Graph& graph, Value* input) {
 void set_saved(ir::Graph& graph, const ir::Values& values) {
   ir::Values saved = values;
   for (Value*& value : saved)
-    if (is_overwritten(value)) value = copy_of(graph, value);
+    if (is_overwritten(value) || is_written_later(graph, value)) value = copy_of(graph, value);
   std::stable_partition(saved.begin(), saved.end(),
                         [](const Value* value) { return value->type.is_tensor(); });
   std::vector<ir::Output> outputs = graph.outputs();

@@ -87,7 +87,7 @@ ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits, const KeptByt
                    std::vector<std::string>& notes);
 
 /// Makes `values` the saved values: outputs of kind `saved` before the gradients, scalars last. Of
-/// an input that is overwritten a copy is saved.
+/// an input that is overwritten, by forward or backward, a copy is saved.
 void set_saved(ir::Graph& graph, const ir::Values& values);
 /// Of the outputs of kind `saved`, in order: what the report of the cut calls them.
 void name_saved(ir::Graph& graph, const std::vector<std::string>& names);

@@ -1,7 +1,7 @@
 // Cuts a joint graph where remat left nothing but saved values to carry over. The graph itself
 // becomes forward: it keeps its inputs, outputs and write-backs and gives the saved values behind
 // them, and last the sizes that backward cannot read off its own inputs. Backward is a new graph:
-// sizes, saved values and tangents in, gradients out.
+// sizes, saved values, inputs that it writes and tangents in, gradients out.
 #include <algorithm>
 
 #include "base/check.h"
@@ -49,7 +49,7 @@ class Splitter {
   void find_sizes() {
     ir::Values tensors = carried_;
     for (Value* input : joint_.inputs())
-      if (input->role == ir::Role::tangent) tensors.push_back(input);
+      if (ir::comes_with_backward(input->role)) tensors.push_back(input);
     std::vector<sym::Expr> symbols;
     std::vector<sym::Expr> bound;
     for (const Value* tensor : tensors) {
@@ -79,8 +79,8 @@ class Splitter {
                 carried_[i]->node == nullptr ? carried_[i]->name : "saved" + std::to_string(i),
                 ir::Role::saved);
     for (Value* input : joint_.inputs())
-      if (input->role == ir::Role::tangent)
-        add_input(backward, input, input->name, ir::Role::tangent);
+      if (ir::comes_with_backward(input->role))
+        add_input(backward, input, input->name, input->role);
     for (const Node* node : backward_nodes_) {
       Node* made =
           ir::clone_node(backward, *node, [&](const Value* v) { return in_backward(v); }, nullptr);
@@ -120,7 +120,7 @@ class Splitter {
     for (size_t i = backward_nodes_.size(); i-- > 0;) joint_.erase(backward_nodes_[i]);
     ir::Values inputs = joint_.inputs();
     for (Value* input : inputs)
-      if (input->role == ir::Role::tangent) joint_.erase_input(input);
+      if (ir::comes_with_backward(input->role)) joint_.erase_input(input);
   }
 
   ir::Graph& joint_;

@@ -14,10 +14,11 @@ from tandem.seeds import draw_seed
 from tandem.sparse_rows import add_sparse
 
 
-def autograd_function(native, hosts=(), sparse=()):
+def autograd_function(native, hosts=(), sparse=(), watched=()):
     """A class; `apply(seed, *inputs)` gives the results, then the new values of inputs that are
     written with a history. `seed` None: one is drawn. `hosts`: nodes that run in torch and have a
-    gradient. `sparse`: SparseRows."""
+    gradient. `sparse`: SparseRows. `watched`: names of inputs that, where backward writes them,
+    nobody may have written since, another backward included."""
     has_tangent = native.has_tangent
     dirty = [number for number, tangent in native.mutations if tangent]
     clean = [number for number, tangent in native.mutations if not tangent]
@@ -28,6 +29,8 @@ def autograd_function(native, hosts=(), sparse=()):
     again = _Again(native)
     lookups = [[native.names.index(name) for name in each.arguments()] for each in sparse]
     paddings = [each.padding for each in sparse]
+    later = native.later
+    is_watched = [native.names[number] in watched for number in later]
 
     class Graph(torch.autograd.Function):
         @staticmethod
@@ -53,6 +56,8 @@ def autograd_function(native, hosts=(), sparse=()):
             if dirty:
                 ctx.mark_dirty(*[args[i] for i in dirty])
                 results += [args[i] for i in dirty]
+            ctx.later = [args[i] for i in later]
+            ctx.versions = [each._version for each in ctx.later]
             ctx.shapes = [(result.shape, result.dtype) for result in results]
             return tuple(results)
 
@@ -76,11 +81,13 @@ def autograd_function(native, hosts=(), sparse=()):
             else:
                 keep = torch._C._autograd._get_current_graph_task_keep_graph()
                 saved = ctx.saved_tensors[: len(places)]
-                gradients = _with(
-                    ctx.records, native.backward, ctx.handle, saved, tangents, keep, keeps=keep
-                )
+                _check_versions(ctx.later, ctx.versions, is_watched)
+                rest = ctx.handle, saved, tangents, keep, ctx.later
+                gradients = _with(ctx.records, native.backward, *rest, keeps=keep)
+                if later:
+                    torch.autograd.graph.increment_version(ctx.later)
                 if not keep:
-                    ctx.inputs = ctx.records = None
+                    ctx.inputs = ctx.records = ctx.later = None
             gradients = iter(gradients)
             gradients = [next(gradients) if has else None for has in has_gradient]
             read = ctx.saved_tensors[len(places) :] if lookups else ()
@@ -90,6 +97,18 @@ def autograd_function(native, hosts=(), sparse=()):
             return (None, *gradients)
 
     return Graph
+
+
+def _check_versions(tensors, versions, is_watched):
+    """As torch says it of a saved tensor."""
+    for tensor, version, watched in zip(tensors, versions, is_watched, strict=True):
+        if watched and tensor._version != version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: [{tensor.type()} {list(tensor.shape)}] is at version "
+                f"{tensor._version}; expected version {version} instead. The backward of a custom "
+                "function that saved it writes to it"
+            )
 
 
 def _with(records, call, *args, keeps=True):

@@ -60,11 +60,8 @@ class DataSizeLines:
         return relation.func(*sides, evaluate=False)
 
     def _asserted(self, node, tensor, text):
-        if self.is_body:
-            raise Unsupported(f"[{node.target}] in the body of a custom function or loop")
-        self._asserts.append(f"v{len(self._lines)}")
         call = f'tandem.assert_true({tensor}, "{plain_text(text)}")'
-        self._add_line(["%" + self._asserts[-1]], call, node)
+        self._add_line([f"%v{len(self._lines)}"], call, node)
 
     def _is_made(self, value):
         """An integer of which only the program knows the value."""

@@ -115,8 +115,8 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         self._sizes.replacements.update(equal_sizes(nodes))
         self._last_effect = None  # name of what it gives
         self._bounds = []  # relations of one such symbol and a number
-        self._asserts = []  # names of results that nobody gets: a program computes what it returns
         self._sparse = []  # SparseRows
+        self._watched = set()  # names of inputs that custom functions saved by save_for_backward
         self._offsets = {}  # number of an input -> the place in its storage that the text assumes
 
     def encode(self):
@@ -140,9 +140,8 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         flags = [number >= 0 and self._requires_grad[number] for number in self._arguments]
         readers = readers[0], self._made_sizes(), *readers[1:]
         border = self._examples, numbers, names, self._ops, self._lifted, *readers, flags
-        return Encoded(
-            self._text(), self._results, *border, bool(self._asserts), self._controls, self._sparse
-        )
+        rest = self._controls, self._sparse, self._watched
+        return Encoded(self._text(), self._results, *border, *rest)
 
     def _text(self):
         symbols = self._sizes.symbols.values()
@@ -401,7 +400,9 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
 
     def _custom_gradient(self, node):
         outputs, inputs, saved, kept, number = node.args
-        body, fakes = self._bodies.backward[number]
+        body, fakes, watched = self._bodies.backward[number]
+        roots = [self._root_input(saved[i]) for i in watched]
+        self._watched.update(f"a{root}" for root in roots if root is not None)
         name = f"{self.name}_body{number}"
         captured = Captured(body, fakes, [False] * len(fakes), [], "pre", self._bodies)
         captured.no_grad = True
@@ -498,7 +499,6 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         self._given = []  # nodes, by number of the result
         self._gives_tensors = any(map(is_tensor, outputs))
         self._results = [self._result(out) for out in outputs]
-        self._returned += ["%" + name for name in self._asserts]
 
     def _result(self, out):
         if not isinstance(out, fx.Node):

@@ -29,6 +29,6 @@ class Encoded:
     readers: list  # functions of the inputs: floats that come after inputs and `lifted`
     offsets: dict  # number of an input -> the only offset in its storage that the text holds for
     requires_grad: list  # by argument
-    has_asserts: bool  # behind the results, the program gives one for each
     controls: dict  # loops and branches that the program runs: kind -> count
     sparse: list  # of SparseRows: lookups whose gradient is sparse
+    watched: set  # names of inputs that custom functions saved by save_for_backward

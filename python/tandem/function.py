@@ -63,14 +63,17 @@ class Compiled:
         hosts = [host for host in encoded.host if any(host.histories)]
         self._function = None
         if native.has_backward:
-            self._function = autograd_function(native, hosts, encoded.sparse)
+            rest = hosts, encoded.sparse, encoded.watched
+            self._function = autograd_function(native, *rest)
         self._unneeded = self._without_gradient() if self._function else []
         is_checked = options.freeze == "checked"
         self._frozen = Frozen(native, encoded, is_checked) if native.constants else None
         own = not encoded.lifted and not encoded.readers and not encoded.offsets
         self._takes_all = own and numbers == list(range(encoded.inputs))
         self.take = _taker(numbers)
-        self.overlap = _tandem.Overlap(self._written)
+        self._later = frozenset(native.later)  # backward writes these
+        self._alone = sorted({*self._written, *self._later})  # share no memory with others
+        self.overlap = _tandem.Overlap(self._alone)
         self._take_written = _taker(self._written)
         self.takes_seed = native.takes_seed
         self.written_arguments = frozenset(self._written)
@@ -97,8 +100,7 @@ class Compiled:
         """What is called with Dynamo's arguments."""
         native = self.native
         plain = self._replay.is_plain and self._function is None and self._takes_all
-        plain = plain and not self._written and not self.encoded.has_asserts
-        plain = plain and not native.handed_on
+        plain = plain and not self._written and not native.handed_on
         if plain and not native.takes_seed:
             return native.__call__
         return self._call
@@ -119,9 +121,11 @@ class Compiled:
     def _recorded(self, values):
         """Results, with a history. None where the call must not run as compiled. What is a view,
         and written with a history, is written by torch, which knows the history of its base."""
-        if self._written and self.overlap.found(values):
+        if self._alone and self.overlap.found(values):
             return None
         views = [number for number in self._dirty if values[number]._is_view()]
+        if not self._later.isdisjoint(views):
+            return None
         if not views and not self._unneeded:
             return self._function.apply(None, *values)
         given = list(values)

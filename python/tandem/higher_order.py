@@ -83,7 +83,9 @@ class Bodies:
         self.complex_calls = complex_calls
         self.leaves_grad = None  # the mode after the graph
         self.graphs = []  # every GraphModule that was traced for itself
-        self.backward = []  # (GraphModule, fakes of its inputs)
+        # (GraphModule, fakes of its inputs, numbers of the tensors among what forward saved that
+        # are watched: eager refuses a backward where somebody wrote to these)
+        self.backward = []
         self.regions = []
         self.inlines = inlines
         self.calls = {}
@@ -103,9 +105,11 @@ def inline(interpreter, body, *rest, **_):
     return interpreter.inner(body).run(*rest)
 
 
-def _with_backward(interpreter, outputs, inputs, saved, backward):
+def _with_backward(interpreter, outputs, inputs, saved, backward, watched=()):
     """`outputs`, differentiated by the function `backward`: it gets their gradients, then `saved`.
-    Sizes among those are symbols of the program, which its backward knows as well."""
+    Sizes among those are symbols of the program, which its backward knows as well. `watched`: the
+    numbers of what was saved by save_for_backward."""
+    watched = [saved[number] for number in watched]
     saved, structure = pytree.tree_flatten([_plain(value) for value in saved])
     if any(not isinstance(value, (torch.Tensor, torch.SymInt, int)) for value in saved):
         kinds = ", ".join(sorted({type(value).__name__ for value in saved}))
@@ -119,10 +123,11 @@ def _with_backward(interpreter, outputs, inputs, saved, backward):
     traced = reenter_make_fx(run)(*gradients, *saved)
     bodies = interpreter.bodies
     bodies.graphs.append(traced)
-    bodies.backward.append((traced, [*gradients, *saved]))
     # The backward has a result for each of `inputs`; those of what is no tensor are left out.
     kept = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
     tensors = [value for value in saved if isinstance(value, torch.Tensor)]
+    numbers = [i for i, value in enumerate(tensors) if any(value is each for each in watched)]
+    bodies.backward.append((traced, [*gradients, *saved], numbers))
     number = len(bodies.backward) - 1
     return CUSTOM_GRADIENT(outputs, [inputs[i] for i in kept], tensors, kept, number)
 
@@ -145,14 +150,23 @@ def register_hook(interpreter, tensor, hook, *operands):
     return _with_backward(interpreter, [tensor], [tensor], list(operands), backward)[0]
 
 
-def custom_function(interpreter, forward, backward, *operands, non_differentiable_idx=(), **_):
+def custom_function(
+    interpreter,
+    forward,
+    backward,
+    *operands,
+    non_differentiable_idx=(),
+    saved_for_backward_idx=(),
+    **_,
+):
     outputs, saved = interpreter.inner(forward).run(*operands)
     is_tuple = isinstance(outputs, (tuple, list))
     outputs = list(outputs) if is_tuple else [outputs]
     if any(not isinstance(value, torch.Tensor) for value in outputs):
         raise Unsupported("a custom autograd.Function gives what is no tensor")
     run_backward = interpreter.inner(backward).run
-    handed = _with_backward(interpreter, outputs, list(operands), list(saved), run_backward)
+    rest = list(operands), list(saved), run_backward, saved_for_backward_idx
+    handed = _with_backward(interpreter, outputs, *rest)
     handed = [
         output.detach() if i in non_differentiable_idx else output
         for i, output in enumerate(handed)

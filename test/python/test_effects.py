@@ -3,6 +3,7 @@ once, whatever is differentiated or computed again; and nothing is cut."""
 
 import pytest
 import torch
+from torch._higher_order_ops import scan
 from torch.utils.checkpoint import checkpoint
 
 import tandem
@@ -90,6 +91,25 @@ def test_second_derivatives_print_nothing_again(capfd):
     second, behind = lines_of(capfd, twice)
     torch.testing.assert_close(second, 6 * x.detach())
     assert behind == ""
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_asserts_in_a_loop(requires_grad):
+    """The loop is a node of the program, whose body asserts."""
+
+    def function(x):
+        def step(total, row):
+            torch._assert_async((row > 0).all(), "not positive")
+            return total + row, row * 2
+
+        return scan(step, torch.zeros(2), x)[1]
+
+    compiled = compiled_strictly(function)
+    x = torch.arange(1.0, 7.0).view(3, 2).requires_grad_(requires_grad)
+    torch.testing.assert_close(compiled(x), x * 2)
+    assert tandem.report()["graphs"][-1]["control flow in Python"] == {}
+    with pytest.raises(RuntimeError, match="not positive"):
+        compiled(-x.detach().requires_grad_(requires_grad))
 
 
 def test_asserts_on_data_in_a_training_graph():

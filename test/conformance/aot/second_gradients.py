@@ -77,6 +77,33 @@ def second_gradients(function, inputs):
     return [*first, *second]
 
 
+def third_gradients(function, inputs):
+    """Those of a random sum of the second gradients, to inputs and tangents; the first of three."""
+    generator = torch.Generator().manual_seed(6)
+    results = [each for each in function(*inputs) if isinstance(each, torch.Tensor)]
+    ends = [each for each in results if each.requires_grad]
+    leaves = [each for each in inputs if each.requires_grad]
+    if not ends or any(each.is_complex() for each in [*ends, *leaves]):
+        raise NoSecondGradient
+    tangents = [random_like(each, generator).requires_grad_() for each in ends]
+    all_leaves = [*leaves, *tangents]
+    gradients = torch.autograd.grad(ends, leaves, tangents, create_graph=True, allow_unused=True)
+    of = leaves
+    for is_last in (False, True):
+        sums = []
+        for leaf, gradient in zip(of, gradients, strict=True):
+            weights = random_like(leaf, generator)  # drawn for all, whichever have a gradient
+            if gradient is not None and gradient.requires_grad:
+                sums.append((gradient * weights).sum())
+        if not sums:
+            raise NoSecondGradient
+        gradients = torch.autograd.grad(
+            sum(sums), all_leaves, create_graph=not is_last, allow_unused=True
+        )
+        of = all_leaves
+    return list(gradients)
+
+
 def random_like(value, generator):
     return torch.randn(value.shape, generator=generator, dtype=value.dtype)
 

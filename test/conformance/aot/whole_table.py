@@ -2,7 +2,8 @@
 derivatives along tangents, and rows at once. Beside eager where eager has them; else beside
 differences of our own first gradients (or values), so that none is left out.
 
-`python whole_table.py second|forward|rows [name ...]` prints what is wrong, and what is refused."""
+`python whole_table.py second|third|forward|rows [name ...]` prints what is wrong, and what is
+refused; `--part 2/3` takes a third of the operators. Third derivatives are those that eager has."""
 
 import collections
 import re
@@ -33,6 +34,13 @@ EAGER_IS_WRONG = {
     "aten.embedding_dense_backward": "its second gradient forgets scale_grad_by_freq",
     "aten._weight_norm": "its second gradient is not that of differences, nor ours",
 }
+# The same of third derivatives: its second gradients take moments for constants.
+EAGERS_THIRD_IS_WRONG = {
+    "aten.layer_norm",
+    "aten.native_layer_norm",
+    "aten._native_batch_norm_legit.no_stats",
+    "aten._native_batch_norm_legit_functional",
+}
 # Where the derivative is not that of the values, on purpose: by the kind of walk.
 BY_DESIGN = {
     "forward": {
@@ -55,6 +63,13 @@ BY_DESIGN = {
 RTOL, ATOL = 1e-7, 1e-9
 KINKS = ("bool", "halves", "special")  # what floats are filled with: differences are none there
 STEP, SLOPE_RTOL, SLOPE_ATOL = 1e-6, 1e-4, 1e-5
+
+
+def as_it_lies(tensor, value):
+    """A copy of `value`, with gaps where `tensor` has them."""
+    if 0 in tensor.stride() or tensor.numel() == 0:
+        return value.detach().clone()
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(value)
 
 
 class NotThere(Exception):
@@ -117,8 +132,8 @@ class OneCall(op_check.Case):
         for number, tensor in enumerate(self.tensors):
             is_float = number in self.floats
             moves = is_float and moved is not None
-            tensor = tensor + moved[number] if moves else tensor.detach().clone()
-            tensors.append(tensor.requires_grad_(is_float))
+            value = tensor.detach() + moved[number] if moves else tensor
+            tensors.append(as_it_lies(tensor, value).requires_grad_(is_float))
         return tensors
 
     def directions(self):
@@ -184,9 +199,23 @@ def weighted_gradients(function, inputs, create_graph=False):
     return sum([(each * by).sum() for each, by in pairs if each is not None], NOTHING)
 
 
-def second_by_differences(call, function):
-    inputs = call.inputs()
+def weighted_second_gradients(function, inputs, create_graph=False):
+    """The same of the second gradients."""
+    generator = torch.Generator().manual_seed(9)
+    leaves = [each for each in inputs if each.requires_grad]
     total = weighted_gradients(function, inputs, True)
+    if not total.requires_grad:
+        return NOTHING
+    how = {"create_graph": create_graph, "allow_unused": True}
+    found = torch.autograd.grad(total, leaves, **how)
+    pairs = [(each, random_like(leaf, generator)) for each, leaf in zip(found, leaves, strict=True)]
+    return sum([(each * by).sum() for each, by in pairs if each is not None], NOTHING)
+
+
+def by_differences(call, function, weighted):
+    """Gradients of the number `weighted`."""
+    inputs = call.inputs()
+    total = weighted(function, inputs, True)
     slope = NOTHING
     if total.requires_grad:
         leaves = [inputs[i] for i in call.floats]
@@ -194,7 +223,11 @@ def second_by_differences(call, function):
         along = [call.directions()[i] for i in call.floats]
         pairs = zip(found, along, strict=True)
         slope = sum([(g * way).sum() for g, way in pairs if g is not None], slope)
-    return slope_problem(call, lambda values: weighted_gradients(function, values), slope)
+    return slope_problem(call, lambda values: weighted(function, values), slope)
+
+
+def second_by_differences(call, function):
+    return by_differences(call, function, weighted_gradients)
 
 
 def second_problem(call):
@@ -207,6 +240,33 @@ def second_problem(call):
     # Eager or we have none, or raise: differences tell, and what we raise is raised again there.
     except (NoSecondGradient, RuntimeError, NotImplementedError):
         return second_by_differences(call, function)
+    if len(actual) != len(expected):  # a result that is constant has no history here
+        return second_by_differences(call, function)
+    return gradients_problem(actual, expected)
+
+
+def third_problem(call):
+    if not is_compared_with_eager(call):
+        raise NotThere
+    try:
+        expected = second_gradients.third_gradients(call.in_eager, call.inputs())
+    except (NoSecondGradient, RuntimeError, NotImplementedError) as error:
+        raise NotThere from error
+    if all(each is None for each in expected):
+        raise NotThere
+    function = call.compiled()
+    if call.op.name in EAGERS_THIRD_IS_WRONG:
+        return by_differences(call, function, weighted_second_gradients)
+    try:
+        actual = second_gradients.third_gradients(function, call.inputs())
+    except NoSecondGradient:  # zero, and nothing leads there
+        actual = [None] * len(expected)
+    if len(actual) != len(expected):  # as above
+        raise NotThere
+    return gradients_problem(actual, expected)
+
+
+def gradients_problem(actual, expected):
     expected, actual = (
         second_gradients.zeros_for_none(expected, actual),
         second_gradients.zeros_for_none(actual, expected),
@@ -286,6 +346,8 @@ def rows_problem(call):
     for number, (one, other) in enumerate(zip(got, wanted, strict=True)):
         least = torch.finfo(other.dtype).eps if other.is_floating_point() else 0
         room = max(rows_at_once.RTOL, 16 * least)
+        if other.is_floating_point():
+            one, other = one.double(), other.double()  # torch compares no 8-bit floats
         if not torch.allclose(one, other, room, room, equal_nan=True):
             return f"result {number} differs by {(one - other).abs().max().item():.3g}"
     return None
@@ -307,7 +369,12 @@ def rows_text(call, values, results):
 # --- the walk
 
 
-KINDS = {"second": second_problem, "forward": forward_problem, "rows": rows_problem}
+KINDS = {
+    "second": second_problem,
+    "third": third_problem,
+    "forward": forward_problem,
+    "rows": rows_problem,
+}
 
 
 def operators(kind):
@@ -319,27 +386,36 @@ def operators(kind):
     }
 
 
+def verdict_of_sample(op, kind, text):
+    """"right"; "refused: ..." (a clear error that names the operator); "none" (there is nothing to
+    compare); "wrong: ...", which says what is."""
+    try:
+        problem = KINDS[kind](OneCall(op, text))
+    except NotThere:
+        return "none"
+    except tandem.UserError as error:
+        text_of_error = str(error).splitlines()[0][:150]
+        if text_of_error.startswith("["):  # it names an operator
+            return f"refused: {text_of_error}"
+        problem = text_of_error
+    except Exception as error:  # noqa: BLE001: the walk goes on
+        problem = f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"
+    return f"wrong: {problem}" if problem else "right"
+
+
 def verdict(op, kind, most=None):
-    """"right"; "refused: ..." (a clear error that names the operator); "none" (no sample has
-    anything to compare); "by design"; or what is wrong. `most`: samples that count."""
+    """Of all samples: the first that is wrong, else one that is refused, else "right", "none" or
+    "by design". `most`: samples that count."""
     if op.name in BY_DESIGN.get(kind, ()):
         return "by design"
     checked, refused = 0, ""
     for text in op.samples:
-        try:
-            problem = KINDS[kind](OneCall(op, text))
-        except NotThere:
-            continue
-        except tandem.UserError as error:
-            if not str(error).startswith("["):  # it names no operator
-                return f"({text}) {error}"
-            refused = f"refused: {str(error).splitlines()[0][:150]}"
-            continue
-        except Exception as error:  # noqa: BLE001: the walk goes on
-            problem = f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"
-        if problem:
-            return f"({text}) {problem}"
-        checked += 1
+        said = verdict_of_sample(op, kind, text)
+        if word_of(said) == "wrong":
+            return f"({text}) {said.removeprefix('wrong: ')}"
+        if word_of(said) == "refused":
+            refused = said
+        checked += said == "right"
         if checked == most:
             break
     return refused or ("right" if checked else "none")
@@ -355,14 +431,32 @@ def walk(kind, names=(), most=None):
     return {name: verdict(table[name], kind, most) for name in names or table}
 
 
+def part_of(names, part):
+    number, count = (int(each) for each in part.split("/"))
+    return [name for i, name in enumerate(names) if i % count == number - 1]
+
+
 def main(kind, *names):
-    table, counts = operators(kind), collections.Counter()
+    table, of_samples, of_operators = operators(kind), collections.Counter(), collections.Counter()
+    if names[:1] == ("--part",):
+        names = part_of(table, names[1])
     for name in names or table:
-        said = verdict(table[name], kind)
-        counts[word_of(said)] += 1
-        if said != "right":
-            print(f"{name}: {said}", flush=True)
-    print(f"{sum(counts.values())} operators: {dict(counts)}")
+        texts = table[name].samples
+        is_other = name in BY_DESIGN.get(kind, ())
+        said = ["by design" if is_other else verdict_of_sample(table[name], kind, text)
+                for text in texts]  # fmt: skip
+        for text, each in zip(texts, said, strict=True):
+            of_samples[word_of(each)] += 1
+            if word_of(each) in ("wrong", "refused"):
+                print(f"{name} ({text}): {each}", flush=True)
+        words = [word_of(each) for each in said]
+        worst = next((each for each in ORDER if each in words), "none")
+        of_operators[worst] += 1
+    print(f"{sum(of_operators.values())} operators, by their worst sample: {dict(of_operators)}")
+    print(f"{sum(of_samples.values())} samples: {dict(of_samples)}")
+
+
+ORDER = ("wrong", "refused", "right", "by design", "none")
 
 
 if __name__ == "__main__":

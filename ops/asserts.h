@@ -1,0 +1,12 @@
+// Asserts on data: nodes that are computed whether anything reads them or not.
+#pragma once
+
+#include "ops/opdef.h"
+
+namespace tandem::ops {
+
+/// Its result is a truth that a call must not end without. Reverse mode writes such nodes for those
+/// that read them alone.
+bool is_asserted(const ir::Node& node);
+
+}  // namespace tandem::ops
