@@ -29,6 +29,12 @@ bool has_rule(const Node& node) {
   return def.pointwise || def.batch != nullptr;
 }
 
+/// An operator that is a composite for some calls alone would decompose into itself for others.
+bool is_taken_apart(const Node& node) {
+  const ops::OpDef& def = ops::def_of(node);
+  return !has_rule(node) && (def.composite == nullptr || def.composite(node.call()));
+}
+
 [[noreturn]] void refuse(const Node& node, const std::string& why) {
   throw Unsupported(fmt::format("[vmap] {} {}", node.op->schema.full_name(), why),
                     node.origin.place);
@@ -148,7 +154,7 @@ void batch(ir::Graph& graph, Node* node) {
   const ir::Call call = node->call();
   ir::Graph& body = *graph.module().find(call.string("body"));
   check(body);
-  decompose_where(body, [](const Node& inner) { return !has_rule(inner); });
+  decompose_where(body, is_taken_apart);
   ir::Builder builder(graph, node);
   builder.stamp() = ir::Builder::stamp_of(*node);
   const std::vector<int64_t> dims = call.constants("dims");
