@@ -1,5 +1,6 @@
 // Mixtures: what is a sum of products of three operands (lerp, addcmul, addcdiv, fma), and values
 // that replace others (fill, zero, masked_fill by a tensor, where of two numbers).
+#include "ops/batch.h"
 #include "ops/families.h"
 #include "ops/formula.h"
 
@@ -208,6 +209,12 @@ const OpDef kFillScalar{.schema = "aten::fill.Scalar(Tensor self, Scalar value) 
                         .inplace = true,
                         .out = true,
                         .out_as = "Scalar_out"};
+/// The value of each row, broadcast to it.
+Tensors fill_rows(const BatchedCall& c) {
+  const ir::Type& self = c.row.type("self");
+  const Tensor value = to(c.aligned(c.row.value("value"), self.rank()), self.dtype);
+  return {expand(value, c.sizes(self.sizes))};
+}
 const OpDef kFillTensor{
     .schema = "aten::fill.Tensor(Tensor self, Tensor value) -> Tensor",
     .types = value_types,
@@ -221,7 +228,8 @@ const OpDef kFillTensor{
     .pointwise = true,
     .inplace = true,
     .out = true,
-    .out_as = "Tensor_out"};
+    .out_as = "Tensor_out",
+    .batch = fill_rows};
 const OpDef kZero{.schema = "aten::zero(Tensor self) -> Tensor",
                   .types = unary_same,
                   .decompose = [](Builder& b, const Call& c) -> Tensors {
