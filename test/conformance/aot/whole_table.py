@@ -339,9 +339,10 @@ def rows_problem(call):
     for row in range(rows_at_once.ROWS):
         named = dict(zip(call.names, [each[row] for each in values], strict=True))
         wanted.append(single([named[name] for name in single.inputs]))
-    if any(len({each.shape for each in column}) > 1 for column in zip(*wanted, strict=True)):
+    columns = list(zip(*wanted, strict=True))
+    if not columns or any(len({each.shape for each in column}) > 1 for column in columns):
         raise NotThere
-    wanted = [torch.stack(column) for column in zip(*wanted, strict=True)]
+    wanted = [torch.stack(column) for column in columns]
     got = tandem.compile_text(rows_text(call, values, wanted))(values)
     for number, (one, other) in enumerate(zip(got, wanted, strict=True)):
         least = torch.finfo(other.dtype).eps if other.is_floating_point() else 0
