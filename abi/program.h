@@ -133,7 +133,6 @@ struct LibraryCall {
   TensorRef out;
   ConvParams conv;
   RankParams rank;
-  bool is_followed = false;  // by the launch behind it
   std::string label;
 };
 

@@ -132,7 +132,6 @@ Call call_of(std::span<const Operand> operands, const abi::LibraryCall& library_
   Call call;
   call.op = library_call.op;
   call.has_bias = library_call.has_bias && call.op == LibraryOp::convolution;
-  call.is_followed = library_call.is_followed;
   TD_CHECK(operands.size() == (call.has_bias ? 4u : 3u)) << operands.size() << " operands";
   const Roles roles = roles_of(operands, call.op);
   const abi::ConvParams& params = library_call.conv;

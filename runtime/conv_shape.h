@@ -42,7 +42,6 @@ struct Call {
   Dims x_strides, y_strides;
   Dims weight_strides;  // of Shape::weight_sizes
   bool has_bias = false;
-  bool is_followed = false;  // what is computed of a task's lines comes at its end
   int64_t bias_stride = 1;
 
   bool is_data_gradient() const { return op == abi::LibraryOp::convolution_backward_data; }

@@ -111,7 +111,6 @@ class Verifier {
       check_neighbours(before, instruction);
       before = &instruction;
     }
-    check_neighbours(before, abi::Copy());
     for (const abi::Output& output : program_.outputs) check_output(output);
     for (const abi::WriteBack& write_back : program_.write_backs) {
       check_tensor_input(write_back.input);
@@ -213,13 +212,13 @@ class Verifier {
   }
   void check_neighbours(const abi::Instruction* before, const abi::Instruction& next) const {
     const abi::Launch* const launch = std::get_if<abi::Launch>(&next);
-    const auto* const call = before == nullptr ? nullptr : std::get_if<abi::LibraryCall>(before);
+    if (launch == nullptr) return;
     const bool is_behind = before != nullptr && std::holds_alternative<abi::Launch>(*before);
-    expect(launch == nullptr || !launch->beside || is_behind, "a launch beside nothing");
-    const bool follows = launch != nullptr && launch->follows;
-    const bool is_followed = call != nullptr && call->is_followed;
-    expect(follows == is_followed && (!follows || (!launch->beside && launch->errors.empty())),
-           "a launch along nothing, or a library call that waits for one");
+    expect(!launch->beside || is_behind, "a launch beside nothing");
+    const bool is_behind_call =
+        before != nullptr && std::holds_alternative<abi::LibraryCall>(*before);
+    expect(!launch->follows || (is_behind_call && !launch->beside && launch->errors.empty()),
+           "a launch along nothing, or one that may fail");
   }
   void check_output(const abi::Output& output) const {
     if (output.kind == abi::Output::Kind::tensor) {

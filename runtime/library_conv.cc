@@ -4,8 +4,8 @@
 // (images, rows of the first spatial dimension, channels or groups), each a smaller convolution by
 // a primitive made for one thread. Only the weight gradient sums over images: blocks of images give
 // partial sums in scratch, which are added in their order. Slices of channels are not contiguous,
-// so their tasks go through scratch. Where something is computed of the result line by line, a task
-// has few enough lines that a cache still holds them, and calls for it at its end.
+// so their tasks go through scratch. What is computed of the result line by line is called for by a
+// task at its end, where it has whole lines.
 #include <algorithm>
 #include <array>
 #include <tuple>

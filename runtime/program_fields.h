@@ -64,8 +64,8 @@ void fields(A& archive, RankParams& params) {
 
 template <class A>
 void fields(A& archive, LibraryCall& call) {
-  auto& [op, args, has_bias, out, conv, rank, is_followed, label] = call;
-  archive(op, args, has_bias, out, conv, rank, is_followed, label);
+  auto& [op, args, has_bias, out, conv, rank, label] = call;
+  archive(op, args, has_bias, out, conv, rank, label);
 }
 
 template <class A>

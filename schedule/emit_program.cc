@@ -266,7 +266,6 @@ class Emitter {
           graph_, group.first(), sizes_, [&](const StridedRef& r) { return ref_of(r); }));
       return;
     }
-    if (group.follows) std::get<abi::LibraryCall>(program().instructions.back()).is_followed = true;
     add_launch(group);
     abi::Launch& launch = std::get<abi::Launch>(program().instructions.back());
     launch.follows = group.follows.has_value();

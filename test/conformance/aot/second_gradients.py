@@ -55,53 +55,51 @@ class NoSecondGradient(Exception):
     """Eager has none for this sample."""
 
 
-def second_gradients(function, inputs):
-    """First gradients for random tangents, and those of a random sum of them, to inputs and
-    tangents."""
-    generator = torch.Generator().manual_seed(5)
+def _ends_and_leaves(function, inputs):
+    """Results and inputs that have a history."""
     results = [each for each in function(*inputs) if isinstance(each, torch.Tensor)]
     ends = [each for each in results if each.requires_grad]
     leaves = [each for each in inputs if each.requires_grad]
     if not ends or any(each.is_complex() for each in [*ends, *leaves]):
         raise NoSecondGradient
-    tangents = [random_like(each, generator).requires_grad_() for each in ends]
-    first = torch.autograd.grad(ends, leaves, tangents, create_graph=True, allow_unused=True)
+    return ends, leaves
+
+
+def _weighted(leaves, gradients, generator):
+    """A random sum of all that has a history."""
     sums = []
-    for leaf, gradient in zip(leaves, first, strict=True):
+    for leaf, gradient in zip(leaves, gradients, strict=True):
         weights = random_like(leaf, generator)  # drawn for all, whichever have a gradient
         if gradient is not None and gradient.requires_grad:
             sums.append((gradient * weights).sum())
     if not sums:
         raise NoSecondGradient
-    second = torch.autograd.grad(sum(sums), [*leaves, *tangents], allow_unused=True)
+    return sum(sums)
+
+
+def second_gradients(function, inputs):
+    """First gradients for random tangents, and those of a random sum of them, to inputs and
+    tangents."""
+    generator = torch.Generator().manual_seed(5)
+    ends, leaves = _ends_and_leaves(function, inputs)
+    tangents = [random_like(each, generator).requires_grad_() for each in ends]
+    first = torch.autograd.grad(ends, leaves, tangents, create_graph=True, allow_unused=True)
+    total = _weighted(leaves, first, generator)
+    second = torch.autograd.grad(total, [*leaves, *tangents], allow_unused=True)
     return [*first, *second]
 
 
 def third_gradients(function, inputs):
     """Those of a random sum of the second gradients, to inputs and tangents; the first of three."""
     generator = torch.Generator().manual_seed(6)
-    results = [each for each in function(*inputs) if isinstance(each, torch.Tensor)]
-    ends = [each for each in results if each.requires_grad]
-    leaves = [each for each in inputs if each.requires_grad]
-    if not ends or any(each.is_complex() for each in [*ends, *leaves]):
-        raise NoSecondGradient
+    ends, leaves = _ends_and_leaves(function, inputs)
     tangents = [random_like(each, generator).requires_grad_() for each in ends]
-    all_leaves = [*leaves, *tangents]
-    gradients = torch.autograd.grad(ends, leaves, tangents, create_graph=True, allow_unused=True)
-    of = leaves
-    for is_last in (False, True):
-        sums = []
-        for leaf, gradient in zip(of, gradients, strict=True):
-            weights = random_like(leaf, generator)  # drawn for all, whichever have a gradient
-            if gradient is not None and gradient.requires_grad:
-                sums.append((gradient * weights).sum())
-        if not sums:
-            raise NoSecondGradient
-        gradients = torch.autograd.grad(
-            sum(sums), all_leaves, create_graph=not is_last, allow_unused=True
-        )
-        of = all_leaves
-    return list(gradients)
+    both = [*leaves, *tangents]
+    first = torch.autograd.grad(ends, leaves, tangents, create_graph=True, allow_unused=True)
+    total = _weighted(leaves, first, generator)
+    second = torch.autograd.grad(total, both, create_graph=True, allow_unused=True)
+    total = _weighted(both, second, generator)
+    return list(torch.autograd.grad(total, both, allow_unused=True))
 
 
 def random_like(value, generator):

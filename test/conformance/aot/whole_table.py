@@ -262,7 +262,7 @@ def third_problem(call):
     except NoSecondGradient:  # zero, and nothing leads there
         actual = [None] * len(expected)
     if len(actual) != len(expected):  # as above
-        raise NotThere
+        return by_differences(call, function, weighted_second_gradients)
     return gradients_problem(actual, expected)
 
 
