@@ -82,6 +82,19 @@ tandem_test_library(tandem_test_property ${property_sources} ${changed_inputs})
 tandem_test_library(tandem_test_fuzz ${fuzz_sources} ${PROJECT_SOURCE_DIR}/test/frontend/files.cc)
 target_link_libraries(tandem_test_fuzz PUBLIC tandem_test_property)
 
+# Two tests at once on few cores: waiting threads must sleep, not spin. The leak checker takes the
+# thread storage of a loaded library (oneDNN's) for a block with a header of glibc 2.19 where it lies
+# 16 bytes into a page, reads bounds from what is a header of its own, and dies by signal 11, now and
+# then; without the interceptor it leaves that storage out.
+set(TANDEM_TEST_ENVIRONMENT OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktrace=1
+                            ASAN_OPTIONS=intercept_tls_get_addr=0)
+# Where a kernel for AMX leaves rows out, oneDNN 2.6.3 makes it by reading one entry behind its table
+# of rows and not using it: signal 11 where the pages of the sanitizer's allocator end there. Its
+# code is not sanitized anyway; on AMX it is tested by the other build.
+if(TANDEM_SANITIZE)
+  list(APPEND TANDEM_TEST_ENVIRONMENT ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16)
+endif()
+
 function(tandem_register_test target label)
   set(shards 1)
   if(label STREQUAL "slow")
@@ -90,12 +103,7 @@ function(tandem_register_test target label)
   math(EXPR last "${shards} - 1")
   foreach(shard RANGE ${last})
     set(name ${target})
-    # Two tests at once on few cores: waiting threads must sleep, not spin. The leak checker takes the
-    # thread storage of a loaded library (oneDNN's) for a block with a header of glibc 2.19 where it
-    # lies 16 bytes into a page, reads bounds from what is a header of its own, and dies by signal 11,
-    # now and then; without the interceptor it leaves that storage out.
-    set(environment "TANDEM_CACHE_DIR=${PROJECT_BINARY_DIR}/test-cache" OMP_WAIT_POLICY=passive
-        UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=intercept_tls_get_addr=0)
+    set(environment "TANDEM_CACHE_DIR=${PROJECT_BINARY_DIR}/test-cache" ${TANDEM_TEST_ENVIRONMENT})
     if(shards GREATER 1)
       set(name ${target}.${shard})
       list(APPEND environment "GTEST_TOTAL_SHARDS=${shards}" "GTEST_SHARD_INDEX=${shard}")
@@ -202,8 +210,8 @@ if(TANDEM_SANITIZE)
 endif()
 add_test(NAME property COMMAND property --count ${count} --seed 1 --found ${PROJECT_BINARY_DIR}/property
          WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-set_tests_properties(property PROPERTIES LABELS slow TIMEOUT 1800 ENVIRONMENT
-                     "OMP_WAIT_POLICY=passive;ASAN_OPTIONS=intercept_tls_get_addr=0")
+set_tests_properties(property PROPERTIES LABELS slow TIMEOUT 1800
+                                         ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}")
 
 # Checks of the sources themselves.
 foreach(script check_includes check_sizes check_names check_headers tools_test)

@@ -202,7 +202,7 @@ class Checker {
       expect(graph_.groups[i].needs.reads.count(input) == 0,
              "it writes over %{}, which group {} reads later", names_.at(input), i);
     for (const Member& reader : group_.members) {
-      const PlacedReads reads = reads_.of(*reader.item, group_.space, reader.extent);
+      const PlacedReads& reads = reads_.of(*reader.item, group_.space, reader.extent);
       const bool by_row = reader.extent != Extent::full;
       for (const auto& [value, position] : reads.at) {
         if (value != input) continue;

@@ -75,7 +75,7 @@ class Fuser {
   using Reads = PlacedReads;
 
   /// What the item reads at a point of the space.
-  Reads read(const Item& item, const Space& space, Extent extent) {
+  const Reads& read(const Item& item, const Space& space, Extent extent) {
     return reads_.of(item, space, extent);
   }
 
@@ -84,7 +84,7 @@ class Fuser {
   void place(Item& item) {
     if (item.kind == Item::Kind::library) return start_library(item);
     Space own = space_of(item);
-    Reads reads = read(item, own, Extent::full);
+    const Reads& reads = read(item, own, Extent::full);
     // What reads nothing (random numbers, ramps) goes where its first reader goes.
     if (reads.at.empty() && item.kind == Item::Kind::map) return;
     std::vector<Item*> sources = unplaced_sources(reads);
@@ -191,7 +191,7 @@ class Fuser {
   /// A place in a group: everything that joining takes.
   struct Fit {
     Room room;
-    Reads reads;
+    const Reads* reads = nullptr;
     std::set<uint32_t> depends;
     int stage = 0;
   };
@@ -203,7 +203,7 @@ class Fuser {
     Group& group = graph_.groups[number];
     group.space = found->room.space;
     group.needs.groups.insert(found->depends.begin(), found->depends.end());
-    add_member(number, item, found->room.extent, found->stage, found->reads);
+    add_member(number, item, found->room.extent, found->stage, *found->reads);
     return true;
   }
 
@@ -215,22 +215,20 @@ class Fuser {
       return "the kernel would have too many buffers";
     const OrReason<Room> room = fit(group, item, graph_.target.tuning.fusion);
     if (!room) return room.reason();
-    Fit found{*room, read(item, room->space, room->extent), {}, 0};
-    if (is_product(*group.members[0].item) && !reads_member(group, found.reads))
+    const Reads& reads = read(item, room->space, room->extent);
+    if (is_product(*group.members[0].item) && !reads_member(group, reads))
       return "it does not read the product, whose operands it would walk again";
     const Member& first = group.members[0];
     const bool is_first_alone =
         adds_sums(graph_, *first.item, read(*first.item, group.space, first.extent));
-    if (adds_sums(graph_, item, found.reads) ||
-        (is_first_alone && !reads_member(group, found.reads)))
+    if (adds_sums(graph_, item, reads) || (is_first_alone && !reads_member(group, reads)))
       return "sums of groups are computed where one sum adds them";
-    found.depends = dependencies(item, found.reads, number);
-    if (reach(found.depends, number)) return "something between needs the one and makes the other";
-    const std::optional<int> stage = stage_of(group, room->extent, found.reads);
+    std::set<uint32_t> depends = dependencies(item, reads, number);
+    if (reach(depends, number)) return "something between needs the one and makes the other";
+    const std::optional<int> stage = stage_of(group, room->extent, reads);
     if (!stage) return "it reads elsewhere than the kernel computes at that point";
     if (!may_have_stage(group, item, *stage)) return "columns have one stage";
-    found.stage = *stage;
-    return found;
+    return Fit{*room, &reads, std::move(depends), *stage};
   }
 
   /// First stage in which everything the item reads of the group is ready; nothing when a read is

@@ -73,6 +73,8 @@ struct Space {
   bool reduces = false;
   /// outer x inner is the row-major order of the tensors worked on, so whole tensors fit in.
   bool whole = true;
+
+  bool operator==(const Space&) const = default;
 };
 
 /// How a member of a group uses its space: each point; each row; each column, adding up what the

@@ -83,7 +83,15 @@ sym::Substitution placed(const Item& item, const Space& space, Extent extent,
 
 }  // namespace
 
-PlacedReads ReadsInSpace::of(const Item& item, const Space& space, Extent extent) {
+const PlacedReads& ReadsInSpace::of(const Item& item, const Space& space, Extent extent) {
+  if (places_.size() < graph_.items.size()) places_.resize(graph_.items.size());
+  std::deque<Place>& places = places_[item.id];
+  for (const Place& place : places)
+    if (place.extent == extent && place.space == space) return place.reads;
+  return places.emplace_back(space, extent, placed_at(item, space, extent)).reads;
+}
+
+PlacedReads ReadsInSpace::placed_at(const Item& item, const Space& space, Extent extent) {
   const ir::Sizes sizes = all_sizes(space);
   const ops::Index& axes = axes_of(sizes);
   const ops::Index outer(axes.begin(), axes.begin() + space.outer.size());

@@ -46,19 +46,28 @@ struct PlacedReads {
   bool can_fail = false;
 };
 
-/// An item's reads at the axes of spaces.
+/// An item's reads at the axes of spaces. Each place is worked out once: of the hundreds of groups
+/// of a recurrence that read one weight, most have the same space.
 class ReadsInSpace {
  public:
   explicit ReadsInSpace(const KernelGraph& graph) : graph_(graph), reads_(graph) {}
-  PlacedReads of(const Item& item, const Space& space, Extent extent);
+  const PlacedReads& of(const Item& item, const Space& space, Extent extent);
   /// At the item's own axes: positions mean nothing to others.
   PlacedReads of_item(const Item& item);
 
  private:
+  struct Place {
+    Space space;
+    Extent extent = Extent::full;
+    PlacedReads reads;
+  };
+
+  PlacedReads placed_at(const Item& item, const Space& space, Extent extent);
   const ops::Index& axes_of(const ir::Sizes& sizes);
 
   const KernelGraph& graph_;
   ReadsByItem reads_;
+  std::deque<std::deque<Place>> places_;               // by item id; places stay where they are
   std::deque<std::pair<ir::Sizes, ops::Index>> axes_;  // spaces of the same sizes have the same
 };
 

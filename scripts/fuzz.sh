@@ -7,6 +7,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 seed="${FUZZ_SEED:-$(date +%Y%m%d)}"
 say "seed $seed"
 if [ -w /dev/shm ]; then export TMPDIR=/dev/shm; fi # the cache engine writes a file for each input
-# An input that takes all memory ends its process, not the machine.
-ASAN_OPTIONS=hard_rss_limit_mb=4096 OMP_WAIT_POLICY=passive \
+# An input that takes all memory ends its process, not the machine. No AMX: cmake/tests.cmake.
+ASAN_OPTIONS=hard_rss_limit_mb=4096 OMP_WAIT_POLICY=passive ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 \
   build/dev/test/fuzz --seconds "${FUZZ_SECONDS:-600}" --seed "$seed" --found build/fuzz
