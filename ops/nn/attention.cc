@@ -103,14 +103,11 @@ Tensor masked_scores(Builder& b, const Call& c, Tensor scores) {
                                         : scores + to(mask, scores.dtype());
 }
 
-/// A row that may see nothing gives zeros, not NaN; its scores are taken out first, so that its
-/// gradient is zero as well.
+/// A row that a mask lets see nothing gives zeros, not NaN.
 Tensor row_softmax(Builder& b, const Call& c, Tensor scores) {
-  int64_t last = scores.rank() - 1;
-  if (!c.has("attn_mask")) return call(b, "aten._softmax", {scores, last, false});
-  Tensor blind = compare("eq", amax(scores, {last}, true), -HUGE_VAL);
-  Tensor weights = call(b, "aten._softmax", {where(blind, 0.0, scores), last, false});
-  return where(blind, 0.0, weights);
+  const int64_t last = scores.rank() - 1;
+  if (c.has("attn_mask")) return call(b, "aten._safe_softmax", {scores, last});
+  return call(b, "aten._softmax", {scores, last, false});
 }
 
 /// `scale`, or 1 / sqrt(width of a query).

@@ -142,21 +142,29 @@ const OpDef kLogSoftmaxInt{
     .decompose = composite<true>,
     .samples = kCompositeSamples};
 
-/// Rows of nothing but -inf give zeros; they are taken out first, so that their gradient is zero.
-Tensors safe_softmax(Builder& b, const Call& c) {
-  Tensor self = to(Tensor{b, c.value("self")}, c.result()->type.dtype);
-  Tensor x = self.rank() == 0 ? unsqueeze(self, 0) : self;
-  int64_t dim = c.dim("dim", self.rank());
-  Tensor blind = call(b, "aten.all.dim", {compare("eq", x, -HUGE_VAL), dim, true});
-  Tensor weights = call(b, "aten._softmax", {where(blind, 0.0, x), dim, false});
-  return {reshape(where(blind, 0.0, weights), self.sizes())};
+// exp(x - m) * (1 / sum(exp(x - m))), where rows of nothing but -inf have m = 0 and, for 1 / 0, 0:
+// they give zeros, at the price of two selections a row and none an element. By its backward, the
+// one of softmax, zeros have a gradient of zero.
+Tensors safe_softmax_parts(Builder& b, const Call& c) {
+  Tensor x = widened(to(Tensor{b, c.value("self")}, c.result()->type.dtype));
+  const std::vector<int64_t> dims = normalised(c, x.rank());
+  for (int64_t dim : dims)
+    if (x.size(dim) == sym::Expr(0)) return {to(x, c.result()->type.dtype)};
+  Tensor most = amax(x, dims, true);
+  Tensor blind = compare("eq", most, -HUGE_VAL);
+  Tensor e = exp(x - where(blind, 0.0, most));
+  Tensor scale = where(blind, 0.0, reciprocal(sum(e, dims, true)));
+  return {to(e * scale, c.result()->type.dtype)};
 }
 const OpDef kSafeSoftmax{
     .schema = "aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
     .types = composite_types,
-    .decompose = safe_softmax,
+    .decompose = safe_softmax_parts,
+    .vjp = [](Builder& b, const Call& c,
+              Grads g) { return through("aten._softmax_backward_data", b, c, g); },
     .samples = {"$[3, 4], 1", "$[2, 3, 5], 1", "$[3, 4], -1, f64", "$[], 0", "$[0, 3], 1",
-                "$[9, 1]:special, 1", "$[1, 40]:special, 0", "i64[3, 4], 0, f32", "i64[3], 0"}};
+                "$[9, 1]:special, 1", "$[1, 40]:special, 0", "i64[3, 4], 0, f32", "i64[3], 0"},
+    .batch = batch_along_dims};
 
 const OpDef* const kOps[] = {&kSoftmax,    &kLogSoftmax,    &kSoftmaxBackward, &kLogSoftmaxBackward,
                              &kSoftmaxInt, &kLogSoftmaxInt, &kSafeSoftmax};
