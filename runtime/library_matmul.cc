@@ -240,7 +240,8 @@ class MatmulPlan final : public LibraryPlan {
 
  private:
   static constexpr int64_t kParallelFlops = 1 << 20;
-  using Data = std::array<std::byte*, kRoles>;  // first elements, by role
+  static constexpr int64_t kPackedFlops = 1 << 28;  // of a task: a millisecond or more
+  using Data = std::array<std::byte*, kRoles>;      // first elements, by role
 
   void fit_operands();
   void stage(Role role, Axis& rows, Axis& columns);
@@ -268,6 +269,7 @@ class MatmulPlan final : public LibraryPlan {
   int64_t m_blocks_ = 1, n_blocks_ = 1;
   int64_t scratchpad_bytes_ = 0;  // of one thread
   int64_t staged_bytes_ = 0;
+  bool packs_on_heap_ = false;  // oneDNN mallocs megabytes in a task
   // Of the right factor, by: last block of n. Given where it is read as it lies.
   std::array<dnnl_memory_desc_t, 2> b_layouts_{};
   int64_t packed_block_bytes_ = 0;  // of a block of n; 0: not packed
@@ -409,8 +411,9 @@ void MatmulPlan::make_primitives() {
       const Primitive& made = primitives_[i][j]->primitive();
       b_layouts_[j] = made.desc_of(DNNL_ARG_WEIGHTS);
       scratchpad_bytes_ = std::max(scratchpad_bytes_, made.scratchpad_bytes());
-      report_.is_slow |= made.implementation().starts_with("ref") ||
-                         made.implementation().find("gemm:jit") != std::string::npos;
+      const bool is_jit = made.implementation().find("gemm:jit") != std::string::npos;
+      report_.is_slow |= made.implementation().starts_with("ref") || is_jit;
+      packs_on_heap_ |= is_jit && 2 * m * n * product_.k.size >= kPackedFlops;
     }
   }
   scratchpad_bytes_ = ceil_div(scratchpad_bytes_, 64) * 64;
@@ -540,7 +543,11 @@ void MatmulPlan::run_tasks(const Data& data) {
   const auto run_range = [&](int thread, int64_t lo, int64_t hi) {
     const OneThread one;
     std::byte* const scratchpad = scratchpads.data() + thread * own;
-    for (int64_t task = lo; task < hi; ++task) run_task(data, task, thread, scratchpad);
+    for (int64_t task = lo; task < hi; ++task) {
+      if (packs_on_heap_) give_back_ends();
+      run_task(data, task, thread, scratchpad);
+    }
+    if (packs_on_heap_) give_back_ends();
   };
   if (is_parallel()) {
     parallel_for(report_.tasks, [&](int64_t lo, int64_t hi) { run_range(thread_index(), lo, hi); });

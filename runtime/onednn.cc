@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 
 #include "base/check.h"
 #include "base/diagnostic.h"
@@ -135,6 +136,19 @@ OneThread::OneThread() : saved_(omp_get_max_threads()) {
 
 OneThread::~OneThread() {
   if (saved_ != 1) omp_set_num_threads(saved_);
+}
+
+void give_back_ends() {
+  constexpr size_t kKept = 7;       // of a size, by glibc
+  constexpr size_t kShortest = 24;  // usable bytes: 8 less than the block
+  constexpr size_t kLongest = 184;  // more than an alignment of 128 leaves
+  constexpr size_t kGranule = 16;
+  std::array<void* volatile, 2 * kKept> blocks;  // volatile: else the compiler takes the pairs out
+  for (size_t bytes = kShortest; bytes <= kLongest; bytes += kGranule) {
+    for (void* volatile& block : blocks) block = std::malloc(bytes);
+    // Those that it kept came first. The others take their places, and they go back to the heap.
+    for (size_t i = blocks.size(); i-- > 0;) std::free(blocks[i]);
+  }
 }
 
 dnnl_data_type_t onednn_type(DType dtype) {

@@ -76,6 +76,14 @@ class OneThread {
   std::optional<WithoutSignals> signals_;
 };
 
+/// To be called by a thread before and after large products of gemm:jit, so that the buffers into
+/// which they pack their factors lie at one place of its heap, not each behind the one before.
+/// posix_memalign cuts a block's ends off and frees them; glibc keeps seven freed blocks of a size
+/// for their thread, and an end among them parts the free memory on its two sides, which is then
+/// too short for the next buffer. This gives all that are kept back, and other blocks take their
+/// places, so that the next ends go back at once. Some 2 us.
+void give_back_ends();
+
 dnnl_data_type_t onednn_type(DType dtype);
 /// Strides in elements.
 dnnl_memory_desc_t strided_desc(DType dtype, std::span<const int64_t> sizes,

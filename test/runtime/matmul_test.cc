@@ -1,6 +1,8 @@
 // Matrix products of the library facade against a naive loop.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -264,6 +266,28 @@ TEST(MatmulTest, FewCoresWaitAtTheEnd) {
         const int64_t waiting = (cores - tasks % cores) % cores;
         EXPECT_LE(waiting, tasks / 8) << m << " rows, " << tasks << " tasks";
       }
+}
+
+// oneDNN packs the factors of such a product into megabytes of malloc. Between calls a program
+// takes small blocks, some of which it keeps.
+TEST(MatmulTest, PackingStaysAtOnePlaceOfTheHeap) {
+  const int64_t m = 768, k = 1024, n = 3072;
+  const Array a = Array::zeros(DType::f32, Dims{k, m}), b = Array::zeros(DType::f32, Dims{k, n});
+  const Array out = Array::zeros(DType::f32, Dims{m, n});
+  const std::vector<Operand> operands = {
+      {DType::f32, {m, k}, {1, m}}, {DType::f32, {k, n}, {n, 1}}, {DType::f32, {m, n}, {n, 1}}};
+  const std::unique_ptr<LibraryPlan> plan = plan_matmul(operands, false);
+  const std::array<void*, 3> data = {a.raw(), b.raw(), out.raw()};
+  std::vector<std::unique_ptr<char[]>> kept;
+  const size_t before = mallinfo2().arena;
+  for (int call = 0; call < 16; ++call) {
+    plan->execute(data);
+    for (size_t bytes = 24; bytes <= 152; bytes += 16)
+      kept.push_back(std::make_unique<char[]>(bytes));
+  }
+  constexpr size_t kPacked = size_t{5} << 20;  // by a thread at a time
+  const auto count = static_cast<size_t>(threads());
+  EXPECT_LT(mallinfo2().arena, before + (2 * count + 2) * kPacked);
 }
 
 TEST(MatmulTest, UserMistakes) {
