@@ -107,6 +107,7 @@ void differentiate(Graph& graph, Gradients gradients, GraphCtx& ctx) {
   ctx.gradients = gradients;
   run_pass(graph, *find_pass("body_gradients"), ctx);
   run_pass(graph, *find_pass("joint"), ctx);
+  run_pass(graph, *find_pass("join_later_inputs"), ctx);
 }
 
 void differentiate_loss(Graph& graph, size_t loss, GraphCtx& ctx) {
@@ -200,7 +201,7 @@ ExportSignature export_graph(Graph& graph, const ExportOptions& options) {
   GraphCtx ctx;
   ctx.gradients = Gradients::none;
   if (options.joint) check_is_function(graph, ctx);
-  run_until_joint(graph, ctx);
+  run_until_joint(graph, options.loss ? Gradients::ones : Gradients::none, ctx);
   check_writes(graph);
   if (options.loss) check_loss(graph, *options.loss);
   if (options.loss) differentiate_loss(graph, *options.loss, ctx);

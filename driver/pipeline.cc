@@ -31,6 +31,9 @@ constexpr GraphPass kShareOutputs{"share_outputs", passes::share_outputs, 0, 0, 
 constexpr GraphPass kSyntheticBases{"synthetic_bases", passes::synthetic_bases, 0, 0, 0};
 // Before functionalize as well, for which it is an input like others: it writes nothing forward.
 constexpr GraphPass kLaterInputs{"later_inputs", passes::later_inputs, 0, 0, 0};
+// Of one program for both halves.
+constexpr GraphPass kJoinLaterInputs{"join_later_inputs", passes::join_later_inputs,
+                                     kFunctional | kJoint, 0, 0};
 constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kFunctional, 0};
 // Beyond this point nothing mutates but write-backs at the end.
 
@@ -128,6 +131,7 @@ constexpr std::array kAllPasses = {kShareOutputs,
                                    kInnerGradients,
                                    kBodyGradients,
                                    kJointPass,
+                                   kJoinLaterInputs,
                                    kCallerPasses,
                                    kLinearize,
                                    kJvp,
@@ -256,10 +260,15 @@ bool is_cut(const Options& options) {
          options.gradients != Gradients::forward;
 }
 
+/// Derivatives forward are made of gradients of which none is asked for.
+bool runs_backward(const Options& options) {
+  return options.gradients != Gradients::none && options.gradients != Gradients::forward;
+}
+
 void run_until_joint(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   for (ir::Graph* body : bodies_of(graph)) prepare_body(*body, ctx);
   if (options.share_outputs) run_pass(graph, kShareOutputs, ctx);
-  if (options.gradients != Gradients::none && is_cut(options)) run_pass(graph, kLaterInputs, ctx);
+  if (runs_backward(options)) run_pass(graph, kLaterInputs, ctx);
   if (passes::has_bases(graph)) run_pass(graph, kSyntheticBases, ctx);
   functionalize_with_bodies(graph, options.freeze || passes::has_constants(graph), ctx);
   for (ir::Graph* body : ops::bodies_of(graph)) prepare_called(*body, ctx);
@@ -284,7 +293,11 @@ void differentiate_again(ir::Graph& graph, GraphCtx& ctx) {
 
 }  // namespace
 
-void run_until_joint(ir::Graph& graph, GraphCtx& ctx) { run_until_joint(graph, {}, ctx); }
+void run_until_joint(ir::Graph& graph, Gradients gradients, GraphCtx& ctx) {
+  Options options;
+  options.gradients = gradients;
+  run_until_joint(graph, options, ctx);
+}
 
 void run_signature_passes(ir::Graph& signature) {
   GraphCtx ctx;
@@ -313,6 +326,8 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   run_until_joint(graph, options, ctx);
   if (differentiates) run_pass(graph, kBodyGradients, ctx);
   if (differentiates) run_pass(graph, kJointPass, ctx);
+  if (runs_backward(options) && !is_cut(options) && options.derivative == 1)
+    run_pass(graph, kJoinLaterInputs, ctx);
   if (!options.joint_passes.empty()) run_caller_passes(graph, ctx);
   for (int done = 1; done < options.derivative; ++done) differentiate_again(graph, ctx);
   const bool is_forward = options.gradients == Gradients::forward;

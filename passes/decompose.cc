@@ -13,28 +13,34 @@ namespace tandem::passes {
 
 using ir::Node;
 
+bool is_composite(const Node& node) {
+  const ops::OpDef& def = ops::def_of(node);
+  return !node.op->mutates() && def.decompose != nullptr &&
+         (def.composite == nullptr || def.composite(node.call()));
+}
+
+Node* decompose(ir::Graph& graph, Node* node) {
+  Node* before = node->prev;
+  ir::Builder builder(graph, node);
+  builder.stamp() = ir::Builder::stamp_of(*node);
+  ops::Tensors results = ops::def_of(*node).decompose(builder, node->call());
+  TD_CHECK(results.size() == node->results.size()) << "decomposition of " << node->op->name();
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i]) continue;
+    TD_CHECK(results[i].type().dtype == node->results[i]->type.dtype)
+        << "dtype of " << node->op->name();
+    graph.replace_all_uses(node->results[i], results[i].value());
+  }
+  Node* first = before == nullptr ? graph.first() : before->next;
+  Node* next = first == node ? node->next : first;
+  graph.erase(node);
+  return next;
+}
+
 void decompose_where(ir::Graph& graph, const std::function<bool(const Node&)>& wanted) {
   for (Node* node = graph.first(); node != nullptr;) {
-    const ops::OpDef& def = ops::def_of(*node);
-    if (node->op->mutates() || def.decompose == nullptr || !wanted(*node)) {
-      node = node->next;
-      continue;
-    }
-    Node* before = node->prev;
-    ir::Builder builder(graph, node);
-    builder.stamp() = ir::Builder::stamp_of(*node);
-    ops::Tensors results = def.decompose(builder, node->call());
-    TD_CHECK(results.size() == node->results.size()) << "decomposition of " << node->op->name();
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (!results[i]) continue;
-      TD_CHECK(results[i].type().dtype == node->results[i]->type.dtype)
-          << "dtype of " << node->op->name();
-      graph.replace_all_uses(node->results[i], results[i].value());
-    }
-    Node* first = before == nullptr ? graph.first() : before->next;
-    Node* old = node;
-    node = first == old ? old->next : first;
-    graph.erase(old);
+    const bool is_wanted = !node->op->mutates() && ops::def_of(*node).decompose != nullptr;
+    node = is_wanted && wanted(*node) ? decompose(graph, node) : node->next;
   }
 }
 

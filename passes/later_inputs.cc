@@ -4,7 +4,8 @@
 //   saved = x, backward(g, x): x += g   becomes   saved = x_later, ..., copy_(x_later, x_later + g)
 // Here the operands that stand for the input are replaced, in all functions that kept it: one sees
 // what another has written. The rule of the function writes its body (ops/custom_gradient.cc), and
-// joint makes one write of what all of them write.
+// joint makes one write of what all of them write. Where forward and backward are one program
+// nobody writes between them, so what backward takes is what forward leaves (join_later_inputs).
 #include <fmt/format.h>
 
 #include "base/dense_map.h"
@@ -124,8 +125,48 @@ class LaterInputs {
   Value* added_ = nullptr;         // the last of them
 };
 
+/// The write of an input at the end of a functional graph; null where there is none.
+Node* write_back_to(const ir::Graph& graph, const Value* input) {
+  for (Node* node = first_write_back(graph); node != nullptr; node = node->next)
+    if (std::get<Value*>(node->args[0]) == input) return node;
+  return nullptr;
+}
+
+/// The functions have their gradients: what stands there as kept is read by nothing, and what
+/// forward leaves may be made behind them.
+void forget_saved(ir::Graph& graph, const Value* later, Value* input) {
+  for (Node* node = graph.first(); node != nullptr; node = node->next) {
+    if (!has_backward_of_its_own(*node)) continue;
+    const size_t number = static_cast<size_t>(node->op->schema.find("saved"));
+    graph.set_arg(node, number, ir::map_operands(node->args[number], [&](Value* saved) {
+                    return saved == later ? input : saved;
+                  }));
+  }
+}
+
+/// What forward writes is overwritten by what backward makes of it.
+void join(ir::Graph& graph, Value* later) {
+  Value* input = graph.inputs().at(later->subject.number);
+  Node* by_forward = write_back_to(graph, input);
+  Node* by_backward = write_back_to(graph, later);
+  Value* left = by_forward == nullptr ? input : std::get<Value*>(by_forward->args[1]);
+  if (by_backward != nullptr) {
+    graph.set_arg(by_backward, 0, input);
+    if (by_forward != nullptr) graph.erase(by_forward);
+  }
+  forget_saved(graph, later, input);
+  graph.replace_all_uses(later, left);
+  graph.erase_input(later);
+}
+
 }  // namespace
 
 void later_inputs(ir::Graph& graph, GraphCtx&) { LaterInputs(graph).run(); }
+
+void join_later_inputs(ir::Graph& graph, GraphCtx&) {
+  const ir::Values inputs = graph.inputs();
+  for (Value* input : inputs)
+    if (input->role == ir::Role::later) join(graph, input);
+}
 
 }  // namespace tandem::passes

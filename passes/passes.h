@@ -148,11 +148,13 @@ void synthetic_bases(ir::Graph& graph, GraphCtx& ctx);
 /// There are some, so it must run.
 bool has_bases(const ir::Graph& graph);
 
-/// Before functionalize, behind share_outputs, where backward is a program of its own: inputs that
-/// the backward of a custom function writes come to backward once more, as inputs of the role
-/// later, and the signature says so. Bodies are functional. Unsupported where a graph asks for
-/// gradients itself.
+/// Before functionalize, behind share_outputs: inputs that the backward of a custom function writes
+/// come to backward once more, as inputs of the role later, and the signature says so. Bodies are
+/// functional. Unsupported where a graph asks for gradients itself.
 void later_inputs(ir::Graph& graph, GraphCtx& ctx);
+/// Behind joint, where backward stays in the program: it takes what forward leaves, and there are
+/// no later inputs any more.
+void join_later_inputs(ir::Graph& graph, GraphCtx& ctx);
 
 /// Each tandem::vmap becomes the nodes of its body, on all rows at once. Bodies are functional and
 /// in ops that have gradients. Unsupported where a body draws, or asks data for a size. vmap.cc

@@ -23,16 +23,36 @@ std::vector<ParameterGradient> take_gradients(ir::Graph& graph) {
   return gradients;
 }
 
+/// Where forward or backward write to a parameter, the formula is of what they leave, and its write
+/// is the last.
+void follow_write(ir::Graph& graph, ir::Node* first, const ir::Value* input) {
+  ir::Node* const tail = first_write_back(graph);
+  for (ir::Node* write = tail; write != nullptr; write = write->next) {
+    if (std::get<ir::Value*>(write->args[0]) != input) continue;
+    ir::Value* left = std::get<ir::Value*>(write->args[1]);
+    for (ir::Node* node = first; node != tail; node = node->next)
+      for (size_t i = 0; i < node->args.size(); ++i)
+        graph.set_arg(node, i, ir::map_operands(node->args[i], [&](ir::Value* operand) {
+                        return operand == input ? left : operand;
+                      }));
+    return graph.erase(write);
+  }
+}
+
 }  // namespace
 
 void updates(ir::Graph& graph, GraphCtx& ctx) {
   if (!ctx.updates) return;
-  ir::Builder builder(graph, first_write_back(graph));
+  ir::Node* const tail = first_write_back(graph);
+  const ir::Node* before = tail == nullptr ? graph.last() : tail->prev;
+  ir::Builder builder(graph, tail);
   builder.stamp().no_grad = true;
   builder.stamp().backward = true;
   const std::vector<NewValue> values = ctx.updates(builder, take_gradients(graph));
-  ir::Builder tail(graph);
-  for (const NewValue& write : values) tail.call("aten.copy_", {write.input, write.value});
+  ir::Node* const first = before == nullptr ? graph.first() : before->next;
+  for (const NewValue& write : values) follow_write(graph, first, write.input);
+  ir::Builder end(graph);
+  for (const NewValue& write : values) end.call("aten.copy_", {write.input, write.value});
 }
 
 }  // namespace tandem::passes

@@ -1,8 +1,8 @@
 // Problem: a function of one row is to run on all rows of its operands. Approach: its nodes are
 // written once more, in the place of the call, on values that have the rows in front: pointwise
 // ones broadcast, others by the rule that their op names (ops/batch.h). What no operand gives rows
-// stays as it is, and is the same for all. Composite ops without a rule are decomposed first; what
-// then has none is a scan that carries nothing: a loop over the rows, of that one node.
+// stays as it is, and is the same for all. Of composite ops without a rule for the call the parts
+// are asked; what then has none is a scan that carries nothing: a loop over the rows, of that node.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,12 +27,6 @@ using ops::Tensors;
 bool has_rule(const Node& node) {
   const ops::OpDef& def = ops::def_of(node);
   return def.pointwise || def.batch != nullptr;
-}
-
-/// An operator that is a composite for some calls alone would decompose into itself for others.
-bool is_taken_apart(const Node& node) {
-  const ops::OpDef& def = ops::def_of(node);
-  return !has_rule(node) && (def.composite == nullptr || def.composite(node.call()));
 }
 
 [[noreturn]] void refuse(const Node& node, const std::string& why) {
@@ -65,18 +59,25 @@ class Batching {
     return found.has_rows ? found.value : ops::expand({builder, found.value}, sizes).value();
   }
 
-  void visit(const Node& node) {
+  /// False: its parts are to be visited instead.
+  [[nodiscard]] bool visit(const Node& node) {
     bool has_rows = false;
     ir::for_each_operand(node.args,
                          [&](const Value* value) { has_rows |= found_.at(value).has_rows; });
-    if (!has_rows) return copy(node);
-    if (ir::data_dim(*node.op, node.args) >= 0)
-      refuse(node, "gives each row another size, so that the results are no tensor");
+    if (!has_rows) {
+      copy(node);
+      return true;
+    }
     ir::Builder builder(graph_, before_);
     builder.stamp() = ir::Builder::stamp_of(node);
-    Tensors results = at_once(builder, node);
+    const bool is_sized_by_data = ir::data_dim(*node.op, node.args) >= 0;
+    Tensors results = is_sized_by_data ? Tensors() : at_once(builder, node);
+    if (results.empty() && is_composite(node)) return false;
+    if (is_sized_by_data)
+      refuse(node, "gives each row another size, so that the results are no tensor");
     if (results.empty()) results = row_by_row(builder, node);
     for (size_t i = 0; i < results.size(); ++i) set(node.results[i], results[i].value(), true);
+    return true;
   }
 
  private:
@@ -154,7 +155,6 @@ void batch(ir::Graph& graph, Node* node) {
   const ir::Call call = node->call();
   ir::Graph& body = *graph.module().find(call.string("body"));
   check(body);
-  decompose_where(body, is_taken_apart);
   ir::Builder builder(graph, node);
   builder.stamp() = ir::Builder::stamp_of(*node);
   const std::vector<int64_t> dims = call.constants("dims");
@@ -165,8 +165,8 @@ void batch(ir::Graph& graph, Node* node) {
   const ir::Values inputs = tensors_of(body);
   for (size_t i = 0; i < inputs.size(); ++i)
     batching.set(inputs[i], rows_first(builder, operands[i], dims[i]), dims[i] >= 0);
-  for (const Node* inner = body.first(); inner != nullptr; inner = inner->next)
-    batching.visit(*inner);
+  for (Node* inner = body.first(); inner != nullptr;)
+    inner = batching.visit(*inner) ? inner->next : decompose(body, inner);
   for (size_t i = 0; i < node->results.size(); ++i)
     graph.replace_all_uses(node->results[i], batching.result(builder, body.outputs()[i].value));
   graph.erase(node);

@@ -9,6 +9,7 @@
 #include "base/diagnostic.h"
 #include "ops/elements.h"
 #include "ops/families.h"
+#include "ops/index/index_batch.h"
 
 namespace tandem::ops {
 namespace {
@@ -59,11 +60,6 @@ loop::Val element_at(Lowering& lowering, const Call& c, std::string_view tensor,
 // --- embedding
 // ------------------------------------------------------------------------------------
 
-/// A table that all rows share.
-Tensors batch_embedding(const BatchedCall& c) {
-  if (c.has_rows("weight")) return {};
-  return {call(c.builder, "aten.embedding", {c.given("weight"), c.given("indices")})};
-}
 const OpDef kEmbedding{
     .schema =
         "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool "
@@ -228,12 +224,6 @@ const OpDef kGather{
     .can_fail = true,
     .batch = batch_along_dims};
 
-/// The same places in each row.
-Tensors batch_index_select(const BatchedCall& c) {
-  if (c.has_rows("index") || c.row.type("self").rank() == 0) return {};
-  const int64_t dim = c.row.dim("dim", c.row.type("self").rank());
-  return {call(c.builder, "aten.index_select", {c.given("self"), dim + 1, c.given("index")})};
-}
 const OpDef kIndexSelect{
     .schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor",
     .types = [](const Call& c) -> Types {
@@ -369,7 +359,8 @@ const OpDef kScatter{
                 "$[5, 40], 0, i64[9]:index(5), $[9, 40], true, \"tandem::scatter\", \"prod\"",
                 "$[5], 0, i64[9]:index(5), $[9]:special, true, \"tandem::scatter\", \"amax\""},
     .sample_dtypes = DTypes::f32_only,
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_scatter};
 
 /// Sums of 16-bit floats round once, at the end; a sum of bools is true where any is.
 DType scatter_dtype(DType dtype, bool accumulate) {

@@ -5,70 +5,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "base/diagnostic.h"
 #include "ops/elements.h"
 #include "ops/families.h"
 #include "ops/index/data_sized.h"
+#include "ops/index/index_batch.h"
+#include "ops/index/index_plan.h"
 
 namespace tandem::ops {
 namespace {
-
-/// Where the dimensions of self and of the indices are in the result.
-struct Plan {
-  std::vector<int64_t> indexed;  // dimensions of self with an index
-  std::vector<int64_t> kept;     // the others
-  Sizes broadcast;               // of all index tensors
-  int64_t place = 0;             // of the broadcast dimensions in the result
-};
-
-/// Of each dimension of self, from the first one on: the sizes of its index, where it has one.
-using IndexSizes = std::vector<std::optional<Sizes>>;
-
-void check_index(const Call& c, const ir::Value& index, int64_t dim) {
-  DType dtype = index.type.dtype;
-  if (dtype == DType::boolean || dtype == DType::u8)
-    throw Unsupported(fmt::format(
-        "[{}] a mask as index {} has a result of unknown size: not implemented here (ops); indices "
-        "of i64 or i32 are accepted",
-        c.op().schema.full_name(), dim));
-  if (dtype != DType::i64 && dtype != DType::i32)
-    c.fail(fmt::format("index {} is {}, not i64 or i32", dim, to_string(index.type)));
-}
-
-Plan plan_of(const Call& c, const IndexSizes& indices) {
-  int64_t rank = c.type("self").rank();
-  if (static_cast<int64_t>(indices.size()) > rank)
-    c.fail(fmt::format("{} indices are too many for {}", indices.size(), c.describe("self")));
-  Plan plan;
-  for (int64_t dim = 0; dim < rank; ++dim) {
-    const bool is_indexed = dim < static_cast<int64_t>(indices.size()) && indices[dim].has_value();
-    (is_indexed ? plan.indexed : plan.kept).push_back(dim);
-    if (is_indexed) plan.broadcast = broadcast(c, plan.broadcast, *indices[dim]);
-  }
-  if (plan.indexed.empty()) c.fail("needs at least one index");
-  bool neighbours =
-      plan.indexed.back() - plan.indexed.front() + 1 == static_cast<int64_t>(plan.indexed.size());
-  plan.place = neighbours ? plan.indexed.front() : 0;
-  return plan;
-}
-
-Plan plan_of(const Call& c) {
-  IndexSizes sizes;
-  for (const ir::Value* index : c.values("indices")) {
-    if (index != nullptr) check_index(c, *index, static_cast<int64_t>(sizes.size()));
-    sizes.push_back(index == nullptr ? std::nullopt : std::optional<Sizes>(index->type.sizes));
-  }
-  return plan_of(c, sizes);
-}
-
-Sizes result_sizes(const Call& c, const Plan& plan) {
-  Sizes sizes;
-  for (int64_t dim : plan.kept) sizes.push_back(c.type("self").sizes[dim]);
-  sizes.insert(sizes.begin() + plan.place, plan.broadcast.begin(), plan.broadcast.end());
-  return sizes;
-}
 
 /// The element of an index as a position in [0, extent): negative ones wrapped, others checked.
 loop::Val wrapped(Lowering& lowering, const ir::Value* index, const Index& at, Expr extent,
@@ -86,7 +32,7 @@ loop::Val wrapped(Lowering& lowering, const ir::Value* index, const Index& at, E
   return lowering.check(inside, value, lowering.error(text));
 }
 
-loop::Val element(Lowering& lowering, const Call& c, const Plan& plan, const Index& index) {
+loop::Val element(Lowering& lowering, const Call& c, const IndexPlan& plan, const Index& index) {
   int64_t width = static_cast<int64_t>(plan.broadcast.size());
   Index at(plan.indexed.size() + plan.kept.size());
   std::vector<loop::Val> places;
@@ -142,7 +88,7 @@ IndexSizes sizes_by_coordinates(const Call& c, Expr size) {
       check_mask(c, index->type, sizes.size());
       sizes.insert(sizes.end(), index->type.sizes.size(), Sizes{size});
     } else {
-      check_index(c, *index, static_cast<int64_t>(sizes.size()));
+      check_index_tensor(c, *index, static_cast<int64_t>(sizes.size()));
       sizes.emplace_back(index->type.sizes);
     }
   }
@@ -156,13 +102,13 @@ int64_t chosen_dim(const Call& c) {
   if (mask->type.rank() == 0)
     throw Unsupported(fmt::format("[{}] a mask of one value as index: not implemented (ops)",
                                   c.op().schema.full_name()));
-  const Plan plan = plan_of(c, sizes_by_coordinates(c, 1));
+  const IndexPlan plan = index_plan(c, sizes_by_coordinates(c, 1));
   return plan.place + static_cast<int64_t>(plan.broadcast.size()) - 1;
 }
 
 Types masked_types(const Call& c, Expr size) {
-  const Plan plan = plan_of(c, sizes_by_coordinates(c, size));
-  return {ir::Type::tensor(c.type("self").dtype, result_sizes(c, plan))};
+  const IndexPlan plan = index_plan(c, sizes_by_coordinates(c, size));
+  return {ir::Type::tensor(c.type("self").dtype, indexed_sizes(c, plan))};
 }
 
 Tensors index_by_mask(Builder& b, const Call& c) {
@@ -180,14 +126,15 @@ Tensors index_by_mask(Builder& b, const Call& c) {
 const OpDef kIndex{
     .schema = "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor",
     .types = [](const Call& c) -> Types {
-      return {ir::Type::tensor(c.type("self").dtype, result_sizes(c, plan_of(c)))};
+      return {ir::Type::tensor(c.type("self").dtype, indexed_sizes(c, index_plan(c)))};
     },
     .data_sized = {chosen_dim, masked_types},
     .lower =
         [](Lowering& lowering, const Call& c) {
-          return map_definition(c, [&lowering, c, plan = plan_of(c)](size_t, const Index& index) {
-            return element(lowering, c, plan, index);
-          });
+          return map_definition(c,
+                                [&lowering, c, plan = index_plan(c)](size_t, const Index& index) {
+                                  return element(lowering, c, plan, index);
+                                });
         },
     .decompose = index_by_mask,
     .composite = [](const Call& c) { return mask_among(c) != nullptr; },
@@ -203,7 +150,8 @@ const OpDef kIndex{
                 "$[5, 4], [bool[5]]", "$[5, 4], [bool[5, 4]]", "$[2, 5, 4], [none, bool[5]]"},
     .sample_dtypes = DTypes::all,
     .gathers = "self",
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_index};
 
 const OpDef kWrapped{
     .schema = "tandem::wrapped_index(Tensor self, SymInt extent, str op) -> Tensor",
@@ -218,11 +166,15 @@ const OpDef kWrapped{
         },
     .no_grad = "indices are integers",
     .samples = {"i64[3]:index(5), 5, \"aten::index\""},
-    .can_fail = true};
+    .can_fail = true,
+    .batch = [](const BatchedCall& c) -> Tensors {
+      return {call(c.builder, "tandem.wrapped_index",
+                   {c.given("self"), c.row.integer("extent"), c.row.arg("op")})};
+    }};
 
 /// One i64 position an element of the broadcast indices, flat: the row-major number over the
 /// indexed dimensions.
-Tensor linear_index(Builder& b, const Call& c, const Plan& plan) {
+Tensor linear_index(Builder& b, const Call& c, const IndexPlan& plan) {
   Tensor linear;
   std::string name = c.op().schema.full_name();
   for (int64_t dim : plan.indexed) {
@@ -242,7 +194,7 @@ Tensor write_rows(Tensor rows, Tensor index, Tensor values, bool accumulate) {
 }
 
 Tensors put(Builder& b, const Call& c) {
-  Plan plan = plan_of(c);
+  IndexPlan plan = index_plan(c);
   Tensor self{b, c.value("self")};
   std::vector<int64_t> order = plan.indexed;
   order.insert(order.end(), plan.kept.begin(), plan.kept.end());
@@ -251,7 +203,7 @@ Tensors put(Builder& b, const Call& c) {
   for (int64_t dim : plan.indexed) rows = rows * self.size(dim);
   Expr width = 1;
   for (int64_t dim : plan.kept) width = width * self.size(dim);
-  Tensor values = expand(Tensor{b, c.value("values")}, result_sizes(c, plan));
+  Tensor values = expand(Tensor{b, c.value("values")}, indexed_sizes(c, plan));
   int64_t many = static_cast<int64_t>(plan.broadcast.size());
   std::vector<int64_t> values_order;  // broadcast dimensions first
   for (int64_t i = 0; i < many; ++i) values_order.push_back(plan.place + i);
@@ -402,7 +354,7 @@ const OpDef kIndexPut{
         if (!fits) c.fail(c.describe("values") + " does not broadcast to what the mask chooses");
         return unary_same(c);
       }
-      Sizes sizes = result_sizes(c, plan_of(c));
+      Sizes sizes = indexed_sizes(c, index_plan(c));
       if (c.type("values").dtype != c.type("self").dtype)
         c.fail(fmt::format("{} and {} must have the same dtype", c.describe("self"),
                            c.describe("values")));
@@ -425,7 +377,8 @@ const OpDef kIndexPut{
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
     .out = true,
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_index_put};
 
 // --- without checks
 // ------------------------------------------------------------------------------ The caller vouches
@@ -469,7 +422,7 @@ const OpDef kUnsafeMaskedIndex{
         "fill) -> Tensor",
     .types = [](const Call& c) -> Types {
       if (c.type("mask").dtype != DType::boolean) c.fail(c.describe("mask") + " must be bool");
-      return {ir::Type::tensor(c.type("self").dtype, result_sizes(c, plan_of(c)))};
+      return {ir::Type::tensor(c.type("self").dtype, indexed_sizes(c, index_plan(c)))};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor hidden = logical_not(Tensor{b, c.value("mask")});
@@ -484,7 +437,7 @@ const OpDef kUnsafeMaskedPut{
         "aten::_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] "
         "indices, Tensor values) -> Tensor",
     .types = [](const Call& c) -> Types {
-      plan_of(c);
+      index_plan(c);
       need_same_dtype(c, {"self", "values"});
       return unary_same(c);
     },

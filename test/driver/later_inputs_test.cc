@@ -94,5 +94,49 @@ TEST(LaterInputs, WhatForwardMadeIsNotWritten) {
   EXPECT_THAT(compile, ThrowsMessage<Unsupported>(HasSubstr("writes to %counter")));
 }
 
+/// A weight, and a counter that forward and backward count in.
+class Counting : public nn::Module {
+ public:
+  /// The sum of (2 w, gradient by the function above) * counter.
+  Tensors loss(nn::Trace& trace) const {
+    const nn::Tensor now = ops::call(trace.builder(), "aten.add_.Scalar", {trace(counter_), 1.0});
+    return {ops::sum_all(counted(trace, {trace(w_), now}, now.value())[0])};
+  }
+  /// Backward writes to the weight instead.
+  Tensors loss_of_itself(nn::Trace& trace) const {
+    const nn::Tensor w = trace(w_);
+    return {ops::sum_all(counted(trace, {w, ops::ones_like(w)}, w.value())[0])};
+  }
+
+ private:
+  nn::Parameter w_{*this, "w", {2}, nn::Init::ones()};
+  nn::Parameter counter_{*this, "counter", {2}, nn::Init::zeros(), DType::f32, false};
+};
+
+TEST(LaterInputs, OfATrainingStep) {
+  const Counting net;
+  State state = State::initial(net, 1);
+  BoundProgram step = train_step([&](nn::Trace& trace, const Tensors&) { return net.loss(trace); },
+                                 state, {}, nn::Sgd(0.5));
+  // Forward makes the counter 1, which the gradient is multiplied by twice; backward makes it 2.
+  EXPECT_FLOAT_EQ(*std::get<Array>(step.run({})[0]).data<float>(), 4);
+  EXPECT_THAT(values_of(state.at("counter")), ElementsAre(2, 2));
+  EXPECT_THAT(values_of(state.at("w")), ElementsAre(0.5F, 0.5F));
+  step.run({});  // 3, then 4
+  EXPECT_THAT(values_of(state.at("counter")), ElementsAre(4, 4));
+  EXPECT_THAT(values_of(state.at("w")), ElementsAre(-4, -4));
+}
+
+/// The optimizer goes on from what the step has written.
+TEST(LaterInputs, OfAParameterOfATrainingStep) {
+  const Counting net;
+  State state = State::initial(net, 1);
+  BoundProgram step =
+      train_step([&](nn::Trace& trace, const Tensors&) { return net.loss_of_itself(trace); }, state,
+                 {}, nn::Sgd(0.25));
+  step.run({});  // the gradient is w, and backward writes w + 1
+  EXPECT_THAT(values_of(state.at("w")), ElementsAre(1.75F, 1.75F));
+}
+
 }  // namespace
 }  // namespace tandem
