@@ -156,3 +156,43 @@ def test_without_gradients_nothing_is_written_later():
     with torch.no_grad():
         compiled_of(FUNCTIONS["counts"])(x, counter)
     assert counter.eq(1).all()
+
+
+def text_of_loss(function):
+    compiled_of(lambda x, buffer: function(x, buffer).sum())(leaf(), torch.zeros(2, 3))
+    return tandem.report()["graphs"][-1]["text"]
+
+
+def by_name(text, program, x, counter):
+    """Arguments of a program: of its inputs one has a gradient."""
+    learned = [name for name in program.inputs if f"%{name}: f32[2, 3] {{input grad}}" in text]
+    return [x if name in learned else counter for name in program.inputs]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_in_one_program_with_its_forward(name):
+    """As a training step has it: two steps, each of which counts on."""
+    text = text_of_loss(FUNCTIONS[name])
+    step = tandem.compile_text(text, "ones")
+    ours, eager = torch.arange(6.0).view(2, 3), torch.arange(6.0).view(2, 3)
+    for _ in range(2):
+        x = leaf()
+        loss = FUNCTIONS[name](x, eager).sum()
+        loss.backward()
+        got = step(by_name(text, step, x.detach(), ours))
+        torch.testing.assert_close(got[0], loss.detach())
+        torch.testing.assert_close([each for each in got[1:] if each is not None], [x.grad])
+        torch.testing.assert_close(ours, eager)
+
+
+def test_exported_with_a_loss():
+    """What backward writes is the input's new value, a result."""
+    text, _ = tandem.export_text(text_of_loss(FUNCTIONS["counts"]), loss=0)
+    exported = tandem.compile_text(text)
+    x, counter = leaf(), torch.arange(6.0).view(2, 3)
+    given = {each: counter for each in exported.inputs}
+    given[exported.inputs[0]] = x.detach()  # what is read first
+    new, loss, gradient = exported([given[each] for each in exported.inputs])
+    result = FUNCTIONS["counts"](x, counter).sum()
+    result.backward()
+    torch.testing.assert_close([new, loss, gradient], [counter, result.detach(), x.grad])
