@@ -222,7 +222,7 @@ const OpDef kGather{
     .out = true,
     .gathers = "self",
     .can_fail = true,
-    .batch = batch_along_dims};
+    .batch = batch_by_elements};
 
 const OpDef kIndexSelect{
     .schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor",
@@ -431,7 +431,8 @@ const OpDef kScatterAdd{
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
     .out = true,
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_by_elements};
 const OpDef kScatterSrc{
     .schema = "aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
     .types = scatter_types,
@@ -446,7 +447,8 @@ const OpDef kScatterSrc{
                 "$[3, 4], 0, i64[2, 4]:index(3), $[2, 4]"},
     .sample_dtypes = DTypes::all,
     .inplace = true,
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_by_elements};
 const OpDef kScatterValue{
     .schema = "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
     .types = scatter_types,
@@ -463,7 +465,8 @@ const OpDef kScatterValue{
                 "$[5], 0, i64[0], 1"},
     .sample_dtypes = DTypes::floats,
     .inplace = true,
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_by_elements};
 
 const OpDef kIndexAdd{
     .schema =

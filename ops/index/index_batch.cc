@@ -139,6 +139,15 @@ Tensors batch_index_select(const BatchedCall& c) {
   return {select_rows(c, "self", c.row.dim("dim", rank), c.row.value("index"))};
 }
 
+/// A number may go with a list of one, which with rows are of another rank.
+Tensors batch_by_elements(const BatchedCall& c) {
+  const int64_t rank = c.row.type("self").rank();
+  const bool has_src = c.row.op().schema.find("src") >= 0;
+  const bool is_even =
+      c.row.type("index").rank() == rank && (!has_src || c.row.type("src").rank() == rank);
+  return is_even ? batch_along_dims(c) : Tensors();
+}
+
 /// The gradient of a table for each row counts its padding and frequencies by row.
 Tensors batch_embedding(const BatchedCall& c) {
   const Value* indices = c.row.value("indices");

@@ -6,6 +6,7 @@
 
 #include "ops/elements.h"
 #include "ops/families.h"
+#include "ops/index/index_batch.h"
 
 namespace tandem::ops {
 namespace {
@@ -342,7 +343,8 @@ const OpDef kScatterReduce{
                 "i64[3], 0, i64[5]:index(3), i64[5], \"max\""},
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_by_elements};
 constexpr std::string_view kNoReduceGradient = "PyTorch defines none; scatter_reduce has one";
 const OpDef kScatterSrcReduce{
     .schema =
@@ -355,7 +357,8 @@ const OpDef kScatterSrcReduce{
                 "$[3, 4], 0, i64[5, 4]:index(3), $[5, 4], reduce=\"multiply\"",
                 "$[3], 0, i64[3]:index(3), $[3], reduce=\"sum\""},
     .inplace = true,
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_by_elements};
 const OpDef kScatterValueReduce{
     .schema =
         "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str "
@@ -366,7 +369,8 @@ const OpDef kScatterValueReduce{
     .samples = {"$[3, 4], 1, i64[3, 2]:index(4), 2, reduce=\"add\"",
                 "$[3, 4], 0, i64[5, 4]:index(3), 0.5, reduce=\"multiply\""},
     .inplace = true,
-    .can_fail = true};
+    .can_fail = true,
+    .batch = batch_by_elements};
 
 // --- by row-major number
 // --------------------------------------------------------------------------
