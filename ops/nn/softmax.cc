@@ -1,5 +1,6 @@
 // Softmax and its kin, by decomposition into maximum, exp and sum: over one row they fuse to a
 // single kernel. 16-bit operands are widened first and the result is rounded once.
+#include <algorithm>
 #include <cmath>
 
 #include "ops/elements.h"
@@ -16,11 +17,14 @@ std::vector<int64_t> normalised(const Call& c, int64_t rank) {
 
 Tensor widened(Tensor x) { return to(x, compute_type(x.dtype())); }
 
-/// x - max(x): the largest is 0, so exp never overflows. A tensor without elements has no maximum.
+/// A tensor without elements has no maximum.
+bool has_maximum(Tensor x, const std::vector<int64_t>& dims) {
+  return std::ranges::none_of(dims, [&](int64_t dim) { return x.size(dim) == sym::Expr(0); });
+}
+
+/// x - max(x): the largest is 0, so exp never overflows.
 Tensor shifted(Tensor x, const std::vector<int64_t>& dims) {
-  for (int64_t dim : dims)
-    if (x.size(dim) == sym::Expr(0)) return x;
-  return x - amax(x, dims, true);
+  return has_maximum(x, dims) ? x - amax(x, dims, true) : x;
 }
 
 Types softmax_types(const Call& c) {
@@ -148,8 +152,7 @@ const OpDef kLogSoftmaxInt{
 Tensors safe_softmax_parts(Builder& b, const Call& c) {
   Tensor x = widened(to(Tensor{b, c.value("self")}, c.result()->type.dtype));
   const std::vector<int64_t> dims = normalised(c, x.rank());
-  for (int64_t dim : dims)
-    if (x.size(dim) == sym::Expr(0)) return {to(x, c.result()->type.dtype)};
+  if (!has_maximum(x, dims)) return {to(x, c.result()->type.dtype)};
   Tensor most = amax(x, dims, true);
   Tensor blind = compare("eq", most, -HUGE_VAL);
   Tensor e = exp(x - where(blind, 0.0, most));
