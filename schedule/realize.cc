@@ -33,6 +33,7 @@ struct Reach {
   bool repeated = false;                // a window or product reads elements many times
   bool multiplied = false;              // a product does: each task computes what it reads
   bool broadcast = false;               // read at more places than it has elements
+  bool scattered = false;               // into no fewer elements than it has
   const Value* windows_over = nullptr;  // of an item: its operand that a task reads its part of
   int depth = 0;                        // longest chain of inlined nodes below it
   /// Where it is read, by the moving ops (slices, joins) that lead there: of one place it is one
@@ -230,6 +231,7 @@ class Realizer {
     from.repeated = repeats;
     from.multiplied = repeats && loop::multiplies(def.combiner);
     from.windows_over = def.windows_over;
+    from.scattered = def.kind == Kind::scatter;
     propagate(node, from);
   }
 
@@ -256,8 +258,15 @@ class Realizer {
                       (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
                       ops::def_of(node).repeats;
       to.depth = std::max(to.depth, from.depth + 1);
+      to.scattered |= from.scattered && (reduces || node.op->is_view()) && as_many(elements, *operand);
       add_places(node, from, to);
     });
+  }
+
+  static bool as_many(Expr elements, const Value& operand) {
+    const std::optional<int64_t> all = elements.constant();
+    const std::optional<int64_t> read = operand.type.numel().constant();
+    return all && read && *all >= *read;
   }
 
   /// A number for the way: equal ways have equal ones, and of others few.
@@ -301,6 +310,9 @@ class Realizer {
     bool dear = weight.transcendental || (weight.divides && result->type.numel() != Expr(1));
     if (to.broadcast && dear) return "it is read at many places";
     bool costly = weight.transcendental || weight.full_operands > 1;
+    // The scatter's result is alive beside what its kernel reads: of an embedding's gradient the
+    // largest of a step, at its end. What it writes to begin with takes longer than this.
+    if (to.scattered && weight.full_operands > 1) return "it holds less than what it is made from";
     if (to.multiplied && weight.operands > 1) return "a product reads it many times";
     if (quantizes(node) && (to.repeated || is_made_of_own_sum(node)))
       return "it is smaller than what it is made from";
