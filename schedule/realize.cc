@@ -258,7 +258,8 @@ class Realizer {
                       (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
                       ops::def_of(node).repeats;
       to.depth = std::max(to.depth, from.depth + 1);
-      to.scattered |= from.scattered && (reduces || node.op->is_view()) && as_many(elements, *operand);
+      to.scattered |=
+          from.scattered && (reduces || node.op->is_view()) && as_many(elements, *operand);
       add_places(node, from, to);
     });
   }
