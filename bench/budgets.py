@@ -1,15 +1,17 @@
 """What memory budgets do, on the small models of bench/partitions.py: at each tenth what a step
-holds, as planned and as handed out, whether its gradients are eager's, what is computed again and
-what a step takes, beside Inductor with the same `activation_memory_budget`; then budgets in bytes,
-whether they are kept, and whether the smallest that an error names is.
+holds, as planned and as handed out, whether its gradients are eager's (in f64 as well, where a
+network of rectifiers and batch norms does not turn rounding into other signs), what is computed
+again and what a step takes, beside Inductor with the same `activation_memory_budget`; then budgets
+in bytes, whether they are kept, and whether the smallest that an error names is.
 
-All contenders of a model are in one process and take turns. Times are processor times of both
-threads, which a busy machine disturbs least, as medians. `--write` puts both tables into
-docs/partition.md; `--only` measures some models again. Results so far are in build/budgets.json.
-Needs transformers.
+All contenders of a model are in one process and take turns, on a machine that does nothing else:
+times are medians, and the ratios beside them medians of the turns' own. `--write` puts both tables
+into docs/partition.md; `--only` measures some models again. Results so far are in
+build/budgets.json. Needs transformers.
 """
 
 import argparse
+import copy
 import json
 import pathlib
 import re
@@ -34,7 +36,7 @@ BYTE_MARKS = ("<!-- budgets in bytes: bench/budgets.py --write -->", "<!-- end o
 KEPT = ROOT / "build" / "budgets.json"
 TENTHS = [tenth / 10 for tenth in range(10, 0, -1)]
 BESIDE = (1.0, 0.7, 0.5, 0.3, 0.1)  # of Inductor
-ROUNDS = 7
+ROUNDS = 9
 BYTE_BUDGETS = 6
 FLOPS = re.compile(r"us, (\d+) flops of products")
 
@@ -54,12 +56,12 @@ def by_tandem(model, budget):
 
 
 def stepped(model, inputs, function):
-    """Processor milliseconds of a step; its gradients are the model's then."""
+    """Milliseconds of a step; its gradients are the model's then."""
     model.zero_grad(set_to_none=True)
     torch.manual_seed(0)
-    start = time.process_time()
+    start = time.perf_counter()
     function(**inputs).backward()
-    return (time.process_time() - start) * 1e3
+    return (time.perf_counter() - start) * 1e3
 
 
 def gradients(model):
@@ -103,12 +105,36 @@ def eager_gradients(model, inputs):
     return gradients(model)
 
 
+def doubled(model, inputs):
+    wide = {
+        name: each.double() if each.is_floating_point() else each for name, each in inputs.items()
+    }
+    return copy.deepcopy(model).double(), wide
+
+
+def off_in_f64(model, inputs):
+    """By fraction: the farthest from eager's of the same model in f64."""
+    model, inputs = doubled(model, inputs)
+    wanted = eager_gradients(model, inputs)
+    found = {}
+    for fraction in TENTHS:
+        stepped(model, inputs, by_tandem(model, fraction))
+        found[f"{fraction}"] = {"off in f64": farthest(gradients(model), wanted)}
+    return found
+
+
 def in_turns(model, inputs, functions):
     times = {name: [] for name in functions}
     for number in range(ROUNDS):
         for name in list(functions)[:: 1 if number % 2 == 0 else -1]:
             times[name].append(stepped(model, inputs, functions[name]))
-    return {name: statistics.median(each) for name, each in times.items()}
+    return {(who, part): timed(each, times[who, 1.0]) for (who, part), each in times.items()}
+
+
+def timed(times, whole):
+    """In milliseconds and of the whole budget's step in the same turn."""
+    ratios = [own / other for own, other in zip(times, whole, strict=True)]
+    return {"ms": statistics.median(times), "of whole": statistics.median(ratios)}
 
 
 def fractions(model, inputs, wanted):
@@ -124,8 +150,8 @@ def fractions(model, inputs, wanted):
         with functorch_config.patch(activation_memory_budget=fraction):
             functions["inductor", fraction] = torch.compile(loss_of(model))
             stepped(model, inputs, functions["inductor", fraction])
-    for (who, fraction), median in in_turns(model, inputs, functions).items():
-        (found if who == "tandem" else theirs)[f"{fraction}"]["ms"] = median
+    for (who, fraction), times in in_turns(model, inputs, functions).items():
+        (found if who == "tandem" else theirs)[f"{fraction}"] |= times
     return {"tandem": found, "inductor": theirs}
 
 
@@ -151,8 +177,11 @@ def measured(name):
     torch.manual_seed(0)
     model, inputs = partitions.MODELS[name]()
     model.train()
+    in_f64 = off_in_f64(model, inputs)
     wanted = eager_gradients(model, inputs)
     found = fractions(model, inputs, wanted)
+    for fraction, off in in_f64.items():
+        found["tandem"][fraction] |= off
     most = found["tandem"]["1.0"]["planned"]
     return found | {"bytes": byte_budgets(model, inputs, most, wanted)}
 
@@ -170,11 +199,12 @@ def rows_of(name, found):
         own, other = ours[f"{fraction}"], theirs.get(f"{fraction}")
         cells = [name if fraction == 1 else "", f"{fraction:g}", mib(own["saved"])]
         cells += [mib(own["planned"]), mib(own["handed out"]), f"{own['off']:.0e}"]
+        cells.append(f"{own['off in f64']:.0e}")
         cells += [f"{own['again'] / 1e6:.0f}", f"{own['ms']:.1f}"]
-        cells.append(f"{own['ms'] / ours['1.0']['ms']:.2f}")
+        cells.append(f"{own['of whole']:.2f}")
         cells += (
             [mib(other["saved"]), f"{other['again'] / 1e6:.0f}", f"{other['ms']:.1f}",
-             f"{other['ms'] / theirs['1.0']['ms']:.2f}"]
+             f"{other['of whole']:.2f}"]
             if other
             else [""] * 4
         )
@@ -183,10 +213,10 @@ def rows_of(name, found):
 
 def fraction_table(results):
     yield (
-        "| model | fraction | saved | planned | handed out | gradients off | again | ms | of 1 "
-        "| Inductor saves | again | ms | of 1 |"
+        "| model | fraction | saved | planned | handed out | gradients off | in f64 | again | ms "
+        "| of 1 | Inductor saves | again | ms | of 1 |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     for name in partitions.MODELS:
         if name in results:
             for cells in rows_of(name, results[name]):

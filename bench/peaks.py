@@ -157,7 +157,7 @@ def own_cells(own, found):
     """Resident, as parts of the others', handed out and what the plan says of it, saved."""
     yield mib(own["peak"])
     for other in ("eager", "inductor"):
-        yield f"{own['peak'] / found[other]['peak']:.2f}"
+        yield f"{own['peak'] / found[other]['peak']:.3f}"
     off = own["planned"] / own["handed out"] - 1
     yield from (mib(own["handed out"]), f"{mib(own['planned'])} ({100 * off:+.1f} %)")
     yield mib(own["saved"])

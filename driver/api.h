@@ -97,8 +97,8 @@ struct AotInput {
 
 struct AotOptions {
   /// By the words of torch.compile's options: "default", "min_cut", "as_read", "min_memory",
-  /// "min_time", "0.5", "512MiB"; "dp", "greedy", "exact"; "time", "flops". Throws UserError for
-  /// others.
+  /// "min_time", "0.5", "512MiB"; "dp", "greedy", "exact"; "time", "flops",
+  /// "measured". Throws UserError for others.
   static AotOptions within(std::string_view memory_budget, std::string_view solver = "dp",
                            std::string_view cost = "time");
 

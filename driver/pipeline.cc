@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "driver/machine_rates.h"
 #include "driver/step_memory.h"
 #include "ops/bodies.h"
 #include "passes/known.h"
@@ -106,6 +107,9 @@ constexpr GraphPass kWeightPanels{"weight_panels", passes::weight_panels,
 constexpr GraphPass kSetup{"setup", passes::setup, kFunctional | kPure | kCore, 0, 0};
 // Last of what adds to the forward part: cse would merge the copies again.
 constexpr GraphPass kOwnOutputs{"own_outputs", passes::own_outputs, kFunctional, 0, 0};
+// Looks at what the partition will, and says it in policies, which that heeds.
+constexpr GraphPass kRegionBudgets{"region_budgets", passes::region_budgets,
+                                   kFunctional | kPure | kCore, 0, 0};
 // The partition weighs single kernels' work, so it looks at core ops; cse before it, because what
 // both halves compute is one value to it.
 constexpr GraphPass kChoose{"choose", passes::choose, kJoint | kCore, kChosen, 0};
@@ -148,6 +152,7 @@ constexpr std::array kAllPasses = {kShareOutputs,
                                    kSizeInputs,
                                    kSetup,
                                    kOwnOutputs,
+                                   kRegionBudgets,
                                    kChoose,
                                    kRemat,
                                    kStoreSaved,
@@ -307,6 +312,23 @@ void run_signature_passes(ir::Graph& signature) {
   run_pass(signature, kDce, ctx);
 }
 
+namespace {
+
+bool has_region_budgets(const ir::Graph& graph) {
+  for (const ir::Node* node = graph.first(); node != nullptr; node = node->next)
+    if (node->memory_budget) return true;
+  return false;
+}
+
+/// Of the target that a partition compares by; kernels are made by the table's.
+void take_rates(GraphCtx& ctx) {
+  if (ctx.partition != Partition::budget || ctx.budget.cost != Budget::Cost::measured) return;
+  ctx.target.tuning.rates = machine_rates(ctx.target);
+  ctx.notes.push_back("budget: measured " + to_string(ctx.target.tuning.rates));
+}
+
+}  // namespace
+
 void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   const bool differentiates = options.gradients != Gradients::none;
   if (options.freeze && differentiates)
@@ -320,6 +342,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
     return bytes_of_step(joint, saved, options);
   };
   ctx.target = target_of(options);
+  take_rates(ctx);
   ctx.multiplies_bytes = target_of(options).multiplies_bytes();
   ctx.updates = options.updates;
   ctx.caller_passes = options.joint_passes;
@@ -349,6 +372,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
                 ctx);  // before a budget in bytes schedules what it chooses among
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
+  if (differentiates && has_region_budgets(graph)) run_pass(graph, kRegionBudgets, ctx);
   if (!is_cut(options)) return run_pass(graph, kRecompute, ctx);
   if (options.report) ctx.joint = ops::text_with_bodies(graph);
   run_pass(graph, kChoose, ctx);

@@ -181,6 +181,7 @@ Node* Builder::stamped(Node* node) const {
   node->backward = stamp_.backward;
   node->region = stamp_.region;
   node->policy = stamp_.policy;
+  node->memory_budget = stamp_.memory_budget;
   return node;
 }
 
@@ -206,7 +207,7 @@ Node* Builder::call(std::string_view op, std::vector<Arg> positional,
 }
 
 Builder::Stamp Builder::stamp_of(const Node& node) {
-  return {node.origin, node.no_grad, node.backward, node.region, node.policy};
+  return {node.origin, node.no_grad, node.backward, node.region, node.policy, node.memory_budget};
 }
 
 Node* clone_node_with_args(Graph& graph, const Node& node, std::vector<Arg> args, Node* before) {
@@ -222,6 +223,7 @@ Node* clone_node_with_args(Graph& graph, const Node& node, std::vector<Arg> args
   copy->backward = node.backward;
   copy->region = node.region;
   copy->policy = node.policy;
+  copy->memory_budget = node.memory_budget;
   for (size_t i = 0; i < node.results.size() && i < copy->results.size(); ++i)
     copy->results[i]->name = node.results[i]->name;
   return copy;

@@ -32,13 +32,14 @@ class Builder {
   /// A node of an op that has no type rule.
   Node* call_typed(const Op& op, std::vector<Arg> positional, std::vector<Type> types);
 
-  /// What new nodes carry: origin, no_grad, region, policy, backward.
+  /// What new nodes carry: origin, no_grad, region, policy, budget, backward.
   struct Stamp {
     Origin origin;
     bool no_grad = false;
     bool backward = false;
     int32_t region = 0;
     RecomputePolicy policy = RecomputePolicy::none;
+    std::optional<double> memory_budget;
   };
   Stamp& stamp() { return stamp_; }
   static Stamp stamp_of(const Node& node);

@@ -118,6 +118,9 @@ struct Node {
   bool backward = false;  // made by reverse mode
   int32_t region = 0;     // checkpoint region, 0 for none
   RecomputePolicy policy = RecomputePolicy::none;
+  /// 0 … 1: of the bytes that nodes with this number save beyond the fewest possible, up to
+  /// passes::region_budgets; none: what the whole graph's partition says.
+  std::optional<double> memory_budget;
   Node* prev = nullptr;
   Node* next = nullptr;
 

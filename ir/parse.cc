@@ -241,6 +241,8 @@ class Parser : private SignatureReader {
       if (dtype != DType::bf16 && dtype != DType::f16) fail("autocast is to bf16 or f16");
     } else if (word == "region") {
       node.region = static_cast<int32_t>(integer());
+    } else if (word == "memory_budget") {
+      node.memory_budget = parse_share();
     } else if (word == "must_recompute") {
       node.policy = RecomputePolicy::must_recompute;
     } else if (word == "prefer_recompute") {

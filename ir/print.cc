@@ -142,6 +142,7 @@ class Printer {
     if (node.backward) add("backward");
     if (node.region != 0) add(fmt::format("region {}", node.region));
     if (node.policy != RecomputePolicy::none) add(kPolicies[static_cast<int>(node.policy)]);
+    if (node.memory_budget) add(fmt::format("memory_budget {}", *node.memory_budget));
     if (!text.empty()) text = " {" + text + "}";
     if (!node.origin.place.empty()) text += fmt::format(" loc(\"{}\")", node.origin.place);
     return text;

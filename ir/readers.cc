@@ -109,6 +109,17 @@ Arg ArgReader::parse_arg() {
   return negative ? -value : value;
 }
 
+double ArgReader::parse_share() {
+  const Arg share = parse_arg();
+  const double* number = std::get_if<double>(&share);
+  const sym::Expr* whole = std::get_if<sym::Expr>(&share);
+  const double value = number != nullptr  ? *number
+                       : whole != nullptr ? static_cast<double>(whole->constant().value_or(-1))
+                                          : -1;
+  if (!(value >= 0 && value <= 1)) fail("a memory_budget of nodes is a number from 0 to 1");
+  return value;
+}
+
 Value* ArgReader::read_value() {
   std::string_view name = peek().text;
   std::map<std::string, Value*, std::less<>>::iterator it = values_.find(name);

@@ -41,6 +41,8 @@ class ArgReader : protected TypeReader {
   void define(const std::string& name, Value* value);
   Arg parse_arg();
   Value* read_value();
+  /// A number from 0 to 1.
+  double parse_share();
   /// `order [0, 2, 3, 1]`: a permutation of the value's dimensions.
   std::vector<int64_t> parse_order(const Value* value);
   /// The type that `{autocast bf16}` behind the call at hand names.

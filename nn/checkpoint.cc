@@ -2,7 +2,11 @@
 // them. Nodes are marked after the function wrote them, since a policy asks for the operator.
 #include "nn/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "base/diagnostic.h"
 
 namespace tandem::nn {
 namespace {
@@ -34,6 +38,21 @@ RegionFunction checkpoint(RegionFunction region, RegionPolicy policy) {
       node->region = number;
       node->policy = policy(node->op->name());
     }
+    return results;
+  };
+}
+
+RegionFunction with_memory_budget(RegionFunction region, double share) {
+  if (!(share >= 0 && share <= 1))
+    throw UserError(
+        fmt::format("[memory_budget] a region's is a number from 0 to 1, not {}", share));
+  return [region = std::move(region), share](Trace& trace, const Tensors& inputs) {
+    const ir::Graph& graph = trace.builder().graph();
+    const Node* before = graph.last();
+    Tensors results = region(trace, inputs);
+    for (Node* node = before == nullptr ? graph.first() : before->next; node != nullptr;
+         node = node->next)
+      if (!node->memory_budget) node->memory_budget = share;  // else of a region inside of this one
     return results;
   };
 }

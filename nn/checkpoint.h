@@ -23,4 +23,10 @@ using RegionFunction = std::function<Tensors(Trace&, const Tensors&)>;
 /// forward and backward apart (aot_function) and in training steps alike.
 RegionFunction checkpoint(RegionFunction region, RegionPolicy policy = recompute_all);
 
+/// The function as a region with a memory budget of its own: of the bytes that forward would save
+/// of it for backward beyond the fewest possible it saves this share (0 … 1), with the least work
+/// computed again, whatever the partition of the whole. Regions of one share are one part, which
+/// shares it; a region inside of another has its own. UserError for other numbers.
+RegionFunction with_memory_budget(RegionFunction region, double share);
+
 }  // namespace tandem::nn

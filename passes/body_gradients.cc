@@ -352,6 +352,7 @@ void give_columns(Graph& graph, Node* node, const Halves& halves) {
   made->backward = node->backward;
   made->region = node->region;
   made->policy = node->policy;
+  made->memory_budget = node->memory_budget;
   set_text(graph, made, "body", halves.forward);
   set_text(graph, made, "gradient", halves.gradient);
   for (size_t i = 0; i < node->results.size(); ++i)

@@ -45,6 +45,7 @@ void cse(ir::Graph& graph, GraphCtx&) {
       if (!entry.second) {
         ir::Node* first = entry.first->second;
         first->policy = std::max(first->policy, node->policy);
+        first->memory_budget = std::max(first->memory_budget, node->memory_budget);
         first->backward = first->backward && node->backward;
         for (size_t i = 0; i < node->results.size(); ++i)
           graph.replace_all_uses(node->results[i], first->results[i]);

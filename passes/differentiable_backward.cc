@@ -39,6 +39,7 @@ void begin_anew(ir::Graph& graph) {
     node->backward = false;
     node->region = 0;
     node->policy = ir::RecomputePolicy::none;
+    node->memory_budget.reset();
     node->origin.forward = -1;
   }
   for (Value* input : graph.inputs()) {

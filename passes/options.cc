@@ -82,13 +82,13 @@ std::string_view name_of(Partition partition) {
 
 namespace {
 
-constexpr std::array<std::string_view, 2> kCosts{"time", "flops"};
+constexpr std::array<std::string_view, 3> kCosts{"time", "flops", "measured"};
 
 Budget::Cost cost_named(std::string_view name) {
   const auto* found = std::ranges::find(kCosts, name);
   if (found == kCosts.end())
-    throw UserError(
-        fmt::format("the cost of computing again is 'time' or 'flops', not '{}'", name));
+    throw UserError(fmt::format(
+        "the cost of computing again is 'time', 'flops' or 'measured', not '{}'", name));
   return static_cast<Budget::Cost>(found - kCosts.begin());
 }
 

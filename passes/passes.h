@@ -47,14 +47,15 @@ struct Budget {
   double fraction = 1;
   int64_t bytes = 0;
   KnapsackSolver solver = KnapsackSolver::dp;
-  /// By which work that is done again is compared: the time it takes, or operations of products
-  /// alone, the rest only where these are equal.
-  enum class Cost : uint8_t { time, flops };
+  /// By which work that is done again is compared: the time it takes, by the rates of the target's
+  /// table or by those measured on this machine, or operations of products alone, the rest only
+  /// where these are equal.
+  enum class Cost : uint8_t { time, flops, measured };
   Cost cost = Cost::time;
 };
 /// "min_memory", "min_time", a fraction from 0 to 1, or bytes ("512MiB", "1.5GB"); "dp", "greedy",
-/// "exact"; "time", "flops". Text that names another partition gives the whole fraction. UserError
-/// for others.
+/// "exact"; "time", "flops", "measured". Text that names another partition gives the whole
+/// fraction. UserError for others.
 Budget budget_named(std::string_view text, std::string_view solver = "dp",
                     std::string_view cost = "time");
 /// Says all of it: "0.5 dp time".
@@ -275,6 +276,10 @@ void store_saved(ir::Graph& graph, GraphCtx& ctx);
 /// Where one program owns the whole step: backward reads copies of the forward nodes that a policy,
 /// or `ctx.partition`, wants computed again, each right before its first reader. cse would undo it.
 void recompute(ir::Graph& graph, GraphCtx& ctx);
+
+/// Before choose, or recompute: budgets of nodes become policies, by `ctx.budget`'s cost and
+/// solver.
+void region_budgets(ir::Graph& graph, GraphCtx& ctx);
 
 /// The graph becomes forward: outputs and write-backs as before, then saved values (tensors, then
 /// scalars), then saved sizes, each an output without a value that has the symbol's name. A new

@@ -94,7 +94,7 @@ Placement placed_by(const Rule& rule, std::span<const Lifetime> lifetimes) {
   return placed_in(heaviest_first(lifetimes, rule.power), rule.gap, lifetimes);
 }
 
-constexpr double kFirstPowers[] = {0.4, 0.3, 0.2, 0};
+constexpr double kFirstPowers[] = {0.5, 0.4, 0.3, 0.2, 0};
 constexpr size_t kMostLooks = 10'000'000;  // at placed buffers, for each power: some 10 ms
 
 /// How often all may be placed: each looks at about half of the others.

@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMostRequests = 8192;  // placing takes the square of them
 constexpr size_t kMostPlans = 8;
+constexpr size_t kMostPlaced = 16;  // of programs that take turns
 constexpr size_t kLookAhead = 16;
 constexpr int64_t kGapShare = 8;  // a plan with more gaps is none
 
@@ -49,11 +50,25 @@ void Rounds::keep_plan() {
   Plan& plan = plans_[requests_[0].bytes];
   if (plan.requests == requests_ || is_beginning_of(requests_, plan.requests)) return;
   if (plan.requests.empty() || plan.latest == requests_) {
-    plan.placement = place_tightly(requests_);
+    plan.placement = placement_of_round();
     plan.is_good = plan.placement.bytes <= peak_of(requests_) / kGapShare * (kGapShare + 1);
     plan.requests = requests_;
   }
   plan.latest = requests_;
+}
+
+// Steps of programs that take turns may begin alike: their plans replace one another, and are not
+// made again.
+const Placement& Rounds::placement_of_round() {
+  const auto known = std::ranges::find(placed_, requests_, &Placed::requests);
+  if (known != placed_.end()) {
+    std::rotate(known, known + 1, placed_.end());
+    return placed_.back().placement;
+  }
+  if (placed_.size() == kMostPlaced) placed_.erase(placed_.begin());
+  ++placements_;
+  placed_.push_back({requests_, place_tightly(requests_)});
+  return placed_.back().placement;
 }
 
 std::optional<int64_t> Rounds::expect(int64_t bytes) {

@@ -36,12 +36,23 @@ class Rounds {
   Plan* plan() { return plan_; }
   /// Whether nothing has been asked for in this round.
   bool is_first() const { return requests_.empty(); }
+  /// How often blocks were placed, which takes tens of milliseconds: once for requests that come
+  /// again, also with others between that begin alike.
+  int64_t placements() const { return placements_; }
 
  private:
   void begin_round();
   void keep_plan();
+  const Placement& placement_of_round();
 
-  std::map<int64_t, Plan> plans_;       // by the bytes of the first request
+  struct Placed {
+    std::vector<Lifetime> requests;
+    Placement placement;
+  };
+
+  std::map<int64_t, Plan> plans_;  // by the bytes of the first request
+  std::vector<Placed> placed_;     // the latest last
+  int64_t placements_ = 0;
   std::vector<Lifetime> requests_;      // of this round
   std::map<std::byte*, size_t> alive_;  // of these requests
   Plan* plan_ = nullptr;

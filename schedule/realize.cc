@@ -109,6 +109,24 @@ bool picks_few(KernelGraph& graph, const Node& node) {
   });
 }
 
+/// At least as many elements as what is read has, as far as sizes are known.
+bool as_many(Expr elements, const Value& operand) {
+  const std::optional<int64_t> all = elements.constant();
+  const std::optional<int64_t> read = operand.type.numel().constant();
+  return all && read && *all >= *read;
+}
+
+/// A number for the way: equal ways have equal ones, and of others few.
+void add_places(const Node& node, const Reach& from, Reach& to, int64_t most) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // spreads the bits of what it multiplies
+  const bool moves = !from.places.empty() && !ops::def_of(node).pointwise;
+  if (from.places.empty()) to.places.insert(0);  // the item itself reads it
+  for (uint64_t place : from.places) {
+    if (to.count() > most) return;
+    to.places.insert(moves ? place * kOdd + node.id + 1 : place);
+  }
+}
+
 class Realizer {
  public:
   explicit Realizer(KernelGraph& graph)
@@ -260,25 +278,8 @@ class Realizer {
       to.depth = std::max(to.depth, from.depth + 1);
       to.scattered |=
           from.scattered && (reduces || node.op->is_view()) && as_many(elements, *operand);
-      add_places(node, from, to);
+      add_places(node, from, to, tuning_.inlining.places);
     });
-  }
-
-  static bool as_many(Expr elements, const Value& operand) {
-    const std::optional<int64_t> all = elements.constant();
-    const std::optional<int64_t> read = operand.type.numel().constant();
-    return all && read && *all >= *read;
-  }
-
-  /// A number for the way: equal ways have equal ones, and of others few.
-  void add_places(const Node& node, const Reach& from, Reach& to) const {
-    constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // spreads the bits of what it multiplies
-    const bool moves = !from.places.empty() && !ops::def_of(node).pointwise;
-    if (from.places.empty()) to.places.insert(0);  // the item itself reads it
-    for (uint64_t place : from.places) {
-      if (to.count() > tuning_.inlining.places) return;
-      to.places.insert(moves ? place * kOdd + node.id + 1 : place);
-    }
   }
 
   void visit_map(const Node& node, const Value* result) {

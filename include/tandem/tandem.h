@@ -42,6 +42,7 @@ using nn::Scanned;
 using nn::Unique;
 using nn::unique;
 using nn::while_loop;
+using nn::with_memory_budget;
 using runtime::Array;
 
 }  // namespace tandem

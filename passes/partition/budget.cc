@@ -62,7 +62,7 @@ bool has_symbols(const ir::Graph& graph) {
 /// saved bytes too. Who is shown all choices is shown the fraction's own among them.
 bool asks_what_a_step_holds(const ir::Graph& graph, const GraphCtx& ctx) {
   const Budget& budget = ctx.budget;
-  const bool is_of_memory = budget.fraction > 0 && budget.cost == Budget::Cost::time;
+  const bool is_of_memory = budget.fraction > 0 && budget.cost != Budget::Cost::flops;
   return is_of_memory && !ctx.describes_choices && ctx.step_bytes && !has_symbols(graph);
 }
 
@@ -163,6 +163,10 @@ size_t index_within(const ir::Graph& graph, const Frontier& frontier, GraphCtx& 
 }
 
 }  // namespace
+
+const Choice& within_share(const Frontier& frontier, const Budget& budget) {
+  return frontier.choices[within_room(frontier, budget)];
+}
 
 ir::Values within_budget(ir::Graph& graph, GraphCtx& ctx) {
   const Frontier frontier = frontier_of(graph, ctx.target, ctx.budget, ctx.storage, ctx.notes);

@@ -29,6 +29,10 @@ struct Frontier {
 Frontier frontier_of(ir::Graph& graph, const Target& target, const Budget& budget,
                      const SavedStorage& storage, std::vector<std::string>& notes);
 
+/// Of the choices the one that takes least time within a fraction, or the ends; whatever a step
+/// holds at once.
+const Choice& within_share(const Frontier& frontier, const Budget& budget);
+
 /// The cheapest cut where keeping a value costs its bytes and a microsecond costs so many bytes.
 /// frontier.cc
 ir::Values priced_choice(ir::Graph& graph, const Target& target, const SavedStorage& storage);

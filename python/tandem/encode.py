@@ -392,11 +392,11 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
     # --- checkpoint regions and custom functions
 
     def _region_words(self, node):
-        number = node.meta.get("custom", {}).get("tandem_region", 0)
-        if not number:
-            return []
-        region = self._bodies.regions[number - 1]
-        return [f"region {number}", region.word(node)]
+        marks = node.meta.get("custom", {})
+        number = marks.get("tandem_region", 0)
+        region = self._bodies.regions[number - 1] if number else None
+        words = [f"region {number}", region.word(node)] if region else []
+        return words + ([f"memory_budget {share_of(marks)}"] if "memory_budget" in marks else [])
 
     def _custom_gradient(self, node):
         outputs, inputs, saved, kept, number = node.args
@@ -527,6 +527,14 @@ def is_number_in_tensor(node, value):
     is_scalar = isinstance(value, torch.Tensor) and value.dim() == 0
     reads = all(user.target in READS_OF_NUMBERS for user in node.users)
     return is_scalar and value.dtype == torch.float64 and bool(node.users) and reads
+
+
+def share_of(marks):
+    """Of a region that torch.fx.traceback.annotate gives a memory budget of its own."""
+    share = marks["memory_budget"]
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise UserError(f"[memory_budget] a region's is a number from 0 to 1, not {share!r}")
+    return float(share)
 
 
 def known_operators():

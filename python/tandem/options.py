@@ -23,7 +23,9 @@ class Options:
         included; where no choice holds that, BudgetError says what is possible.
     memory_budget_solver: how a number's values are picked: "dp", "greedy" or "exact".
     memory_budget_cost: what a number, or bytes, makes least of in backward: "time", as the cost
-        model says, or "flops", operations of products alone.
+        model says by rates of a usual machine, "measured", the same by those of this machine, which
+        are measured once (0.2 s) and kept in TANDEM_CACHE_DIR, or "flops", operations of products
+        alone.
     save_activations: what forward saves for backward is kept in fewer bits: "bf16", or "int8" by
         one scale for each tensor, "int8_row" for each row of the last dimension, "int8_block" for
         each 64 elements of a row (rows where 64 does not divide them), or 8-bit floats with a scale
@@ -82,7 +84,7 @@ class Options:
 _CHOICES = {
     "on_unsupported": ("eager", "error", "strict"),
     "memory_budget_solver": ("dp", "greedy", "exact"),
-    "memory_budget_cost": ("time", "flops"),
+    "memory_budget_cost": ("time", "flops", "measured"),
     "save_activations": (None, "bf16", "int8", "int8_row", "int8_block", "f8e4m3fn", "f8e5m2"),
     "freeze": (True, False, "checked"),
     "int8": (None, "require"),

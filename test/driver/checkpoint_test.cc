@@ -19,15 +19,24 @@ constexpr int64_t kWidth = 144;
 constexpr int64_t kRows = 1024;
 constexpr int kLayers = 8;
 
+/// What becomes of a layer; empty: nothing.
+using MakeRegion = std::function<nn::RegionFunction(nn::RegionFunction)>;
+
+MakeRegion by(RegionPolicy policy) {
+  return [policy = std::move(policy)](nn::RegionFunction body) {
+    return checkpoint(std::move(body), policy);
+  };
+}
+
 /// Wide inside, narrow between layers.
 class Deep : public nn::Module {
  public:
-  nn::Tensor forward(nn::Trace& trace, nn::Tensor x, const RegionPolicy* policy) const {
+  nn::Tensor forward(nn::Trace& trace, nn::Tensor x, const MakeRegion& region) const {
     for (const std::unique_ptr<Layer>& layer : layers_) {
       const nn::RegionFunction body = [&](nn::Trace& t, const nn::Tensors& in) -> nn::Tensors {
         return {layer->forward(t, in[0])};
       };
-      x = (policy == nullptr ? body : checkpoint(body, *policy))(trace, {x})[0];
+      x = (region ? region(body) : body)(trace, {x})[0];
     }
     return x;
   }
@@ -76,12 +85,12 @@ nn::Adam clipped() {
   return optimizer;
 }
 
-Trained trained(const RegionPolicy* policy, const TrainOptions& options = {}) {
+Trained trained(const MakeRegion& region, const TrainOptions& options = {}) {
   Deep net;
   State state = State::initial(net, 1);
   BoundProgram step = train_step(
       [&](nn::Trace& trace, const nn::Tensors& in) -> nn::Tensors {
-        return {nn::mse_loss(net.forward(trace, in[0], policy), in[1])};
+        return {nn::mse_loss(net.forward(trace, in[0], region), in[1])};
       },
       state, {{"x", DType::f32, {kRows, kWidth}}, {"y", DType::f32, {kRows, kWidth}}}, clipped(),
       options);
@@ -95,11 +104,9 @@ Trained trained(const RegionPolicy* policy, const TrainOptions& options = {}) {
 }
 
 TEST(Checkpoint, ATrainingStepIsTheSameInLessMemory) {
-  const RegionPolicy all = nn::recompute_all;
-  const RegionPolicy selective = saves_products;
   const Trained plain = trained(nullptr);
-  const Trained whole = trained(&all);
-  const Trained part = trained(&selective);
+  const Trained whole = trained(by(nn::recompute_all));
+  const Trained part = trained(by(saves_products));
   for (size_t i = 0; i < plain.losses.size(); ++i) {
     EXPECT_NEAR(whole.losses[i], plain.losses[i], 1e-5 * plain.losses[i]) << i;
     EXPECT_NEAR(part.losses[i], plain.losses[i], 1e-5 * plain.losses[i]) << i;
@@ -130,14 +137,14 @@ struct Differentiated {
   std::vector<std::vector<float>> gradients;
 };
 
-Differentiated differentiated(const RegionPolicy* policy) {
-  const nn::RegionFunction body = [](nn::Trace& t, const nn::Tensors& in) -> nn::Tensors {
-    nn::Tensor h = ops::tanh(ops::mm(in[0], in[1]));
-    return {ops::sin(ops::call(t.builder(), "aten.dropout", {h, 0.5, true}))};
-  };
+nn::Tensors with_dropout(nn::Trace& t, const nn::Tensors& in) {
+  nn::Tensor h = ops::tanh(ops::mm(in[0], in[1]));
+  return {ops::sin(ops::call(t.builder(), "aten.dropout", {h, 0.5, true}))};
+}
+
+Differentiated differentiated(const nn::RegionFunction& body) {
   AotFunction function =
-      aot_function(policy == nullptr ? body : checkpoint(body, *policy),
-                   {{"x", DType::f32, {16, 64}, true}, {"w", DType::f32, {64, 64}, true}});
+      aot_function(body, {{"x", DType::f32, {16, 64}, true}, {"w", DType::f32, {64, 64}, true}});
   AotFunction::Forward made = function.forward(std::vector{ramp({16, 64}), ramp({64, 64})});
   Differentiated result;
   // Inputs are saved as they are, by reference.
@@ -150,16 +157,54 @@ Differentiated differentiated(const RegionPolicy* policy) {
   return result;
 }
 
+void expect_near(const Differentiated& found, const Differentiated& wanted) {
+  ASSERT_EQ(found.gradients.size(), wanted.gradients.size());
+  for (size_t i = 0; i < wanted.gradients.size(); ++i)
+    for (size_t k = 0; k < wanted.gradients[i].size(); ++k)
+      ASSERT_NEAR(found.gradients[i][k], wanted.gradients[i][k], 1e-4) << i << " " << k;
+}
+
 TEST(Checkpoint, ForwardAndBackwardApartSaveTheInputsAlone) {
-  const RegionPolicy all = nn::recompute_all;
-  const Differentiated plain = differentiated(nullptr);
-  const Differentiated whole = differentiated(&all);
+  const Differentiated plain = differentiated(with_dropout);
+  const Differentiated whole = differentiated(checkpoint(with_dropout));
   EXPECT_GT(plain.saved, 0);
   EXPECT_EQ(whole.saved, 0);
-  ASSERT_EQ(plain.gradients.size(), whole.gradients.size());
-  for (size_t i = 0; i < plain.gradients.size(); ++i)
-    for (size_t k = 0; k < plain.gradients[i].size(); ++k)
-      ASSERT_NEAR(whole.gradients[i][k], plain.gradients[i][k], 1e-4) << i << " " << k;
+  expect_near(whole, plain);
+}
+
+TEST(MemoryBudgetOfARegion, ItsShareIsKeptWhateverTheWholeSaves) {
+  const Differentiated plain = differentiated(with_dropout);
+  const Differentiated fewest = differentiated(nn::with_memory_budget(with_dropout, 0));
+  const Differentiated all = differentiated(nn::with_memory_budget(with_dropout, 1));
+  EXPECT_EQ(fewest.saved, 0);
+  EXPECT_GT(all.saved, 0);
+  expect_near(fewest, plain);
+  expect_near(all, plain);
+}
+
+TEST(MemoryBudgetOfARegion, ARegionInsideHasItsOwn) {
+  const auto outer = [](nn::Trace& trace, const nn::Tensors& in) -> nn::Tensors {
+    return {ops::sin(nn::with_memory_budget(with_dropout, 1)(trace, in)[0])};
+  };
+  const Differentiated inner = differentiated(nn::with_memory_budget(with_dropout, 1));
+  const Differentiated both = differentiated(nn::with_memory_budget(outer, 0));
+  EXPECT_GT(both.saved, 0);
+  EXPECT_EQ(both.saved, inner.saved);
+}
+
+TEST(MemoryBudgetOfARegion, HoldsInATrainingStep) {
+  const Trained plain = trained(nullptr);
+  const Trained fewest =
+      trained([](const nn::RegionFunction& body) { return nn::with_memory_budget(body, 0); });
+  for (size_t i = 0; i < plain.losses.size(); ++i)
+    EXPECT_NEAR(fewest.losses[i], plain.losses[i], 1e-5 * plain.losses[i]) << i;
+  EXPECT_LT(fewest.arena, plain.arena);
+}
+
+TEST(MemoryBudgetOfARegion, IsAShare) {
+  for (const double share : {-0.1, 1.5, std::nan("")})
+    EXPECT_THAT(error_of([&] { nn::with_memory_budget(with_dropout, share); }),
+                testing::HasSubstr("a region's is a number from 0 to 1"));
 }
 
 TEST(Checkpoint, RegionsMayBeNested) {

@@ -173,6 +173,60 @@ def test_the_cost_of_computing_again_is_an_option():
         compile_with(torch.sin, memory_budget=0.5, memory_budget_cost="bytes")(torch.randn(3))
 
 
+def layers_in_parts(shares):
+    """Three layers a part, each part with a share of its own or none."""
+    torch.manual_seed(0)
+    layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(6))
+
+    def function(x):
+        for part, share in enumerate(shares):
+            marks = {} if share is None else {"memory_budget": share}
+            with torch.fx.traceback.annotate(marks):
+                for layer in layers[3 * part : 3 * part + 3]:
+                    x = F.gelu(layer(x))
+        return x
+
+    return layers, function
+
+
+def again_by_part(shares, budget):
+    """How many layers of each part backward computes again; gradients are eager's."""
+    layers, function = layers_in_parts(shares)
+    x = torch.randn(256, 64, requires_grad=True)
+    wanted = torch.autograd.grad(function(x).sin().sum(), [x, *layers.parameters()])
+    tandem.reset_report()
+    made = compile_with(function, memory_budget=budget, report=True)(x)
+    found = torch.autograd.grad(made.sin().sum(), [x, *layers.parameters()])
+    for a, b in zip(found, wanted, strict=True):
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5)
+    (graph,) = tandem.report()["graphs"]
+    lines = re.findall(r"^  again .*%(\d+) = aten\.addmm", graph["cut"], re.MULTILINE)
+    numbers = sorted(int(line) // 2 for line in lines)  # a transpose and a product each
+    return [sum(number // 3 == part for number in numbers) for part in range(2)]
+
+
+def test_regions_have_budgets_of_their_own():
+    assert again_by_part((None, None), 1.0) == [0, 0]
+    assert again_by_part((0.0, None), 1.0) == [3, 0]
+    assert again_by_part((1.0, 0.0), 1.0) == [0, 3]
+    assert again_by_part((0.0, 1.0), "min_time") == [3, 0]
+    assert again_by_part((1.0, None), "min_memory")[0] == 0
+
+
+@pytest.mark.parametrize("share", [1.5, -1, "512MiB", True])
+def test_a_regions_budget_is_a_share(share):
+    with pytest.raises(Exception, match="a region's is a number from 0 to 1, not"):
+        again_by_part((share, None), 1.0)
+
+
+def test_times_may_be_those_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path))
+    _, function = layers_in_parts((None, None))
+    x = torch.randn(64, 64, requires_grad=True)
+    compile_with(function, memory_budget=0.5, memory_budget_cost="measured")(x).sum().backward()
+    assert len(list(tmp_path.rglob("*.rates"))) == 1
+
+
 def test_programs_of_other_budgets_are_other_entries_of_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path))
     module = transformer(blocks=1)

@@ -69,6 +69,19 @@ TEST(RoundsTest, APlanIsReplacedByWhatCameTwice) {
   EXPECT_EQ(round_of(rounds, other)[1], 0);
 }
 
+// Two compiled models whose steps begin alike, each a few times in turn.
+TEST(RoundsTest, PlansThatReplaceOneAnotherAreMadeOnce) {
+  Rounds rounds;
+  const std::vector<int64_t> one{1 * kPage, 4 * kPage};
+  const std::vector<int64_t> other{1 * kPage, 6 * kPage};
+  for (int turn = 0; turn < 5; ++turn) {
+    for (const std::vector<int64_t>& sizes : {one, other})
+      for (int step = 0; step < 3; ++step) round_of(rounds, sizes);
+  }
+  EXPECT_EQ(round_of(rounds, other), (std::vector<int64_t>{6 * kPage, 0}));
+  EXPECT_EQ(rounds.placements(), 2);
+}
+
 // A forward alone, all of which is released, is a round; two before a backward are one.
 TEST(RoundsTest, ARoundBeginsBehindABackwardOrWithNothingAlive) {
   Rounds rounds;

@@ -232,6 +232,16 @@ def test_T127_times_are_those_of_the_machine_that_is_compiled_for(solver):
     assert rates["haswell"][0] > 1.5 * rates["znver4"][0], "half the lanes"
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_T127_times_may_be_measured(solver):
+    """By rates of this machine the same is saved of an even chain, and the same made again."""
+    how = ("--solver", solver, "--cost", "measured")
+    cut = cuts.Cut(cuts.command(even_chain(5), "partition", "--budget", "0.3", *how))
+    assert (cut.made_bytes() / cuts.MIB, cut.flops / FLOPS) == (2, 3)
+    times = {each.microseconds for each in cut.products_again()}
+    assert len(times) == 1 and min(times) > 0
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
