@@ -77,6 +77,7 @@ AotFunction::AotFunction(const ModelFunction& function, const std::vector<AotInp
   compile.gradients = driver::Gradients::tangents;
   compile.partition = options.partition;
   compile.budget = options.budget;
+  compile.caller_partition = options.caller_partition;
   compile.storage = options.storage;
   compile.share_outputs = options.share_outputs;
   driver::GraphCtx ctx;
@@ -198,6 +199,13 @@ AotOptions AotOptions::within(std::string_view memory_budget, std::string_view s
   AotOptions options;
   options.partition = passes::partition_named(memory_budget);
   options.budget = passes::budget_named(memory_budget, solver, cost);
+  return options;
+}
+
+AotOptions AotOptions::with(passes::CallerPartition partition) {
+  AotOptions options;
+  options.partition = driver::Partition::caller;
+  options.caller_partition = std::move(partition);
   return options;
 }
 

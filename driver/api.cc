@@ -85,7 +85,12 @@ BoundProgram compile_forward(const ModelFunction& model, State& state,
 TrainOptions TrainOptions::within(std::string_view memory_budget, std::string_view solver,
                                   std::string_view cost) {
   return {passes::partition_named(memory_budget),
-          passes::budget_named(memory_budget, solver, cost)};
+          passes::budget_named(memory_budget, solver, cost),
+          {}};
+}
+
+TrainOptions TrainOptions::with(passes::CallerPartition partition) {
+  return {driver::Partition::caller, {}, std::move(partition)};
 }
 
 BoundProgram train_step(const ModelFunction& model, State& state,
@@ -97,6 +102,7 @@ BoundProgram train_step(const ModelFunction& model, State& state,
   compile.updates = driver::update_rule(state, optimizer);
   compile.partition = options.partition;
   compile.budget = options.budget;
+  compile.caller_partition = options.caller_partition;
   BoundProgram program(driver::compile(*traced.graph, compile), state, inputs.size());
   program.learning_rate = optimizer.learning_rate;
   return program;

@@ -70,8 +70,12 @@ struct TrainOptions {
   static TrainOptions within(std::string_view memory_budget, std::string_view solver = "dp",
                              std::string_view cost = "time");
 
+  /// A function of the caller says what backward reads as it is.
+  static TrainOptions with(passes::CallerPartition partition);
+
   driver::Partition partition = driver::Partition::none;  // none: policies of regions alone
   driver::Budget budget;                                  // of Partition::budget
+  passes::CallerPartition caller_partition;               // of Partition::caller
 };
 
 /// Forward, backward, clipping and update as one program; parameters, buffers and optimizer state
@@ -102,8 +106,12 @@ struct AotOptions {
   static AotOptions within(std::string_view memory_budget, std::string_view solver = "dp",
                            std::string_view cost = "time");
 
+  /// A function of the caller says what forward saves.
+  static AotOptions with(passes::CallerPartition partition);
+
   driver::Partition partition = driver::Partition::priced;  // what forward saves
   driver::Budget budget;                                    // of Partition::budget
+  passes::CallerPartition caller_partition;                 // of Partition::caller
   passes::SavedStorage storage;  // passes::storage_named("int8_row", 65536, {"aten.gelu"})
   /// What is returned shares memory as the function says: inputs are the caller's arrays, views of
   /// inputs are views of these, views of one value are views of one array. `AotFunction::signature`

@@ -42,8 +42,9 @@ struct Options {
   /// With `updates` the program stays one, and what a partition would not save is computed again in
   /// it.
   Partition partition = Partition::none;
-  Budget budget;                 // of Partition::budget
-  passes::SavedStorage storage;  // of what forward saves
+  Budget budget;                             // of Partition::budget
+  passes::CallerPartition caller_partition;  // of Partition::caller
+  passes::SavedStorage storage;              // of what forward saves
   /// Inference: parameters and buffers that the program does not write are constants. What depends
   /// on them alone is computed once and library calls read them packed. Their values are given by
   /// Executable::bind_constants. Not with gradients.

@@ -58,6 +58,7 @@ Options compile_options(const FunctionOptions& options) {
     compile.gradients = Gradients::tangents;
     compile.partition = options.partition;
     compile.budget = options.budget;
+    compile.caller_partition = options.caller_partition;
     compile.storage = options.storage;
     compile.derivative = options.derivative;
   }
@@ -87,6 +88,8 @@ CacheKey context_of(const FunctionOptions& options) {
   add("differentiates", options.differentiate ? "yes" : "no");
   add("memory_budget",
       fmt::format("{} {}", passes::name_of(options.partition), passes::to_string(options.budget)));
+  if (options.partition == Partition::caller)
+    add("partition " + options.caller_partition.name, options.caller_partition.identity);
   add("save_activations", passes::to_string(options.storage));
   add("derivative", std::to_string(options.derivative));
   add("freeze", options.freeze ? "yes" : "no");
@@ -102,7 +105,9 @@ CacheKey context_of(const FunctionOptions& options) {
 std::string unknown_pass(const FunctionOptions& options) {
   for (const passes::CallerPass& pass : options.joint_passes)
     if (pass.identity.empty()) return pass.name;
-  return "";
+  const bool is_unknown =
+      options.partition == Partition::caller && options.caller_partition.identity.empty();
+  return is_unknown ? options.caller_partition.name : "";
 }
 
 /// Of a graph that is compiled now; `cache` may be off.

@@ -24,9 +24,10 @@ struct FunctionImage;  // image.h
 struct FunctionOptions {
   bool differentiate = false;  // inputs that require grad get gradients
   Partition partition = Partition::priced;
-  Budget budget;                 // of Partition::budget
-  passes::SavedStorage storage;  // of what forward saves
-  int derivative = 1;            // as driver::Options
+  Budget budget;                             // of Partition::budget
+  passes::CallerPartition caller_partition;  // of Partition::caller
+  passes::SavedStorage storage;              // of what forward saves
+  int derivative = 1;                        // as driver::Options
   /// Inputs of role parameter or buffer that the graph does not write are constants: they are not
   /// among the arguments of forward, which takes a set of them. Not with differentiate.
   bool freeze = false;

@@ -336,6 +336,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   ctx.gradients = options.gradients;
   ctx.partition = options.partition;
   ctx.budget = options.budget;
+  ctx.caller_partition = options.caller_partition;
   ctx.storage = options.storage;
   ctx.describes_cut = options.report;
   ctx.step_bytes = [&options](const ir::Graph& joint, const ir::Values& saved) {

@@ -119,13 +119,15 @@ Subject input_number(size_t number) {
   return {Subject::Kind::input, static_cast<uint32_t>(number)};
 }
 
-/// A fraction holds for a body as for the graph. What a step holds in bytes a body cannot know.
+/// A fraction holds for a body as for the graph. What a step holds in bytes a body cannot know, and
+/// of a partition of the caller's it is no graph.
 GraphCtx ctx_of_body(const GraphCtx& ctx) {
   GraphCtx own;
   own.gradients = Gradients::tangents;
-  const bool in_bytes =
-      ctx.partition == Partition::budget && ctx.budget.kind == Budget::Kind::bytes;
-  own.partition = in_bytes ? Partition::priced : ctx.partition;
+  const bool is_of_whole =
+      ctx.partition == Partition::caller ||
+      (ctx.partition == Partition::budget && ctx.budget.kind == Budget::Kind::bytes);
+  own.partition = is_of_whole ? Partition::priced : ctx.partition;
   if (ctx.partition == Partition::none) own.partition = Partition::standard;
   own.budget = ctx.budget;
   own.target = ctx.target;
@@ -369,6 +371,7 @@ Halves halves_of(const Graph& graph, const Node& node, const std::vector<char>& 
   constant_fold(forward, ctx);
   cse(forward, ctx);
   dce(forward, ctx);
+  region_budgets(forward, ctx);
   choose(forward, ctx);
   remat(forward, ctx);
   read_numbers_again(forward);

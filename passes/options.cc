@@ -75,6 +75,7 @@ std::string_view name_of(Partition partition) {
     case Partition::standard: return "as_read";
     case Partition::priced: return "default";
     case Partition::min_cut: return "min_cut";
+    case Partition::caller: return "caller";
     case Partition::budget: break;
   }
   return "budget";

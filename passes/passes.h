@@ -28,6 +28,7 @@ enum class Partition : uint8_t {
   priced,    // what saves enough bytes for its time is computed again
   min_cut,   // what costs next to no time is
   budget,
+  caller,  // a function of who compiles says
 };
 /// "as_read" is standard, "default" is priced, "min_cut", and `budget` is for what budget_named
 /// takes; UserError for others.
@@ -90,11 +91,22 @@ struct CallerPass {
   std::string identity;
 };
 
+/// A function of who compiles that looks at a joint graph of core operators, or at a whole step,
+/// and gives the values that forward saves: inputs, and results of forward nodes. What backward
+/// reads of the others it computes again, but for what a second run could change, which is saved
+/// too. `name` and `identity` as of a CallerPass.
+struct CallerPartition {
+  std::string name;
+  std::function<ir::Values(ir::Graph& graph)> run;
+  std::string identity;
+};
+
 /// What passes over tensor graphs are told.
 struct GraphCtx : PassCtx {
   Gradients gradients = Gradients::tangents;  // of joint
   Partition partition = Partition::standard;  // of choose
   Budget budget;                              // of choose
+  CallerPartition caller_partition;           // of Partition::caller
   SavedStorage storage;                       // of store_saved
   bool describes_cut = false;                 // choose writes `cut`
   std::string cut;                            // what is saved, what is computed again, and why

@@ -233,37 +233,73 @@ void bind_value(nb::module_& m) {
       .def("__repr__", [](const ValueView& v) { return to_string(v.get().type); });
 }
 
-/// What it raises goes to whoever compiles.
-void run(const nb::object& callable, ir::Graph& graph) {
+/// What it raises goes to whoever compiles. `take` gets what it gives.
+template <class F>
+void run(const nb::object& callable, ir::Graph& graph, F take) {
   const nb::gil_scoped_acquire acquire;
   const PassPointer pass = std::make_shared<Pass>(Pass{&graph});
   struct End {
     Pass& pass;
     ~End() { pass.graph = nullptr; }
   } end{*pass};
-  callable(GraphView{pass});
+  take(callable(GraphView{pass}), pass);
+}
+
+/// Held by a pointer that is copied without the lock, and let go with it.
+std::shared_ptr<nb::object> held(nb::handle callable) {
+  return {new nb::object(nb::borrow(callable)), [](nb::object* object) {
+            const nb::gil_scoped_acquire acquire;
+            delete object;
+          }};
 }
 
 std::string text_of(nb::handle object) { return nb::cast<std::string>(nb::str(object)); }
 
 }  // namespace
 
+namespace {
+
+std::string name_of_callable(nb::handle callable) {
+  const nb::handle type = callable.type();
+  return text_of(nb::hasattr(callable, "__name__") ? callable.attr("__name__")
+                                                   : type.attr("__name__"));
+}
+
+std::string identity_of(nb::handle callable) {
+  return nb::hasattr(callable, "uuid") ? text_of(nb::repr(callable.attr("uuid")())) : "";
+}
+
+ir::Values values_of(const nb::object& given, const PassPointer& pass) {
+  ir::Values values;
+  for (nb::handle each : given) {
+    if (!nb::isinstance<ValueView>(each))
+      throw UserError("[partition] its function gives values of the graph, in a list");
+    values.push_back(value_of(each, pass));
+  }
+  return values;
+}
+
+}  // namespace
+
 std::vector<passes::CallerPass> caller_passes(nb::list passes) {
   std::vector<passes::CallerPass> found;
-  for (nb::handle each : passes) {
-    // Held by a pointer that is copied without the lock, and let go with it.
-    const std::shared_ptr<nb::object> callable(new nb::object(nb::borrow(each)),
-                                               [](nb::object* object) {
-                                                 const nb::gil_scoped_acquire acquire;
-                                                 delete object;
-                                               });
-    const std::string name = nb::hasattr(each, "__name__") ? text_of(each.attr("__name__"))
-                                                           : text_of(each.type().attr("__name__"));
-    const std::string identity =
-        nb::hasattr(each, "uuid") ? text_of(nb::repr(each.attr("uuid")())) : "";
-    found.push_back({name, [callable](ir::Graph& graph) { run(*callable, graph); }, identity});
-  }
+  for (nb::handle each : passes)
+    found.push_back({name_of_callable(each),
+                     [callable = held(each)](ir::Graph& graph) {
+                       run(*callable, graph, [](const nb::object&, const PassPointer&) {});
+                     },
+                     identity_of(each)});
   return found;
+}
+
+passes::CallerPartition caller_partition(nb::handle callable) {
+  const auto values = [callable = held(callable)](ir::Graph& graph) {
+    ir::Values found;
+    run(*callable, graph,
+        [&](const nb::object& given, const PassPointer& pass) { found = values_of(given, pass); });
+    return found;
+  };
+  return {name_of_callable(callable), values, identity_of(callable)};
 }
 
 void bind_graph(nb::module_& m) {

@@ -15,4 +15,7 @@ void bind_graph(nanobind::module_& m);
 /// in later processes. They are called with the interpreter's lock.
 std::vector<passes::CallerPass> caller_passes(nanobind::list passes);
 
+/// Of a callable that takes a tandem.Graph and gives values of it.
+passes::CallerPartition caller_partition(nanobind::handle callable);
+
 }  // namespace tandem::python

@@ -37,6 +37,10 @@ const Choice& within_share(const Frontier& frontier, const Budget& budget);
 /// frontier.cc
 ir::Values priced_choice(ir::Graph& graph, const Target& target, const SavedStorage& storage);
 
+/// What `ctx.caller_partition` gives, with what must be saved beside it. UserError, which names it,
+/// for values that forward does not have, and where it edits the graph. caller_partition.cc
+ir::Values caller_choice(ir::Graph& graph, GraphCtx& ctx);
+
 /// What to save, by `ctx.partition`. choose.cc
 ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx);
 

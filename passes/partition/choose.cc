@@ -110,6 +110,7 @@ ir::Values default_choice(ir::Graph& graph, const Halves& halves, const DenseMap
 ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx) {
   const Tuning::Chains& limits = ctx.target.tuning.chains;
   if (ctx.partition == Partition::budget) return within_budget(graph, ctx);
+  if (ctx.partition == Partition::caller) return caller_choice(graph, ctx);
   if (ctx.partition == Partition::priced) return priced_choice(graph, ctx.target, ctx.storage);
   const KeptBytes kept(graph, ctx.storage);
   if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, kept, ctx.notes);

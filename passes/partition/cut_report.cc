@@ -26,7 +26,7 @@ class CutRows {
         target_(ctx.target),
         saved_(saved),
         storage_(ctx.storage),
-        is_priced_(ctx.partition == Partition::priced),
+        partition_(ctx.partition),
         kept_(joint, ctx.storage),
         halves_(joint),
         bans_(bans_of(joint, halves_, ctx.target.tuning.chains)),
@@ -123,14 +123,15 @@ class CutRows {
     if (wide_.at(&node) != 0) return "long attention";
     if (is_source(node)) return "made from nothing";
     if (!bans_.at(&node).is_ban()) return "runs inside of its reader";
-    return is_priced_ ? "its bytes outweigh its time" : "the budget";
+    if (partition_ == Partition::caller) return "the caller's partition";
+    return partition_ == Partition::priced ? "its bytes outweigh its time" : "the budget";
   }
 
   const ir::Graph& joint_;
   const Target& target_;
   const ir::Values& saved_;
   const SavedStorage& storage_;
-  bool is_priced_;
+  Partition partition_;
   KeptBytes kept_;
   Halves halves_;
   DenseMap<Node, Ban> bans_;

@@ -210,6 +210,7 @@ def _compile_program(captured, options, times, floats_known, sizes):
         tune=options.tune,
         threads=options.threads or 0,
         joint_passes=list(options.joint_passes),
+        partition=options.partition,
         host_functions=[f for host in encoded.host for f in host.functions()],
     )
     _check_products(native, options)

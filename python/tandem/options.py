@@ -52,6 +52,9 @@ class Options:
         is decided about it, in order. They get a `tandem.Graph` and may look at it and edit it.
         One that has a method `uuid()` is known to the cache by what that gives; others keep graphs
         out of it.
+    partition: a function that says what forward saves for backward, instead of memory_budget: it
+        looks at a `tandem.Graph` of core operators and gives a list of values. The rest is computed
+        again, but for what a second run could change. `uuid()` as of joint_passes.
     verify: before its first call runs each compiled graph beside eager, forward and backward, and
         raises `tandem.VerificationError` where they differ."""
 
@@ -68,6 +71,7 @@ class Options:
     tune: bool = False
     int8: str | None = None
     joint_passes: list | tuple = ()
+    partition: object = None
     verify: bool = False
 
     @classmethod
@@ -107,6 +111,9 @@ def _check(name, value):
     elif name == "joint_passes":
         if not isinstance(value, (list, tuple)) or not all(map(callable, value)):
             raise UserError(f"option '{name}' is a list of functions, not {value!r}")
+    elif name == "partition":
+        if value is not None and not callable(value):
+            raise UserError(f"option '{name}' is a function or None, not {value!r}")
     elif name == "threads":
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         if value is not None and not whole:

@@ -142,9 +142,9 @@ nn::Tensors with_dropout(nn::Trace& t, const nn::Tensors& in) {
   return {ops::sin(ops::call(t.builder(), "aten.dropout", {h, 0.5, true}))};
 }
 
-Differentiated differentiated(const nn::RegionFunction& body) {
-  AotFunction function =
-      aot_function(body, {{"x", DType::f32, {16, 64}, true}, {"w", DType::f32, {64, 64}, true}});
+Differentiated differentiated(const nn::RegionFunction& body, const AotOptions& options = {}) {
+  AotFunction function = aot_function(
+      body, {{"x", DType::f32, {16, 64}, true}, {"w", DType::f32, {64, 64}, true}}, options);
   AotFunction::Forward made = function.forward(std::vector{ramp({16, 64}), ramp({64, 64})});
   Differentiated result;
   // Inputs are saved as they are, by reference.
@@ -199,6 +199,45 @@ TEST(MemoryBudgetOfARegion, HoldsInATrainingStep) {
   for (size_t i = 0; i < plain.losses.size(); ++i)
     EXPECT_NEAR(fewest.losses[i], plain.losses[i], 1e-5 * plain.losses[i]) << i;
   EXPECT_LT(fewest.arena, plain.arena);
+}
+
+passes::CallerPartition nothing() {
+  return {"nothing", [](ir::Graph&) { return ir::Values(); }, ""};
+}
+
+/// The result of the first node of this name.
+passes::CallerPartition only(std::string op) {
+  const auto run = [op](ir::Graph& graph) -> ir::Values {
+    for (ir::Node* node = graph.first(); node != nullptr; node = node->next)
+      if (node->op->name() == op) return {node->results[0]};
+    return {};
+  };
+  return {op, run, ""};
+}
+
+TEST(PartitionOfTheCaller, SaysWhatForwardSaves) {
+  const Differentiated plain = differentiated(with_dropout);
+  const Differentiated fewest = differentiated(with_dropout, AotOptions::with(nothing()));
+  const Differentiated one = differentiated(with_dropout, AotOptions::with(only("aten.tanh")));
+  EXPECT_EQ(fewest.saved, 0);
+  EXPECT_EQ(one.saved, 16 * 64 * 4);
+  expect_near(fewest, plain);
+  expect_near(one, plain);
+}
+
+TEST(PartitionOfTheCaller, HoldsInATrainingStep) {
+  const Trained plain = trained(nullptr);
+  const Trained fewest = trained(nullptr, TrainOptions::with(nothing()));
+  for (size_t i = 0; i < plain.losses.size(); ++i)
+    EXPECT_NEAR(fewest.losses[i], plain.losses[i], 1e-5 * plain.losses[i]) << i;
+  EXPECT_LT(fewest.arena, plain.arena);
+}
+
+TEST(PartitionOfTheCaller, WhatForwardHasNotIsAnErrorThatNamesIt) {
+  const auto tangent = [](ir::Graph& graph) { return ir::Values{graph.inputs().back()}; };
+  EXPECT_THAT(
+      error_of([&] { differentiated(with_dropout, AotOptions::with({"all_wrong", tangent, ""})); }),
+      testing::HasSubstr("[partition] 'all_wrong': %tangent0 is no value of forward"));
 }
 
 TEST(MemoryBudgetOfARegion, IsAShare) {
