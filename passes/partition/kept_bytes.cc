@@ -30,9 +30,13 @@ bool is_operator(const Node& node, const std::string& word) {
   return name == word || name.starts_with(word + ".");
 }
 
-bool is_excluded(const Node& node, const std::string& name, const SavedStorage& storage) {
+bool is_excluded(const Value& value, const std::string& name, const SavedStorage& storage) {
+  const Node& node = *value.node;
   return std::ranges::any_of(storage.except, [&](const std::string& word) {
-    return word == name || word == node.origin.place || is_operator(node, word);
+    const bool is_type = word == name_of(value.type.dtype);
+    const bool varies = word == "symbolic" && !known_bytes(&value);
+    return word == name || word == node.origin.place || is_type || varies ||
+           is_operator(node, word);
   });
 }
 
@@ -41,6 +45,8 @@ double elements_of_scale(const Value& value, double elements, Kind kind) {
   const double row = static_cast<double>(typical_size(value.type.sizes.back()));
   switch (kind) {
     case Kind::whole:
+    case Kind::f8e4m3fn_unscaled:
+    case Kind::f8e5m2_unscaled:
     case Kind::bf16: return 0;
     case Kind::int8: return elements;
     case Kind::f8e4m3fn:
@@ -79,7 +85,7 @@ bool is_kept_small(const ir::Graph& graph, const Value& value, const std::string
     return false;
   if (!takes_fewer_bits(value.type, storage.kind) || is_handed_out(graph, value)) return false;
   const int64_t bytes = typical_bytes(&value);
-  return bytes > 0 && bytes >= storage.least_bytes && !is_excluded(*value.node, name, storage);
+  return bytes > 0 && bytes >= storage.least_bytes && !is_excluded(value, name, storage);
 }
 
 KeptBytes::KeptBytes(const ir::Graph& graph, const SavedStorage& storage, Arguments arguments)

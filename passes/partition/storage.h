@@ -19,16 +19,18 @@ struct SavedStorage {
     int8_block,  // by a scale for each 64 elements of a row
     f8e4m3fn,    // 8-bit floats, by a scale for each row
     f8e5m2,
+    f8e4m3fn_unscaled,  // as they are, what is beyond the type's largest number becomes it
+    f8e5m2_unscaled,
   };
   Kind kind = Kind::whole;
   int64_t least_bytes = 65536;  // smaller values stay whole; unknown sizes count as typical ones
   /// What stays whole, in the words of the report of a cut: results of an operator ("aten.gelu",
   /// all its overloads, or "aten.add.Tensor"), a value ("%12"), what a source line makes
-  /// ("model.py:31").
+  /// ("model.py:31"), values of an element type ("f32"), those whose sizes vary ("symbolic").
   std::vector<std::string> except;
 };
-/// "none", "bf16", "int8", "int8_row", "int8_block", "f8e4m3fn", "f8e5m2"; UserError for others,
-/// for bytes below 0, and for an exception that is none of the three.
+/// "none", or a kind by its name above; UserError for others, for bytes below 0, and for an
+/// exception that is none of those.
 SavedStorage storage_named(std::string_view name, int64_t least_bytes,
                            std::vector<std::string> except = {});
 /// Says all of it: "int8_row from 65536".

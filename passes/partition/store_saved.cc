@@ -4,6 +4,7 @@
 // which makes and reads the value, but for the scale, a maximum:
 //   s = max |x| / 127    q = round(x / s)    x' = s q,    so |x - x'| <= s / 2
 // 8-bit floats round by themselves: s = max |x| / M, q = float8(x / s), M the largest of the type.
+// Unscaled ones are float8(x), x held to [-M, M].
 // Masks become bits (mask_bits.cc), whatever the kind, and lose nothing.
 // What is not finite makes its whole row NaN, as it would have made the gradient. What lives
 // anyway, inputs and results of the program, stays as it is: a copy would be more memory.
@@ -32,13 +33,17 @@ using ops::Tensor;
 using Kind = SavedStorage::Kind;
 
 constexpr double kLeastScale = 1e-30;  // of rows of zeros; its reciprocal is finite in f32
-constexpr std::array<std::string_view, 7> kNames = {"none",       "bf16",     "int8",  "int8_row",
-                                                    "int8_block", "f8e4m3fn", "f8e5m2"};
+constexpr std::array<std::string_view, 9> kNames = {
+    "none",           "bf16",     "int8",   "int8_row",
+    "int8_block",     "f8e4m3fn", "f8e5m2", "f8e4m3fn_unscaled",
+    "f8e5m2_unscaled"};
 
 DType dtype_of(Kind kind) {
   switch (kind) {
     case Kind::bf16: return DType::bf16;
+    case Kind::f8e4m3fn_unscaled:
     case Kind::f8e4m3fn: return DType::f8e4m3fn;
+    case Kind::f8e5m2_unscaled:
     case Kind::f8e5m2: return DType::f8e5m2;
     default: return DType::i8;
   }
@@ -53,9 +58,22 @@ Tensor in_blocks(Tensor x, Kind kind) {
   return reshape(x, sizes);
 }
 
+bool is_scaled(Kind kind) {
+  return kind != Kind::bf16 && kind != Kind::f8e4m3fn_unscaled && kind != Kind::f8e5m2_unscaled;
+}
+
+/// Within the type's numbers. x - x is 0, or NaN where x is not finite: what overflowed must not
+/// come back as a large number.
+Tensor saturated(Tensor x, DType dtype) {
+  const double most = largest_finite(dtype);
+  return ops::call(x.builder(), "aten.clamp", {x, -most, most}) + (x - x);
+}
+
 ir::Values shrink(Tensor x, Kind kind) {
   if (x.dtype() == DType::boolean) return {pack_bits(x).value()};
   if (kind == Kind::bf16) return {to(x, DType::bf16).value()};
+  if (!is_scaled(kind))
+    return {to(saturated(to(x, DType::f32), dtype_of(kind)), dtype_of(kind)).value()};
   x = in_blocks(to(x, DType::f32), kind);
   std::vector<int64_t> dims{x.rank() - 1};
   if (kind == Kind::int8) {
@@ -168,7 +186,7 @@ namespace {
 /// Operators have a namespace, values a mark, places a line.
 bool may_name(const std::string& word) {
   return (word.starts_with('%') && word.size() > 1) || word.find('.') != std::string::npos ||
-         word.find(':') != std::string::npos;
+         word.find(':') != std::string::npos || word == "symbolic" || dtype_from_name(word);
 }
 
 }  // namespace
@@ -186,8 +204,8 @@ SavedStorage storage_named(std::string_view name, int64_t least_bytes,
     if (!may_name(word))
       throw UserError(
           fmt::format("what stays whole of saved activations is an operator "
-                      "('aten.gelu'), a value ('%12') or a place ('model.py:31'), "
-                      "not '{}'",
+                      "('aten.gelu'), a value ('%12'), a place ('model.py:31'), an element type "
+                      "('f32') or 'symbolic', not '{}'",
                       word));
   return {static_cast<Kind>(found - kNames.begin()), least_bytes, std::move(except)};
 }

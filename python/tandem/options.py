@@ -29,11 +29,13 @@ class Options:
     save_activations: what forward saves for backward is kept in fewer bits: "bf16", or "int8" by
         one scale for each tensor, "int8_row" for each row of the last dimension, "int8_block" for
         each 64 elements of a row (rows where 64 does not divide them), or 8-bit floats with a scale
-        for each row, "f8e4m3fn" and "f8e5m2". Masks become bits with each of these. Gradients are
-        those of the rounded values. None keeps all as it is.
+        for each row, "f8e4m3fn" and "f8e5m2", or without one, "f8e4m3fn_unscaled" and
+        "f8e5m2_unscaled" (what is beyond the largest number becomes it). Masks become bits with
+        each of these. Gradients are those of the rounded values. None keeps all as it is.
     save_activations_from: values of fewer bytes stay as they are.
     save_activations_except: a list of what stays as it is, in the words of the report's "cut":
-        operators ("aten.gelu", with all overloads), values ("%12"), places ("model.py:31").
+        operators ("aten.gelu", with all overloads), values ("%12"), places ("model.py:31"), element
+        types ("f32"), and "symbolic", all whose sizes vary.
     freeze: in graphs without gradients, parameters and buffers that nothing writes are constants:
         what depends on them alone is computed once, batch norms are folded into convolutions, and
         library calls read weights packed. A weight that was replaced, written or given other memory
@@ -89,7 +91,10 @@ _CHOICES = {
     "on_unsupported": ("eager", "error", "strict"),
     "memory_budget_solver": ("dp", "greedy", "exact"),
     "memory_budget_cost": ("time", "flops", "measured"),
-    "save_activations": (None, "bf16", "int8", "int8_row", "int8_block", "f8e4m3fn", "f8e5m2"),
+    "save_activations": (
+        None, "bf16", "int8", "int8_row", "int8_block", "f8e4m3fn", "f8e5m2", "f8e4m3fn_unscaled",
+        "f8e5m2_unscaled",
+    ),
     "freeze": (True, False, "checked"),
     "int8": (None, "require"),
 }

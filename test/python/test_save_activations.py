@@ -12,13 +12,17 @@ from compiled import compile_with as compile_by_default
 # What backward reads is saved: the default would make these small products again.
 compile_with = functools.partial(compile_by_default, memory_budget="as_read")
 FLOATS = {"f8e4m3fn": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}
-KINDS = ("bf16", "int8", "int8_row", "int8_block", *FLOATS)
+UNSCALED = {f"{name}_unscaled": dtype for name, dtype in FLOATS.items()}
+KINDS = ("bf16", "int8", "int8_row", "int8_block", *FLOATS, *UNSCALED)
 
 
 def rounded(x, kind):
     """What backward sees of a saved value, by the definition, in torch."""
     if kind == "bf16":
         return x.bfloat16().float()
+    if kind in UNSCALED:
+        most = torch.finfo(UNSCALED[kind]).max
+        return x.clamp(-most, most).to(UNSCALED[kind]).float()
     blocks = x
     if kind == "int8_block" and x.shape[-1] % 64 == 0:
         blocks = x.reshape(*x.shape[:-1], -1, 64)
@@ -77,7 +81,7 @@ def test_backward_reads_the_rounded_values(kind, width):
         assert off < 0.1 * (c - b).norm() / b.norm()
     product = 4 * 256 * width
     kept = {"bf16": product // 2, "int8": product // 4 + 4, "int8_row": product // 4 + 4 * 256}
-    kept |= dict.fromkeys(FLOATS, kept["int8_row"])
+    kept |= dict.fromkeys(FLOATS, kept["int8_row"]) | dict.fromkeys(UNSCALED, product // 4)
     kept["int8_block"] = product // 4 + 4 * 256 * (width // 64 if width % 64 == 0 else 1)
     assert saved == saved_whole - product + kept[kind]
 
@@ -117,6 +121,40 @@ def test_what_is_not_finite_shows():
     x[5, 0] = float("nan")
     _, (of_x, _), _ = gradients(compile_with(sine, save_activations="int8_row"), x, w)
     assert of_x[5].isnan().all() and of_x[:5].isfinite().all() and of_x[6:].isfinite().all()
+
+
+@pytest.mark.parametrize("kind", UNSCALED)
+def test_without_a_scale_what_is_too_large_becomes_the_largest(kind):
+    x = torch.tensor([[1e9, -1e9, 3.0, float("inf"), float("nan"), 0.0]])
+
+    def squared(x):
+        y = x * 2
+        return y * y
+
+    (found,) = gradients(compile_with(squared, save_activations=kind, save_activations_from=0), x)[1]
+    torch.manual_seed(1)
+    tangent = torch.randn(1, 6)
+    most = torch.finfo(UNSCALED[kind]).max
+    kept = torch.tensor([[most, -most, 6.0, float("nan"), float("nan"), 0.0]])
+    torch.testing.assert_close(found, 4 * tangent * kept, equal_nan=True)
+
+
+def saved_bytes_without(words, dtype=torch.float32, dynamic=False):
+    options = {"save_activations": "int8_row", "save_activations_from": 0}
+    compiled = compile_with(sine, dynamic=dynamic, save_activations_except=words, **options)
+    torch._dynamo.reset()
+    return gradients(compiled, *(torch.randn(n).to(dtype) for n in ((256, 32), (32, 128))))[2]
+
+
+def test_element_types_and_sizes_that_vary_may_stay_whole():
+    whole, kept = saved_bytes_without(["aten.mm"]), saved_bytes_without([])
+    assert kept < whole
+    assert saved_bytes_without(["f32"]) == whole
+    assert saved_bytes_without(["bf16", "f64"]) == kept
+    assert saved_bytes_without(["bf16"], torch.bfloat16) == whole // 2
+    assert saved_bytes_without(["symbolic"]) == kept
+    assert saved_bytes_without(["symbolic"], dynamic=True) == whole
+    assert saved_bytes_without([], dynamic=True) == kept
 
 
 @pytest.mark.parametrize("kind", ["bf16", "int8_row", "f8e4m3fn"])
@@ -260,5 +298,5 @@ def test_exceptions_are_a_list_of_names(except_):
 
 @pytest.mark.parametrize("word", ["mm", "%", ""])
 def test_an_exception_is_an_operator_a_value_or_a_place(word):
-    with pytest.raises(Exception, match="an operator.*a value.*or a place.*not '" + word + "'"):
+    with pytest.raises(Exception, match="an operator.*a value.*a place.*not '" + word + "'"):
         kept(save_activations="int8", save_activations_except=[word])
