@@ -131,7 +131,8 @@ def test_without_a_scale_what_is_too_large_becomes_the_largest(kind):
         y = x * 2
         return y * y
 
-    (found,) = gradients(compile_with(squared, save_activations=kind, save_activations_from=0), x)[1]
+    compiled = compile_with(squared, save_activations=kind, save_activations_from=0)
+    (found,) = gradients(compiled, x)[1]
     torch.manual_seed(1)
     tangent = torch.randn(1, 6)
     most = torch.finfo(UNSCALED[kind]).max
