@@ -206,7 +206,7 @@ passes::CallerPartition nothing() {
 }
 
 /// The result of the first node of this name.
-passes::CallerPartition only(std::string op) {
+passes::CallerPartition only(const std::string& op) {
   const auto run = [op](ir::Graph& graph) -> ir::Values {
     for (ir::Node* node = graph.first(); node != nullptr; node = node->next)
       if (node->op->name() == op) return {node->results[0]};
