@@ -27,7 +27,7 @@ namespace {
 using namespace convolution;
 using abi::LibraryOp;
 
-constexpr int64_t kCopyBytes = 16 << 10;  // of weights, that a thread copies at a time
+constexpr int64_t kCopyBytes = 32 << 10;  // of weights, that a thread copies at a time
 
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -295,20 +295,6 @@ size_t ConvolutionPlan::variant_of(const Shape& shape) {
   variants_.push_back(std::move(variant));
   return variants_.size() - 1;
 }
-
-// Parameters of oneDNN's descriptors; dilation counts from 0 there.
-struct OneDnnDims {
-  std::array<int64_t, 3> stride{}, dilation{}, pad_lo{}, pad_hi{};
-  explicit OneDnnDims(const Shape& shape) {
-    for (size_t i = 0; i < shape.spatial.size(); ++i) {
-      const Spatial& dim = shape.spatial[i];
-      stride[i] = dim.stride;
-      dilation[i] = dim.dilation - 1;
-      pad_lo[i] = dim.pad_lo;
-      pad_hi[i] = dim.pad_hi;
-    }
-  }
-};
 
 std::unique_ptr<TeamPrimitive> ConvolutionPlan::make_main(const Shape& shape,
                                                           const dnnl_memory_desc_t& weight) {

@@ -79,8 +79,6 @@ std::optional<TiledCopy> TiledCopy::of(DType dtype, std::span<const int64_t> siz
   TiledCopy copy;
   if (!copy.read_layout(sizes, strides, blocked) || !copy.read_columns(sizes, strides))
     return std::nullopt;
-  // The library's own code for blocks of 8 by 8 is as fast, where a kernel is one place.
-  if (copy.kernels_->lanes == 8 && copy.column_dims_.size() < 2) return std::nullopt;
   copy.place_columns(sizes, blocked);
   return copy;
 }
@@ -95,11 +93,11 @@ bool TiledCopy::read_layout(std::span<const int64_t> sizes, std::span<const int6
   lane_dim_ = static_cast<size_t>(blocking.inner_idxs[last]);
   lane_count_ = sizes[lane_dim_];
   lane_stride_ = strides[lane_dim_];
-  block_ = blocking.inner_blks[last];
-  block_stride_ = blocking.strides[lane_dim_];
-  kernels_ = tile_kernels(block_ % 16 == 0 ? 16 : block_ % 8 == 0 ? 8 : 0);
+  const int64_t block = blocking.inner_blks[last];
+  kernels_ = tile_kernels(block % 16 == 0 ? 16 : block % 8 == 0 ? 8 : 0);
   if (kernels_ == nullptr) return false;
-  parts_ = blocked.padded_dims[lane_dim_] / kernels_->lanes;
+  for (int64_t lane = 0; lane < blocked.padded_dims[lane_dim_]; lane += kernels_->lanes)
+    part_at_.push_back(lane / block * blocking.strides[lane_dim_] + lane % block);
   return true;
 }
 
@@ -147,11 +145,6 @@ void TiledCopy::place_columns(std::span<const int64_t> sizes, const dnnl_memory_
 int TiledCopy::rows_of(int64_t part) const {
   const int64_t lanes = kernels_->lanes;
   return static_cast<int>(std::clamp<int64_t>(lane_count_ - part * lanes, 0, lanes));
-}
-
-int64_t TiledCopy::blocked_at(int64_t part) const {
-  const int64_t lane = part * kernels_->lanes;
-  return lane / block_ * block_stride_ + lane % block_;
 }
 
 TiledCopy::Chunk TiledCopy::chunk_at(int64_t part, int64_t number) const {
@@ -202,34 +195,63 @@ void TiledCopy::for_each_tile(int64_t lo, int64_t hi, const float* own, bool wri
   }
 }
 
+// Of a line; its length is nearly always that of a register.
+void copy_line(float* to, const float* from, size_t bytes) {
+  constexpr size_t kWide = 64, kNarrow = 32;
+  if (bytes == kWide) {
+    std::memcpy(to, from, kWide);
+  } else if (bytes == kNarrow) {
+    std::memcpy(to, from, kNarrow);
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+// Lanes that follow one another on both sides: no tiles to turn. Columns in blocks, since
+// neighbours of the blocked side are columns; of the strided one the next block is asked for.
+template <class Copy>
+void TiledCopy::for_each_line(int64_t lo, int64_t hi, const float* own, const Copy& copy) const {
+  constexpr int64_t kColumns = 16;
+  const int64_t lanes = kernels_->lanes;
+  for (int64_t first = 0; first < runs_; first += kColumns)
+    for (int64_t part = lo; part < hi; ++part) {
+      const size_t bytes = static_cast<size_t>(rows_of(part)) * sizeof(float);
+      for (int64_t column = first; column < std::min(runs_, first + kColumns); ++column) {
+        const int64_t at = column * run_stride_ + part * lanes;
+        if (column + kColumns < runs_) __builtin_prefetch(own + at + kColumns * run_stride_);
+        copy(at, blocked_at(part) + column_at_[static_cast<size_t>(column)], bytes);
+      }
+    }
+}
+
 void TiledCopy::to_blocked(const float* own, float* blocked, int64_t lo, int64_t hi) const {
   const size_t line = static_cast<size_t>(kernels_->lanes) * sizeof(float);
-  for_each_tile(lo, hi, own, false, [&](int64_t part, int64_t at, int64_t column, int columns) {
-    const int rows = rows_of(part);
-    float* const to = blocked + blocked_at(part);
-    const int32_t* const places = column_at_.data() + column;
-    if (lane_stride_ == 1 && rows == kernels_->lanes) {
-      std::memcpy(to + places[0], own + at, line);
-    } else {
-      kernels_->to_lines(own + at, lane_stride_, rows, columns, to, places);
-    }
-  });
+  if (lane_stride_ == 1) {
+    for_each_line(lo, hi, own, [&](int64_t from, int64_t to, size_t bytes) {
+      copy_line(blocked + to, own + from, bytes);
+      if (bytes < line) std::memset(blocked + to + bytes / sizeof(float), 0, line - bytes);
+    });
+  } else {
+    for_each_tile(lo, hi, own, false, [&](int64_t part, int64_t at, int64_t column, int columns) {
+      kernels_->to_lines(own + at, lane_stride_, rows_of(part), columns, blocked + blocked_at(part),
+                         column_at_.data() + column);
+    });
+  }
   for (int64_t part = lo; part < hi; ++part)
     for (const int32_t at : padding_at_) std::memset(blocked + blocked_at(part) + at, 0, line);
 }
 
 void TiledCopy::from_blocked(float* own, const float* blocked, int64_t lo, int64_t hi) const {
-  const size_t line = static_cast<size_t>(kernels_->lanes) * sizeof(float);
-  for_each_tile(lo, hi, own, true, [&](int64_t part, int64_t at, int64_t column, int columns) {
-    const int rows = rows_of(part);
-    const float* const from = blocked + blocked_at(part);
-    const int32_t* const places = column_at_.data() + column;
-    if (lane_stride_ == 1 && rows == kernels_->lanes) {
-      std::memcpy(own + at, from + places[0], line);
-    } else {
-      kernels_->to_rows(own + at, lane_stride_, rows, columns, from, places);
-    }
-  });
+  if (lane_stride_ == 1) {
+    for_each_line(lo, hi, own, [&](int64_t to, int64_t from, size_t bytes) {
+      copy_line(own + to, blocked + from, bytes);
+    });
+  } else {
+    for_each_tile(lo, hi, own, true, [&](int64_t part, int64_t at, int64_t column, int columns) {
+      kernels_->to_rows(own + at, lane_stride_, rows_of(part), columns, blocked + blocked_at(part),
+                        column_at_.data() + column);
+    });
+  }
 }
 
 WeightCopy::WeightCopy(DType dtype, std::span<const int64_t> sizes,

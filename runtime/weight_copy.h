@@ -25,7 +25,7 @@ class TiledCopy {
                                      const dnnl_memory_desc_t& blocked);
 
   /// Groups of lanes that fill a register; each may be copied apart.
-  int64_t parts() const { return parts_; }
+  int64_t parts() const { return static_cast<int64_t>(part_at_.size()); }
   void to_blocked(const float* own, float* blocked, int64_t lo, int64_t hi) const;
   void from_blocked(float* own, const float* blocked, int64_t lo, int64_t hi) const;
 
@@ -38,15 +38,18 @@ class TiledCopy {
   void place_columns(std::span<const int64_t> sizes, const dnnl_memory_desc_t& blocked);
   Chunk chunk_at(int64_t part, int64_t number) const;
   int rows_of(int64_t part) const;
-  int64_t blocked_at(int64_t part) const;
+  int64_t blocked_at(int64_t part) const { return part_at_[static_cast<size_t>(part)]; }
   template <class Tile>
   void for_each_tile(int64_t lo, int64_t hi, const float* own, bool writes, const Tile& tile) const;
 
+  template <class Copy>
+  void for_each_line(int64_t lo, int64_t hi, const float* own, const Copy& copy) const;
+
   const TileKernels* kernels_ = nullptr;
-  int64_t parts_ = 0;
   // Lanes.
   size_t lane_dim_ = 0;
-  int64_t lane_count_ = 0, lane_stride_ = 0, block_ = 0, block_stride_ = 0;
+  int64_t lane_count_ = 0, lane_stride_ = 0;
+  std::vector<int64_t> part_at_;  // in the blocked layout
   // Columns, all other dimensions, in the order of the strided side: runs of neighbours.
   std::vector<size_t> column_dims_;
   int64_t run_ = 1, runs_ = 1, run_stride_ = 0;

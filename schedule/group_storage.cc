@@ -118,16 +118,16 @@ void mark_stored(KernelGraph& graph, const std::vector<uint32_t>& group_of) {
     if (item->partial_of != nullptr) item->partial_of->slots[0].is_stored = true;
 }
 
-/// It needs nothing that is computed, and takes no room that matters: it may run before all else,
-/// and stands between no library call and the kernel that runs along it.
+/// A few numbers made of inputs alone, for others to read: they may be made before all else, and
+/// stand between no library call and the kernel that runs along it.
 bool may_be_early(const Group& group, const KernelGraph& graph) {
-  if (!group.needs.groups.empty() || group.is_library() || group.needs.can_fail) return false;
+  if (!group.needs.groups.empty() || group.needs.can_fail) return false;
   const int64_t small = graph.target.tuning.fusion.small_result;
   return std::ranges::all_of(group.members, [&](const Member& member) {
-    return std::ranges::all_of(member.item->slots, [&](const Slot& slot) {
-      const std::optional<int64_t> elements = sym::product(slot.sizes).constant();
-      return slot.in_place_of == nullptr && elements && *elements <= small;
-    });
+    if (member.item->kind != Item::Kind::map) return false;
+    const Slot& slot = member.item->slots[0];
+    const std::optional<int64_t> elements = sym::product(slot.sizes).constant();
+    return slot.value != nullptr && elements && *elements <= small && !is_output(slot.value);
   });
 }
 
