@@ -226,7 +226,7 @@ void TiledCopy::for_each_line(int64_t lo, int64_t hi, const float* own, const Co
 
 void TiledCopy::to_blocked(const float* own, float* blocked, int64_t lo, int64_t hi) const {
   const size_t line = static_cast<size_t>(kernels_->lanes) * sizeof(float);
-  if (lane_stride_ == 1) {
+  if (has_lines()) {
     for_each_line(lo, hi, own, [&](int64_t from, int64_t to, size_t bytes) {
       copy_line(blocked + to, own + from, bytes);
       if (bytes < line) std::memset(blocked + to + bytes / sizeof(float), 0, line - bytes);
@@ -242,7 +242,7 @@ void TiledCopy::to_blocked(const float* own, float* blocked, int64_t lo, int64_t
 }
 
 void TiledCopy::from_blocked(float* own, const float* blocked, int64_t lo, int64_t hi) const {
-  if (lane_stride_ == 1) {
+  if (has_lines()) {
     for_each_line(lo, hi, own, [&](int64_t to, int64_t from, size_t bytes) {
       copy_line(own + to, blocked + from, bytes);
     });

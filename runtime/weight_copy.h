@@ -38,6 +38,8 @@ class TiledCopy {
   void place_columns(std::span<const int64_t> sizes, const dnnl_memory_desc_t& blocked);
   Chunk chunk_at(int64_t part, int64_t number) const;
   int rows_of(int64_t part) const;
+  /// Lanes are neighbours on both sides. One lane alone may have any stride.
+  bool has_lines() const { return lane_stride_ == 1 && run_ == 1; }
   int64_t blocked_at(int64_t part) const { return part_at_[static_cast<size_t>(part)]; }
   template <class Tile>
   void for_each_tile(int64_t lo, int64_t hi, const float* own, bool writes, const Tile& tile) const;

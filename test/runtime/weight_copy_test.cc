@@ -17,6 +17,7 @@ struct Case {
   dnnl_format_tag_t tag;
   Dims sizes;
   bool channels_last = false;
+  Dims strides = {};
 };
 
 dnnl_memory_desc_t blocked_desc(const Case& one) {
@@ -28,6 +29,7 @@ dnnl_memory_desc_t blocked_desc(const Case& one) {
 }
 
 Dims strides_of(const Case& one) {
+  if (!one.strides.empty()) return one.strides;
   if (one.channels_last) return convolution::channels_last(one.sizes);
   Dims strides(one.sizes.size(), 1);
   for (size_t i = strides.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * one.sizes[i + 1];
@@ -55,16 +57,29 @@ std::vector<float> reordered(const dnnl_memory_desc_t& from, const dnnl_memory_d
 
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
-      {dnnl_Acdb64a, {64, 64, 3, 3}},        {dnnl_Acdb64a, {100, 40, 3, 3}},
-      {dnnl_Acdb64a, {128, 1024, 1, 1}},     {dnnl_Acdb32a, {64, 3, 7, 7}},
-      {dnnl_Acdb32a, {24, 300, 3, 3}, true}, {dnnl_Acdb16a, {40, 21, 1, 1}},
-      {dnnl_ABcd16b16a, {64, 64, 3, 3}},     {dnnl_ABcd16b16a, {36, 20, 3, 5}},
-      {dnnl_ABcd16b16a, {96, 24, 1, 1}},     {dnnl_ABcd16a16b, {64, 48, 3, 3}},
-      {dnnl_ABcd16a16b, {20, 36, 3, 3}},     {dnnl_BAcd16a16b, {96, 160, 1, 1}},
-      {dnnl_BAcd16a16b, {24, 40, 1, 1}},     {dnnl_BAcd16a16b, {20, 36, 5, 5}, true},
-      {dnnl_ABcd8b8a, {24, 20, 3, 3}},       {dnnl_ABcd8a8b, {20, 300, 3, 3}},
-      {dnnl_Abcde16a, {40, 1, 1, 3, 3}},     {dnnl_Acdb64a, {1, 16, 3, 3}},
+      {dnnl_Acdb64a, {64, 64, 3, 3}},
+      {dnnl_Acdb64a, {100, 40, 3, 3}},
+      {dnnl_Acdb64a, {128, 1024, 1, 1}},
+      {dnnl_Acdb32a, {64, 3, 7, 7}},
+      {dnnl_Acdb32a, {24, 300, 3, 3}, true},
+      {dnnl_Acdb16a, {40, 21, 1, 1}},
+      {dnnl_ABcd16b16a, {64, 64, 3, 3}},
+      {dnnl_ABcd16b16a, {36, 20, 3, 5}},
+      {dnnl_ABcd16b16a, {96, 24, 1, 1}},
+      {dnnl_ABcd16a16b, {64, 48, 3, 3}},
+      {dnnl_ABcd16a16b, {20, 36, 3, 3}},
+      {dnnl_BAcd16a16b, {96, 160, 1, 1}},
+      {dnnl_BAcd16a16b, {24, 40, 1, 1}},
+      {dnnl_BAcd16a16b, {20, 36, 5, 5}, true},
+      {dnnl_ABcd8b8a, {24, 20, 3, 3}},
+      {dnnl_ABcd8a8b, {20, 300, 3, 3}},
+      {dnnl_Abcde16a, {40, 1, 1, 3, 3}},
+      {dnnl_Acdb64a, {1, 16, 3, 3}},
       {dnnl_Acdb16a, {16, 1, 1, 1}},
+      // One lane, one column: their strides say nothing.
+      {dnnl_Acdb16a, {1, 1, 3, 3}, false, {1, 1, 3, 1}},
+      {dnnl_ABcd16b16a, {1, 20, 1, 1}, false, {1, 1, 1, 1}},
+      {dnnl_BAcd16a16b, {20, 1, 1, 1}, false, {1, 20, 20, 20}},
   };
   return all;
 }
