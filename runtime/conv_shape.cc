@@ -110,6 +110,16 @@ int64_t Shape::flops() const {
   return count;
 }
 
+OneDnnDims::OneDnnDims(const Shape& shape) {
+  for (size_t i = 0; i < shape.spatial.size(); ++i) {
+    const Spatial& dim = shape.spatial[i];
+    stride[i] = dim.stride;
+    dilation[i] = dim.dilation - 1;
+    pad_lo[i] = dim.pad_lo;
+    pad_hi[i] = dim.pad_hi;
+  }
+}
+
 Dims channels_last(const Dims& sizes) {
   Dims strides(sizes.size());
   int64_t stride = sizes[1];

@@ -1,6 +1,7 @@
 // A convolution call as numbers, and how it is cut into tasks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -32,6 +33,12 @@ struct Shape {
   /// [groups,] out per group, in per group, kernel
   Dims weight_sizes() const;
   int64_t flops() const;
+};
+
+/// Parameters of oneDNN's descriptors; dilation counts from 0 there.
+struct OneDnnDims {
+  std::array<int64_t, 3> stride{}, dilation{}, pad_lo{}, pad_hi{};
+  explicit OneDnnDims(const Shape& shape);
 };
 
 /// A library call, verified. Strides in elements.

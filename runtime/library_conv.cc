@@ -19,12 +19,15 @@
 #include "runtime/library.h"
 #include "runtime/onednn.h"
 #include "runtime/parallel_for.h"
+#include "runtime/weight_copy.h"
 
 namespace tandem::runtime {
 namespace {
 
 using namespace convolution;
 using abi::LibraryOp;
+
+constexpr int64_t kCopyBytes = 32 << 10;  // of weights, that a thread copies at a time
 
 int64_t align(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -45,12 +48,12 @@ struct Variant {
   size_t weight_layout = 0;
 };
 
-// A layout of the weights of a number of channels, and the reorder from or to the caller's.
+// A layout of the weights of a number of channels, and the way from or to the caller's.
 struct WeightLayout {
   int64_t in = 0, out = 0;
   dnnl_memory_desc_t desc{};
   int64_t bytes = 0;
-  std::unique_ptr<TeamPrimitive> reorder;
+  std::unique_ptr<WeightCopy> copy;
 };
 
 struct Task {
@@ -65,6 +68,12 @@ struct Piece {
   size_t layout = 0;
   int64_t weight_at = 0;   // elements in the caller's weight
   int64_t scratch_at = 0;  // bytes in the scratch of weights
+};
+
+// Of the copies of all pieces: what one thread does at a time.
+struct CopyPart {
+  size_t piece = 0;
+  int64_t lo = 0, hi = 0;
 };
 
 class ConvolutionPlan final : public LibraryPlan {
@@ -99,7 +108,8 @@ class ConvolutionPlan final : public LibraryPlan {
   void add_task(const Range& images, const Range& rows, const Range& channels, int64_t block);
   size_t variant_of(const Shape& shape);
   std::unique_ptr<TeamPrimitive> make_main(const Shape& shape, const dnnl_memory_desc_t& weight);
-  void make_reorders();
+  void make_copies();
+  void share_copies();
   void measure_scratch();
   void choose_packing();
   int64_t sliced_bytes(const Shape& shape) const;
@@ -108,12 +118,15 @@ class ConvolutionPlan final : public LibraryPlan {
   void execute(std::span<void* const> operands, const RangeBody* then);
   void fill_result(std::byte* out, const std::byte* bias) const;
   void prepare_teams(int count);
-  void prepare_weights(const Memory& memory);
+  void copy_weights(const Memory& memory);
+  void copy_part(const Memory& memory, const CopyPart& part, std::byte* library, int thread);
   void run_task(const Memory& memory, const Task& task, int thread);
   void sum_partials(const Memory& memory) const;
-  void store_weights(const Memory& memory);
   int64_t weight_block_bytes() const;
   int64_t team_bytes() const;
+  int64_t thread_bytes() const {
+    return scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_ + piece_bytes_;
+  }
   int64_t bias_bytes() const;
   std::byte* stage(const Activation& activation, const ScopedBlock& block, std::byte* own) const;
   void run_tasks(Memory memory, const RangeBody* then);
@@ -125,9 +138,12 @@ class ConvolutionPlan final : public LibraryPlan {
   std::vector<WeightLayout> layouts_;
   std::vector<Piece> pieces_;
   std::vector<Task> tasks_;
-  int64_t partials_ = 1;        // blocks of images of a weight gradient
-  int64_t prepared_bytes_ = 0;  // of one partial
-  int64_t scratchpad_bytes_ = 0, x_slice_bytes_ = 0, y_slice_bytes_ = 0;  // per thread
+  std::vector<CopyPart> copy_parts_;
+  bool copies_in_tasks_ = false;  // each task its own piece, in scratch of its thread
+  int64_t partials_ = 1;          // blocks of images of a weight gradient
+  int64_t prepared_bytes_ = 0;    // of one partial
+  // Per thread.
+  int64_t scratchpad_bytes_ = 0, x_slice_bytes_ = 0, y_slice_bytes_ = 0, piece_bytes_ = 0;
 };
 
 Activation activation_of(DType dtype, const Dims& sizes, const Dims& strides) {
@@ -145,9 +161,10 @@ ConvolutionPlan::ConvolutionPlan(Call call, bool is_constant_weight) : call_(std
   if (product_of(x_.sizes) == 0 || product_of(y_.sizes) == 0 || product_of(weight_sizes) == 0)
     return;
   choose_tasks();
-  make_reorders();
-  measure_scratch();
+  make_copies();
   if (is_constant_weight && !is_weight_gradient()) choose_packing();
+  share_copies();
+  measure_scratch();
   for (const Activation* activation : {&x_, &y_})
     if (activation->is_staged) report_.staged_bytes += activation->bytes();
   for (const Task& task : tasks_)
@@ -279,20 +296,6 @@ size_t ConvolutionPlan::variant_of(const Shape& shape) {
   return variants_.size() - 1;
 }
 
-// Parameters of oneDNN's descriptors; dilation counts from 0 there.
-struct OneDnnDims {
-  std::array<int64_t, 3> stride{}, dilation{}, pad_lo{}, pad_hi{};
-  explicit OneDnnDims(const Shape& shape) {
-    for (size_t i = 0; i < shape.spatial.size(); ++i) {
-      const Spatial& dim = shape.spatial[i];
-      stride[i] = dim.stride;
-      dilation[i] = dim.dilation - 1;
-      pad_lo[i] = dim.pad_lo;
-      pad_hi[i] = dim.pad_hi;
-    }
-  }
-};
-
 std::unique_ptr<TeamPrimitive> ConvolutionPlan::make_main(const Shape& shape,
                                                           const dnnl_memory_desc_t& weight) {
   const Dims x_sizes = shape.x_sizes(), y_sizes = shape.y_sizes();
@@ -333,18 +336,31 @@ std::unique_ptr<TeamPrimitive> ConvolutionPlan::make_main(const Shape& shape,
                                          &hint);
 }
 
-void ConvolutionPlan::make_reorders() {
+void ConvolutionPlan::make_copies() {
   for (const Variant& variant : variants_) {
     WeightLayout& layout = layouts_[variant.weight_layout];
-    if (layout.reorder != nullptr) continue;
-    const dnnl_memory_desc_t own =
-        strided_desc(call_.weight_type, variant.shape.weight_sizes(), call_.weight_strides);
-    layout.reorder = is_weight_gradient() ? std::make_unique<TeamPrimitive>(layout.desc, own)
-                                          : std::make_unique<TeamPrimitive>(own, layout.desc);
+    if (layout.copy != nullptr) continue;
+    layout.copy = std::make_unique<WeightCopy>(
+        call_.weight_type, variant.shape.weight_sizes(), call_.weight_strides, layout.desc,
+        is_weight_gradient() ? WeightCopy::Way::from_library : WeightCopy::Way::to_library);
   }
   for (Piece& piece : pieces_) {
     piece.scratch_at = prepared_bytes_;
     prepared_bytes_ += layouts_[piece.layout].bytes;
+  }
+}
+
+// A piece that one task alone uses is copied by that task, and is in its cache then.
+void ConvolutionPlan::share_copies() {
+  copies_in_tasks_ = packed_layout_.empty() && pieces_.size() == tasks_.size();
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const WeightLayout& layout = layouts_[pieces_[i].layout];
+    if (copies_in_tasks_) piece_bytes_ = std::max(piece_bytes_, layout.bytes);
+    const int64_t parts = layout.copy->parts();
+    const int64_t step =
+        std::max<int64_t>(1, kCopyBytes * parts / std::max<int64_t>(1, layout.bytes));
+    for (int64_t lo = 0; lo < parts; lo += step)
+      copy_parts_.push_back({i, lo, std::min(parts, lo + step)});
   }
 }
 
@@ -365,8 +381,7 @@ void ConvolutionPlan::measure_scratch() {
     y_slice_bytes_ = std::max(y_slice_bytes_, slice_of(y_, variant.shape.y_sizes()));
   }
   for (const WeightLayout& layout : layouts_)
-    scratchpad_bytes_ =
-        std::max(scratchpad_bytes_, align(layout.reorder->primitive().scratchpad_bytes()));
+    scratchpad_bytes_ = std::max(scratchpad_bytes_, align(layout.copy->scratchpad_bytes()));
 }
 
 // All pieces one behind the other, as every call would prepare them.
@@ -385,12 +400,12 @@ void ConvolutionPlan::pack(const void* weight, void* block) {
   memory.weight = static_cast<std::byte*>(const_cast<void*>(weight));  // a reorder only reads it
   memory.prepared = static_cast<std::byte*>(block);
   memory.per_thread = own.data();
-  prepare_weights(memory);
+  copy_weights(memory);
 }
 
 void ConvolutionPlan::prepare_teams(int count) {
   for (const Variant& variant : variants_) variant.main->prepare(count);
-  for (const WeightLayout& layout : layouts_) layout.reorder->prepare(count);
+  for (const WeightLayout& layout : layouts_) layout.copy->prepare(count);
 }
 
 // Runs `body(task, thread)` for every task.
@@ -402,32 +417,25 @@ void for_each_task(size_t tasks, const F& body) {
   });
 }
 
-void ConvolutionPlan::prepare_weights(const Memory& memory) {
-  const int64_t own = scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_;
-  for_each_task(pieces_.size(), [&](size_t number, int thread) {
-    const Piece& piece = pieces_[number];
-    const std::array<void*, 2> data = {memory.weight + piece.weight_at * size_of(call_.weight_type),
-                                       memory.prepared + piece.scratch_at};
-    layouts_[piece.layout].reorder->run(thread, data, memory.per_thread + thread * own);
-  });
+void ConvolutionPlan::copy_part(const Memory& memory, const CopyPart& part, std::byte* library,
+                                int thread) {
+  const Piece& piece = pieces_[part.piece];
+  std::byte* const own = memory.weight + piece.weight_at * size_of(call_.weight_type);
+  layouts_[piece.layout].copy->run(part.lo, part.hi, own, library, thread,
+                                   memory.per_thread + thread * thread_bytes());
 }
 
-void ConvolutionPlan::store_weights(const Memory& memory) {
-  const int64_t own = scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_;
-  for_each_task(pieces_.size(), [&](size_t number, int thread) {
-    const Piece& piece = pieces_[number];
-    const std::array<void*, 2> data = {
-        memory.prepared + piece.scratch_at,
-        memory.weight + piece.weight_at * size_of(call_.weight_type)};
-    layouts_[piece.layout].reorder->run(thread, data, memory.per_thread + thread * own);
+void ConvolutionPlan::copy_weights(const Memory& memory) {
+  for_each_task(copy_parts_.size(), [&](size_t number, int thread) {
+    const CopyPart& part = copy_parts_[number];
+    copy_part(memory, part, memory.prepared + pieces_[part.piece].scratch_at, thread);
   });
 }
 
 void ConvolutionPlan::run_task(const Memory& memory, const Task& task, int thread) {
   const Variant& variant = variants_[task.variant];
   const Dims x_sizes = variant.shape.x_sizes(), y_sizes = variant.shape.y_sizes();
-  std::byte* const scratchpad =
-      memory.per_thread + thread * (scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_);
+  std::byte* const scratchpad = memory.per_thread + thread * thread_bytes();
   std::byte* const x_own = memory.x + task.x_at * size_of(x_.dtype);
   std::byte* const y_own = memory.y + task.y_at * size_of(y_.dtype);
   const bool x_sliced = x_sizes[1] != x_.sizes[1], y_sliced = y_sizes[1] != y_.sizes[1];
@@ -438,10 +446,16 @@ void ConvolutionPlan::run_task(const Memory& memory, const Task& task, int threa
   if (y_sliced && call_.op != LibraryOp::convolution)
     copy_strided(y, channels_last(y_sizes), y_own, y_.strides, y_sizes, size_of(y_.dtype));
   const int64_t partial = is_weight_gradient() ? task.images * prepared_bytes_ : 0;
+  std::byte* const weight = copies_in_tasks_
+                                ? scratchpad + scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_
+                                : memory.prepared + partial + pieces_[task.piece].scratch_at;
+  const CopyPart whole = {task.piece, 0, layouts_[pieces_[task.piece].layout].copy->parts()};
+  if (copies_in_tasks_ && !is_weight_gradient()) copy_part(memory, whole, weight, thread);
   const std::array<void*, 4> data = {
-      x, memory.prepared + partial + pieces_[task.piece].scratch_at, y,
+      x, weight, y,
       memory.bias == nullptr ? nullptr : memory.bias + task.bias_at * size_of(call_.bias_type)};
   variant.main->run(thread, std::span(data).first(call_.has_bias ? 4 : 3), scratchpad);
+  if (copies_in_tasks_ && is_weight_gradient()) copy_part(memory, whole, weight, thread);
   if (x_sliced && is_data_gradient())
     copy_strided(x_own, x_.strides, x, channels_last(x_sizes), x_sizes, size_of(x_.dtype));
   if (y_sliced && call_.op == LibraryOp::convolution)
@@ -491,12 +505,10 @@ std::byte* ConvolutionPlan::stage(const Activation& activation, const ScopedBloc
 }
 
 int64_t ConvolutionPlan::weight_block_bytes() const {
-  return packed_layout_.empty() ? prepared_bytes_ * partials_ : 0;
+  return packed_layout_.empty() && !copies_in_tasks_ ? prepared_bytes_ * partials_ : 0;
 }
 
-int64_t ConvolutionPlan::team_bytes() const {
-  return (scratchpad_bytes_ + x_slice_bytes_ + y_slice_bytes_) * threads();
-}
+int64_t ConvolutionPlan::team_bytes() const { return thread_bytes() * threads(); }
 
 int64_t ConvolutionPlan::bias_bytes() const {
   return call_.has_bias ? call_.shape.out * size_of(call_.bias_type) : 0;
@@ -518,14 +530,14 @@ void ConvolutionPlan::run_tasks(Memory memory, const RangeBody* then) {
   const ScopedBlock own(team_bytes());
   memory.prepared = is_packed ? memory.weight : prepared.data();
   memory.per_thread = own.data();
-  if (!is_weight_gradient() && !is_packed) prepare_weights(memory);
+  if (!is_weight_gradient() && !is_packed && !copies_in_tasks_) copy_weights(memory);
   for_each_task(tasks_.size(), [&](size_t task, int thread) {
     run_task(memory, tasks_[task], thread);
     if (then != nullptr) (*then)(tasks_[task].lines.lo, tasks_[task].lines.hi);
   });
-  if (!is_weight_gradient()) return;
+  if (!is_weight_gradient() || copies_in_tasks_) return;
   sum_partials(memory);
-  store_weights(memory);
+  copy_weights(memory);
 }
 
 /// Where each task has all channels of its lines, which follow one another, and they are in their

@@ -118,6 +118,19 @@ void mark_stored(KernelGraph& graph, const std::vector<uint32_t>& group_of) {
     if (item->partial_of != nullptr) item->partial_of->slots[0].is_stored = true;
 }
 
+/// A few numbers made of inputs alone, for others to read: they may be made before all else, and
+/// stand between no library call and the kernel that runs along it.
+bool may_be_early(const Group& group, const KernelGraph& graph) {
+  if (!group.needs.groups.empty() || group.needs.can_fail) return false;
+  const int64_t small = graph.target.tuning.fusion.small_result;
+  return std::ranges::all_of(group.members, [&](const Member& member) {
+    if (member.item->kind != Item::Kind::map) return false;
+    const Slot& slot = member.item->slots[0];
+    const std::optional<int64_t> elements = sym::product(slot.sizes).constant();
+    return slot.value != nullptr && elements && *elements <= small && !is_output(slot.value);
+  });
+}
+
 std::vector<uint32_t> order_groups(KernelGraph& graph) {
   std::vector<Group>& groups = graph.groups;
   std::vector<size_t> waiting(groups.size());
@@ -126,9 +139,15 @@ std::vector<uint32_t> order_groups(KernelGraph& graph) {
     waiting[i] = groups[i].needs.groups.size();
     for (uint32_t before : groups[i].needs.groups) users[before].push_back(i);
   }
-  std::set<std::pair<bool, uint32_t>> ready;
+  enum class Turn : uint8_t { early, own, late };
+  std::vector<Turn> turns;
+  for (const Group& group : groups)
+    turns.push_back(writes_back(group)           ? Turn::late
+                    : may_be_early(group, graph) ? Turn::early
+                                                 : Turn::own);
+  std::set<std::pair<Turn, uint32_t>> ready;
   for (uint32_t i = 0; i < groups.size(); ++i)
-    if (waiting[i] == 0) ready.insert({writes_back(groups[i]), i});
+    if (waiting[i] == 0) ready.insert({turns[i], i});
   std::vector<Group> ordered;
   std::vector<uint32_t> position(groups.size(), 0);
   while (!ready.empty()) {
@@ -137,7 +156,7 @@ std::vector<uint32_t> order_groups(KernelGraph& graph) {
     position[next] = static_cast<uint32_t>(ordered.size());
     ordered.push_back(std::move(groups[next]));
     for (uint32_t user : users[next])
-      if (--waiting[user] == 0) ready.insert({writes_back(groups[user]), user});
+      if (--waiting[user] == 0) ready.insert({turns[user], user});
   }
   TD_CHECK(ordered.size() == groups.size()) << "fusion made a cycle";
   for (Group& group : ordered) {

@@ -28,7 +28,8 @@ const Member* member_of(const KernelGraph& graph, const Group& group, const ir::
 /// Slots that others than their own group read, or that leave the graph.
 void mark_stored(KernelGraph& graph, const std::vector<uint32_t>& group_of);
 
-/// Topological, by first member; groups that overwrite inputs come as late as they can. Gives the
+/// Topological, by first member; small ones that need no other come first, and groups that
+/// overwrite inputs as late as they can. Gives the
 /// new place of each group.
 std::vector<uint32_t> order_groups(KernelGraph& graph);
 
