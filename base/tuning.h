@@ -39,7 +39,7 @@ struct Tuning {
     int64_t few_rows = 8;          // fewer are tasks for few cores, and stay apart …
     int64_t short_row = 4096;      // … but where they are no longer than this
     int64_t buffers = 28;          // of a kernel: addresses in registers or on the stack
-    int64_t small_result = 4096;   // elements: may be made early, takes no room that matters
+    int64_t small_result = 1024;   // elements: may be made early, takes no room that matters
     int64_t footprint_terms = 32;  // of a sum that windows compute where they read it
     bool operator==(const Fusion&) const = default;
   } fusion;
