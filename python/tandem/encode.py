@@ -454,7 +454,7 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         if not is_row_major(value):
             return f"%{name}: {self._type_text(value)}"
         operands = [each.meta["val"] for each in node.all_input_nodes if is_tensor(each)]
-        if all(map(is_row_major, operands)) and not any(map(_counts_in_storage, node.users)):
+        if all(map(is_row_major, operands)) and not _is_read_by_places(node):
             return "%" + name
         return f"%{name}: {self._type_text(value, says_strides=True)}"
 
@@ -538,10 +538,15 @@ def share_of(marks):
     return float(share)
 
 
-def _counts_in_storage(node):
-    """As as_strided does."""
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and any(p.name == "storage_offset" for p in schema.arguments)
+def _is_read_by_places(node):
+    """By as_strided, which counts in a storage."""
+    for user in node.users:
+        schema = getattr(user.target, "_schema", None)
+        if schema is not None and any(p.name == "storage_offset" for p in schema.arguments):
+            return True
+        if user.target is operator.getitem and _is_read_by_places(user):
+            return True
+    return False
 
 
 def known_operators():

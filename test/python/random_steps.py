@@ -124,7 +124,7 @@ def _are_apart(x, y):
 
 
 def _may_swap(x, y):
-    return not shares_memory(x, y) and x.shape == y.shape and x.dtype == y.dtype
+    return not shows_places_twice(y) and not shares_memory(x, y) and x.shape == y.shape and x.dtype == y.dtype
 
 
 def _may_join(x, y):
@@ -213,7 +213,7 @@ SHORT = {
     "copy_": Step("{x}.copy_({y})", fits=_may_write),
     "div_": Step("{x}.div_({y}.abs() + 1)", fits=_are_apart),
     "addcmul_": Step("{x}.addcmul_({y}, {y})", fits=_are_apart),
-    "lerp_": Step("{x}.lerp_({y}, 0.25)", fits=lambda x, y: x.shape == y.shape and _are_apart(x, y)),
+    "lerp_": Step("{x}.lerp_({y}, 0.25)", fits=_are_apart),
     "set_rows_": Step("{x}[:] = {y}\n{v} = {x}", _has_rows, fits=_are_apart),
     "add_reversed_": Step("{x}.add_({y}.flip(-1))", _has_dims,
                           fits=lambda x, y: y.dim() > 0 and _are_apart(x, y)),
@@ -247,7 +247,7 @@ SHORT = {
     "var": Step("{x}.var({p}, unbiased=False, keepdim={q})", _has_dims, _dim_and_keep),
     "logsumexp": Step("{x}.logsumexp({p}, keepdim={q})", _both(_has_dims, _is_float),
                       _dim_and_keep),
-    "softmax": Step("{x}.softmax({p})", _has_dims, _dim),
+    "softmax": Step("{x}.softmax({p})", _both(_has_dims, _is_float), _dim),
     "cumsum": Step("{x}.cumsum({p})", _has_dims, _dim),
     "sort": Step("{x}.sort({p}).values", _has_dims, _dim),
     # products
@@ -255,7 +255,7 @@ SHORT = {
     "linear": Step("torch.nn.functional.linear({x}, {y})", fits=_are_equal_sides),
     "outer": Step("torch.outer({x}, {y})", lambda x: x.dim() == 1, fits=lambda x, y: y.dim() == 1),
     "gram": Step("{x} @ {x}.transpose(-1, -2)", _both(_is_matrix, _is_float)),
-    "einsum": Step("torch.einsum('...i,...i->...', {x}, {y})", _has_dims,
+    "einsum": Step("torch.einsum('...i,...i->...', {x}, {y})", _both(_has_dims, _is_float),
                    fits=lambda x, y: y.shape == x.shape and x.dtype == y.dtype),
     "addmm": Step("torch.addmm({x}, {y}, {y}.t(), beta=0.5)", fits=_may_add_product),
     "addmm_": Step("{x}.addmm_({y}, {y}.t(), alpha=0.5)", fits=_may_add_product),
@@ -316,7 +316,8 @@ LONG = {
     "add_one_": Step("{x}.add_(1)"),
     "clamp_": Step("{x}.clamp_(-2, 2)", _is_no_bool),
     "sub_": Step("{x}.sub_({y})", _is_no_bool, fits=_may_write),
-    "foreach_zero_": Step("torch._foreach_zero_([{x}, {y}])\n{v} = {x}", fits=lambda x, y: True),
+    "foreach_zero_": Step("torch._foreach_zero_([{x}, {y}])\n{v} = {x}",
+                          fits=lambda x, y: not shows_places_twice(y)),
     "foreach_add_": Step("torch._foreach_add_([{x}], [{y}])\n{v} = {x}", _is_no_bool,
                          fits=_may_write),
     # Of a float eager forgets that it was written: the gradient goes through it as if it were not.
