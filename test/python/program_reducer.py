@@ -5,10 +5,13 @@ By hand: `python test/python/program_reducer.py MAKER ROAD SEED`, a maker of ran
 (short, long, any_size) and a road of program_outcomes.py."""
 
 import dataclasses
+import os
 import sys
 
+import torch
+
 import random_programs
-from program_outcomes import first_difference
+from program_outcomes import Difference, first_difference
 from random_recipe import View
 
 
@@ -136,6 +139,25 @@ def reduced_difference(recipe, road="core", differs=first_difference):
     return least, differs(least.written, road)
 
 
+def ends_the_process(recipe, road="core"):
+    """Whether a child that runs it ends by a signal."""
+    child = os.fork()
+    if child == 0:
+        try:
+            first_difference(recipe.written, road)
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def reduced_crash(recipe, road="core"):
+    """The least recipe that ends the process, and a Difference that says so."""
+    least = reduced(recipe, lambda smaller: ends_the_process(smaller, road))
+    found = Difference([], [], least.written)
+    found.text = found.kind = "ends the process by a signal"
+    return least, found
+
+
 def printed(recipe, found, road="core"):
     """Code to paste into a file and to run."""
     said = "\n".join(f"#   {line}" for line in (found.text or "equal").split("\n"))
@@ -154,7 +176,10 @@ if __name__ == "__main__":
 
 def main(maker, road, seed):
     recipe = getattr(random_programs, maker)(int(seed))
-    print(printed(*reduced_difference(recipe, road), road))
+    torch.set_num_threads(1)  # a child has no other
+    is_crash = ends_the_process(recipe, road)
+    least = reduced_crash(recipe, road) if is_crash else reduced_difference(recipe, road)
+    print(printed(*least, road))
 
 
 if __name__ == "__main__":

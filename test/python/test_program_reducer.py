@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 
@@ -81,6 +82,18 @@ def test_of_a_judge_that_is_wrong():
         if seen == 10:
             return
     raise AssertionError(f"only {seen} programs")
+
+
+def test_of_what_ends_the_process(monkeypatch):
+    def killed(written, road="core"):
+        if of_a_wrong_sine(written).text:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(program_reducer, "first_difference", killed)
+    each = next(programs_with_a_matrix_sine())
+    assert program_reducer.ends_the_process(each)
+    least, found = program_reducer.reduced_crash(each)
+    assert found.text and len(least.steps) <= 3 and "torch.sin" in least.code()
 
 
 def test_what_is_printed_runs(tmp_path):

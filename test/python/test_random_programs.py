@@ -10,12 +10,14 @@ KIND one of KINDS."""
 import collections
 import concurrent.futures
 import dataclasses
+import faulthandler
 import functools
 import multiprocessing
 import os
 import pathlib
 import re
 import sys
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -164,7 +166,10 @@ def _many(kind, start, count, jobs, at_once=50):
 
 
 def _part(kind, part):
+    """A program that ends the process shows where."""
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of torch, about writes to expanded tensors
+    faulthandler.enable()
     return tally(kind, *part)
 
 
