@@ -140,9 +140,10 @@ class Steps {
 
 void refuse_gaps(const ir::Node& node, const ir::Value* operand) {
   throw Unsupported(
-      fmt::format("[{}] the elements of %{} {} do not lie without gaps from the start of a storage, "
-                  "as far as is known; a contiguous tensor, made by aten.contiguous, is accepted",
-                  node.op->schema.full_name(), operand->name, to_string(operand->type)),
+      fmt::format(
+          "[{}] the elements of %{} {} do not lie without gaps from the start of a storage, "
+          "as far as is known; a contiguous tensor, made by aten.contiguous, is accepted",
+          node.op->schema.full_name(), operand->name, to_string(operand->type)),
       node.origin.place);
 }
 

@@ -10,7 +10,8 @@ seed="${FUZZ_SEED:-$(date +%Y%m%d)}"
 programs="${FUZZ_PROGRAMS:-20000}"
 say "seed $seed"
 attack() {
-  if [ -w /dev/shm ]; then export TMPDIR=/dev/shm; fi # the cache engine writes a file for each input
+  # The cache engine writes a file for each input.
+  if [ -w /dev/shm ]; then export TMPDIR=/dev/shm; fi
   # An input that takes all memory ends its process, not the machine. No AMX: cmake/tests.cmake.
   ASAN_OPTIONS=hard_rss_limit_mb=4096 OMP_WAIT_POLICY=passive ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 \
     build/dev/test/fuzz --seconds "${FUZZ_SECONDS:-600}" --seed "$seed" --found build/fuzz

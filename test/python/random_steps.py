@@ -124,7 +124,8 @@ def _are_apart(x, y):
 
 
 def _may_swap(x, y):
-    return not shows_places_twice(y) and not shares_memory(x, y) and x.shape == y.shape and x.dtype == y.dtype
+    is_alike = x.shape == y.shape and x.dtype == y.dtype
+    return is_alike and not shares_memory(x, y) and not shows_places_twice(y)
 
 
 def _may_join(x, y):
