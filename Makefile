@@ -33,7 +33,8 @@ dev: deps ## the build with assertions and sanitizers, build/dev
 	@cmake --preset dev --log-level=WARNING
 	@$(CMAKE_BUILD) dev
 
-fuzz: deps ## damaged inputs and random graphs under sanitizers, FUZZ_SECONDS=600 of them (docs/reliability.md)
+fuzz: build ## damaged inputs and random graphs under sanitizers, FUZZ_SECONDS=600 of them, then FUZZ_PROGRAMS=20000 beside eager (docs/reliability.md)
+	@scripts/install-deps.sh --python
 	@cmake --preset dev --log-level=WARNING
 	@$(CMAKE_BUILD) dev --target fuzz
 	@scripts/fuzz.sh

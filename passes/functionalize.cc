@@ -66,6 +66,18 @@ Value* keep_history(ir::Builder& builder, Value* old, Value* updated) {
   return builder.call("tandem.with_history", {old, updated})->results[0];
 }
 
+/// Where self has gaps, or begins in the middle of a storage, as_strided may show elements of self
+/// alone: as_strided(x[:, :2], [2, 2], [6, 1]), of rows of 3, shows every other row.
+void count_row_major(ir::Graph& graph, EagerStrides& strides, Node& node, const Value* self) {
+  if (!strides.counts_elsewhere(node, self)) return;
+  const std::optional<StridedPlaces> places = strides.row_major_places(node, self);
+  if (!places) refuse_gaps(node, self);
+  strides.shares_memory(node, self);  // notes its strides in memory
+  const ir::Schema& schema = node.op->schema;
+  graph.set_arg(&node, static_cast<size_t>(schema.find("stride")), places->strides);
+  graph.set_arg(&node, static_cast<size_t>(schema.find("storage_offset")), places->offset);
+}
+
 class Functionalizer {
  public:
   explicit Functionalizer(ir::Graph& graph) : graph_(graph), strides_(graph) {}
@@ -148,7 +160,7 @@ class Functionalizer {
     Value* self = std::get<Value*>(node.args[0]);
     ir::Ints order;
     for (int64_t dim : strides_.storage_order(node, self)) order.emplace_back(dim);
-    if (order.empty()) return;
+    if (order.empty()) return count_row_major(graph_, strides_, node, self);
     ir::Builder builder(graph_, &node);
     builder.stamp() = ir::Builder::stamp_of(node);
     Node* permuted = builder.call("aten.permute", {self, order});

@@ -47,6 +47,12 @@ Tensor all(Tensor like, bool flag) {
   return ops::full(like.builder(), like.sizes(), flag ? 1 : 0, DType::boolean);
 }
 
+Tensor rows_written(const ir::Node& fill, Tensor value) {
+  const ir::Call call = fill.call();
+  return ops::call(value.builder(), "aten.index_fill.int_Scalar",
+                   {all(value, false), call.arg("dim"), call.arg("index"), true});
+}
+
 }  // namespace
 
 Tensor write_through(const ir::Node& view, uint32_t number, Tensor base, Tensor updated) {
@@ -80,6 +86,7 @@ Part of_one_number(const ir::Node& write, Tensor value) {
     const Tensor mask(value.builder(), node.call().value("mask"));
     return {value, ops::expand(mask, value.sizes())};
   }
+  if (node.op->schema.name == "aten::index_fill") return {value, rows_written(node, value)};
   throw Unsupported(fmt::format("[{}] writing to an expanded tensor: more than one element refers "
                                 "to one memory place; a clone of it is accepted",
                                 write.op->schema.full_name()),

@@ -81,7 +81,71 @@ std::vector<int64_t> order_of(const Sizes& sizes, const Sizes& strides) {
   return dense_order(sizes, strides).value_or(std::vector<int64_t>());
 }
 
+/// Dimensions of a result that show a tensor of these sizes again and again.
+std::vector<int64_t> broadcast_dims(const Sizes& sizes, const ir::Value& result) {
+  std::vector<int64_t> dims;
+  const Sizes& shown = result.type.sizes;
+  const size_t more = shown.size() - sizes.size();
+  for (size_t i = 0; i < shown.size(); ++i)
+    if ((i < more || sizes[i - more] == Expr(1)) && shown[i] != Expr(1))
+      dims.push_back(static_cast<int64_t>(i));
+  return dims;
+}
+
+Sizes broadcast_strides(const ir::Value& self, const Sizes& strides, const ir::Value& result) {
+  Sizes found(result.type.sizes.size() - strides.size(), Expr(0));
+  found.insert(found.end(), strides.begin(), strides.end());
+  for (int64_t dim : broadcast_dims(self.type.sizes, result)) found[static_cast<size_t>(dim)] = 0;
+  return found;
+}
+
+/// Steps through memory as steps along the dimensions of a tensor, none of which leaves it.
+class Steps {
+ public:
+  Steps(const Sizes& sizes, const Sizes& strides)
+      : strides_(&strides),
+        wanted_(ir::contiguous_strides(sizes)),
+        order_(by_stride(sizes, strides)) {
+    for (const Expr& size : sizes) room_.push_back(size - 1);
+  }
+
+  /// `count` steps of `stride`, as they count in row-major order; takes the room that they need.
+  std::optional<Expr> take(Expr stride, Expr count) {
+    Expr rest = stride;
+    Expr places = 0;
+    for (int64_t dim : order_) {
+      const size_t i = static_cast<size_t>(dim);
+      const Expr along = steps_of(rest, (*strides_)[i]);
+      if (along == Expr(0) || !sym::known_le(along * count, room_[i])) continue;
+      room_[i] = room_[i] - along * count;
+      rest = rest - along * (*strides_)[i];
+      places = places + along * wanted_[i];
+    }
+    if (rest != Expr(0)) return std::nullopt;
+    return places;
+  }
+
+ private:
+  static Expr steps_of(Expr rest, Expr stride) {
+    if (rest == stride) return stride == Expr(0) ? 0 : 1;
+    if (!rest.constant() || !stride.constant() || *stride.constant() <= 0) return 0;
+    return *rest.constant() / *stride.constant();
+  }
+  const Sizes* strides_;
+  Sizes wanted_, room_;
+  std::vector<int64_t> order_;
+};
+
 }  // namespace
+
+void refuse_gaps(const ir::Node& node, const ir::Value* operand) {
+  throw Unsupported(
+      fmt::format(
+          "[{}] the elements of %{} {} do not lie without gaps from the start of a storage, "
+          "as far as is known; a contiguous tensor, made by aten.contiguous, is accepted",
+          node.op->schema.full_name(), operand->name, to_string(operand->type)),
+      node.origin.place);
+}
 
 std::optional<std::vector<int64_t>> dense_order(const Sizes& sizes, const Sizes& strides) {
   if (strides.empty() || is_contiguous(sizes, strides)) return std::vector<int64_t>();
@@ -121,6 +185,29 @@ std::vector<int64_t> EagerStrides::storage_order(const ir::Node& view,
   return order_of(self->type.sizes, of(self));
 }
 
+std::optional<StridedPlaces> EagerStrides::row_major_places(const ir::Node& view,
+                                                            const ir::Value* self) const {
+  const ir::Call call = view.call();
+  // An offset is that of a storage, in which an input begins where the program thinks it does.
+  Expr offset = call.has("storage_offset") ? call.integer("storage_offset") : Expr(0);
+  if (!knows(self) || (call.has("storage_offset") && self->node != nullptr)) return std::nullopt;
+  const Sizes strides = of(self);
+  StridedPlaces places{call.ints("stride"), offset};
+  if (is_contiguous(self->type.sizes, strides)) return places;
+  Steps steps(self->type.sizes, strides);
+  const std::optional<Expr> begin = steps.take(offset, 1);
+  if (!begin) return std::nullopt;
+  places.offset = *begin;
+  for (size_t i = 0; i < places.strides.size(); ++i) {
+    const Expr count = call.ints("size")[i] - 1;
+    const std::optional<Expr> stride =
+        count == Expr(0) ? Expr(0) : steps.take(places.strides[i], count);
+    if (!stride) return std::nullopt;
+    places.strides[i] = *stride;
+  }
+  return places;
+}
+
 Sizes EagerStrides::of(const ir::Value* value) const {
   const Sizes* known = strides_.find(value);
   if (known != nullptr && !known->empty()) return *known;
@@ -131,7 +218,8 @@ Sizes EagerStrides::of(const ir::Value* value) const {
 bool EagerStrides::knows(const ir::Value* value) const {
   const Sizes* known = strides_.find(value);
   const bool is_noted = known != nullptr && !known->empty();
-  return is_noted || value->node == nullptr || !value->type.strides.empty();
+  const bool is_said = value->node == nullptr || !value->type.strides.empty();
+  return is_noted || is_said || value->type.rank() == 0;
 }
 
 std::optional<Sizes> EagerStrides::view_strides(const ir::Node& view, const ir::Value* result,
@@ -158,9 +246,14 @@ std::optional<Sizes> EagerStrides::view_strides(const ir::Node& view, const ir::
 bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
   const ops::OpDef& def = ops::def_of(view);
   if (def.copies != nullptr && def.copies(view.call())) return false;
+  if (counts_in_storage(view.op->schema)) {
+    if (strides_[view.results[0]].empty()) strides_[view.results[0]] = view.call().ints("stride");
+    return true;
+  }
   Sizes own = of(self);
   if (def.lower == nullptr) {
     if (shows_all(view, self)) strides_[view.results[0]] = own;
+    if (def.repeats) strides_[view.results[0]] = broadcast_strides(*self, own, *view.results[0]);
     return true;
   }
   if (view.op->schema.name == "aten::contiguous" && !is_contiguous(self->type.sizes, own))
@@ -183,7 +276,9 @@ std::vector<int64_t> EagerStrides::repeated_dims(const ir::Node& view,
                                                  const ir::Value* result) const {
   std::vector<int64_t> dims;
   const ir::Value* const* self = std::get_if<ir::Value*>(&view.args[0]);
-  if (ops::def_of(view).lower == nullptr || self == nullptr) return dims;
+  const ops::OpDef& def = ops::def_of(view);
+  if (def.lower == nullptr && def.repeats) return broadcast_dims((*self)->type.sizes, *result);
+  if (def.lower == nullptr || self == nullptr) return dims;
   const std::optional<Sizes> steps =
       view_strides(view, result, ir::contiguous_strides((*self)->type.sizes));
   for (size_t i = 0; steps && i < steps->size(); ++i)
@@ -199,6 +294,10 @@ bool EagerStrides::shows_places_twice(const ir::Value* value) const {
   return false;
 }
 
+bool EagerStrides::counts_elsewhere(const ir::Node& view, const ir::Value* self) const {
+  return counts_in_storage(view.op->schema) && !is_row_major(self);
+}
+
 bool EagerStrides::is_row_major(const ir::Value* value) const {
   return is_odd_.at(value) == 0 && is_contiguous(value->type.sizes, of(value));
 }
@@ -211,13 +310,7 @@ void EagerStrides::note_layout(const ir::Node& node, bool shared) {
   ir::for_each_operand(node.args, [&](const ir::Value* operand) {
     if (operand->type.is_tensor() && !is_row_major(operand)) odd = operand;
   });
-  if (odd != nullptr && counts_in_storage(schema))
-    throw Unsupported(
-        fmt::format("[{}] the elements of %{} {} do not lie without gaps from the start of a "
-                    "storage, as far as is known; a contiguous tensor, made by aten.contiguous, is "
-                    "accepted",
-                    schema.full_name(), odd->name, to_string(odd->type)),
-        node.origin.place);
+  if (odd != nullptr && counts_in_storage(schema) && !node.op->is_view()) refuse_gaps(node, odd);
   for (const ir::Value* result : node.results) {
     bool keeps = odd != nullptr && !node.op->is_view() &&
                  (ops::def_of(node).pointwise || result->type.sizes == odd->type.sizes);

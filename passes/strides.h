@@ -18,6 +18,15 @@ std::vector<int64_t> memory_order(const ir::Type& type);
 /// A dimension of size 1 comes behind the others of its stride.
 std::optional<std::vector<int64_t>> dense_order(const ir::Sizes& sizes, const ir::Sizes& strides);
 
+/// Unsupported: the op counts in the storage of an operand that does not lie as it must.
+[[noreturn]] void refuse_gaps(const ir::Node& node, const ir::Value* operand);
+
+/// Places of a view as they count over the elements of its operand in row-major order.
+struct StridedPlaces {
+  ir::Sizes strides;
+  sym::Expr offset;
+};
+
 /// All elements of the result are one number, whatever self holds.
 bool is_one_number(const ir::Graph& graph, const ir::Node& node);
 
@@ -33,6 +42,13 @@ class EagerStrides {
   /// Of a view that counts in self's storage (as_strided): the order in which self's dimensions lie
   /// there, from its start and without gaps. Empty where that is row-major, or not known.
   std::vector<int64_t> storage_order(const ir::Node& view, const ir::Value* self) const;
+
+  /// The view counts in self's storage (as_strided), where self's elements do not lie row-major
+  /// from the start, as far as is known.
+  bool counts_elsewhere(const ir::Node& view, const ir::Value* self) const;
+  /// Of such a view that shows elements of self alone, counted from where self begins: as it counts
+  /// over these. Nothing where that is not known, or where a dimension goes on in self's next row.
+  std::optional<StridedPlaces> row_major_places(const ir::Node& view, const ir::Value* self) const;
 
   /// What views made of it, else what a front end wrote; row-major where nothing is known.
   ir::Sizes of(const ir::Value* value) const;

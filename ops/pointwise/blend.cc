@@ -194,18 +194,16 @@ Types value_types(const Call& c) {
     c.fail(c.describe("value") + " must have no dimensions");
   return unary_same(c);
 }
-Definition fill_lower(Lowering& lowering, const Call& c) {
-  return map_definition(c, [&lowering, c](size_t, const Index& index) {
-    return element(lowering, c, "value", index).value();
-  });
-}
+// Nothing is read of self: with loops of its own a fill would keep alive what made self.
 const OpDef kFillScalar{.schema = "aten::fill.Scalar(Tensor self, Scalar value) -> Tensor",
                         .types = value_types,
-                        .lower = fill_lower,
+                        .decompose = [](Builder& b, const Call& c) -> Tensors {
+                          const ir::Type& self = c.type("self");
+                          return {call(b, "aten.full", {self.sizes, c.arg("value"), self.dtype})};
+                        },
                         .vjp = zero_gradient,
                         .samples = {"$[3, 4], 2", "$[], 1", "$[0], 3", "$[4, 3]{1, 4}, true"},
                         .sample_dtypes = DTypes::all,
-                        .pointwise = true,
                         .inplace = true,
                         .out = true,
                         .out_as = "Scalar_out"};
@@ -218,14 +216,16 @@ Tensors fill_rows(const BatchedCall& c) {
 const OpDef kFillTensor{
     .schema = "aten::fill.Tensor(Tensor self, Tensor value) -> Tensor",
     .types = value_types,
-    .lower = fill_lower,
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      const ir::Type& self = c.type("self");
+      return {expand(to(Tensor{b, c.value("value")}, self.dtype), self.sizes)};
+    },
     // all of it to value
     .vjp = [](Builder&, const Call& c, Grads g) -> Gradients {
       return {{"value", sum_to(g[0], c.type("value"))}, {"self", Tensor{}}};
     },
     .samples = {"$[3, 4], $[]", "$[], $[]", "$[0], $[]", "$[4, 3]{1, 4}, $[]", "$[3], $[1]"},
     .sample_dtypes = DTypes::all,
-    .pointwise = true,
     .inplace = true,
     .out = true,
     .out_as = "Tensor_out",

@@ -189,10 +189,13 @@ const OpDef kExpandAs{.schema = "aten::expand_as(Tensor(a) self, Tensor other) -
                       .decompose = [](Builder& b, const Call& c) -> Tensors {
                         return {expand(self_of(b, c), c.type("other").sizes)};
                       },
+                      // `value` has one element along each dimension that repeats self.
                       .scatter = [](Builder&, const Call& c, Tensor base, Tensor value) -> Tensor {
-                        if (base.sizes() != value.sizes()) refuse_expanded_write(c);
-                        return value;
+                        const Expr count = base.type().numel();
+                        if (count != value.type().numel()) refuse_expanded_write(c);
+                        return reshape(value, base.sizes());
                       },
+                      .repeats = true,
                       .samples = {"$[3, 1], $[3, 4]", "$[4], $[2, 4]"}};
 const OpDef kViewAs{.schema = "aten::view_as(Tensor(a) self, Tensor other) -> Tensor(a)",
                     .types = as_other_reshaped,
@@ -281,6 +284,13 @@ Expr address(const Call& c, const Index& index) {
   for (size_t i = 0; i < index.size(); ++i) linear = linear + index[i] * c.ints("stride")[i];
   return linear;
 }
+/// Places in memory from the first element to the last, where strides are written.
+Expr extent(const ir::Type& type) {
+  Expr places = 1;
+  for (size_t i = 0; i < type.strides.size(); ++i)
+    places = places + (type.sizes[i] - 1) * type.strides[i];
+  return places;
+}
 Types strided_types(const Call& c) {
   const ir::Ints& size = c.ints("size");
   const ir::Ints& stride = c.ints("stride");
@@ -293,7 +303,8 @@ Types strided_types(const Call& c) {
   if (last.range().hi < 0) c.fail(c.describe("storage_offset") + " must not be negative");
   for (size_t i = 0; i < size.size(); ++i) last = last + (size[i] - 1) * stride[i];
   bool empty = std::find(size.begin(), size.end(), Expr(0)) != size.end();
-  if (!empty && sym::known_le(c.type("self").numel(), last))
+  if (!empty && sym::known_le(c.type("self").numel(), last) &&
+      sym::known_le(extent(c.type("self")), last))
     c.fail(fmt::format("size {} and stride {} reach past the elements of {}", ir::to_string(size),
                        ir::to_string(stride), c.describe("self")));
   return self_with(c, size);

@@ -282,7 +282,7 @@ const OpDef kUnfold{
     .scatter = [](Builder& b, const Call& c, Tensor base, Tensor value) -> Tensor {
       Windowed window = unfolded(c);
       if (base.rank() == 0) return reshape(value, {});
-      if (window.step < window.size)
+      if (window.step < window.size && value.sizes()[window.dim] != Expr(1))
         c.fail("writing to overlapping windows: more than one element refers to one memory place");
       ir::Ints strides = ir::contiguous_strides(base.sizes());
       strides.push_back(strides[window.dim]);

@@ -398,6 +398,7 @@ const OpDef kBroadcastTo{
       if (base.type().numel() != value.type().numel()) refuse_expanded_write(c);
       return reshape(value, base.sizes());
     },
+    .repeats = true,
     .samples = {"$[3, 1], [3, 4]", "$[4], [2, -1]", "$[], [3]", "$[3], [4]", "$[3], []"}};
 const OpDef kBroadcastTensors{
     .schema = "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]",

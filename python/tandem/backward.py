@@ -43,8 +43,9 @@ def autograd_function(native, hosts=(), sparse=(), watched=()):
             for number, source in handed_on:  # autograd makes a view of it, with this history
                 results[number] = args[source]
             ctx.set_materialize_grads(False)
+            kept = [(args if kind == "input" else results)[number] for kind, number in places]
             ctx.save_for_backward(
-                *[(args if kind == "input" else results)[number] for kind, number in places],
+                *[_alone_if_empty(each) for each in kept],
                 *[args[indices] for _, indices, _ in lookups],
             )
             ctx.tables = [args[weight].shape for weight, _, _ in lookups]
@@ -97,6 +98,12 @@ def autograd_function(native, hosts=(), sparse=(), watched=()):
             return (None, *gradients)
 
     return Graph
+
+
+def _alone_if_empty(tensor):
+    """A tensor without elements overlaps no other, but may share a version with one that the graph
+    writes."""
+    return tensor if tensor.numel() else tensor.new_empty(tensor.shape)
 
 
 def _check_versions(tensors, versions, is_watched):

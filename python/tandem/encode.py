@@ -443,7 +443,8 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
 
     def _typed(self, node, name, value):
         """With its type where it is not row-major: views depend on strides. And where it need not
-        be, as an operand is not: some operators keep the strides of an operand."""
+        be, as an operand is not: some operators keep the strides of an operand; and where an
+        as_strided asks for them."""
         if isinstance(value, torch.Tensor):
             dtype_text(value)  # other layouts than strided have no strides to ask for
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
@@ -453,7 +454,7 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         if not is_row_major(value):
             return f"%{name}: {self._type_text(value)}"
         operands = [each.meta["val"] for each in node.all_input_nodes if is_tensor(each)]
-        if all(is_row_major(operand) for operand in operands):
+        if all(map(is_row_major, operands)) and not _is_read_by_places(node):
             return "%" + name
         return f"%{name}: {self._type_text(value, says_strides=True)}"
 
@@ -535,6 +536,17 @@ def share_of(marks):
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
         raise UserError(f"[memory_budget] a region's is a number from 0 to 1, not {share!r}")
     return float(share)
+
+
+def _is_read_by_places(node):
+    """By as_strided, which counts in a storage."""
+    for user in node.users:
+        schema = getattr(user.target, "_schema", None)
+        if schema is not None and any(p.name == "storage_offset" for p in schema.arguments):
+            return True
+        if user.target is operator.getitem and _is_read_by_places(user):
+            return True
+    return False
 
 
 def known_operators():

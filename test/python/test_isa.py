@@ -6,12 +6,11 @@ import os
 import pytest
 import tandem
 import torch
-from compiled import compile_with, through_core
+from compiled import compile_with
 from graphs import graph_text
 from machine import HAS_AVX512, ISAS, has_tiles
-from random_programs import difference, outcome
 from test_process import run_script
-from test_random_programs import programs
+from test_random_programs import tally
 
 WIDEST = 40
 
@@ -155,12 +154,7 @@ def test_every_width(kind, dtype, isa, monkeypatch):
 
 def test_random_programs(isa):
     """As in test_random_programs.py, which runs what the processor has."""
-    failures = []
-    for program, expected in programs(700_000, 60):
-        actual = outcome(through_core(program, {"on_unsupported": "eager"}), program)
-        found = difference(actual, expected, program)
-        failures += [] if found is None else [f"{program.seed}: {program}\n  {found}"]
-    assert not failures, "\n".join(failures[:3])
+    tally("short", 700_000, 60).verdict(most_by_tracer=1)
 
 
 @pytest.mark.parametrize("rows, is_emitted", [(1, True), (16, True), (32, True), (33, False)])

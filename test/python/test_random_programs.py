@@ -1,163 +1,196 @@
-"""Random straight-line programs against eager (random_programs.py): 2,000 short and 1,000 long ones
-through the compiled core, 200 through torch.compile. A program that Tandem refuses would run in
-torch and be equal by construction: refusals are counted, printed and bounded. Of short ones none
-may be Tandem's own.
+"""Random straight-line programs against eager (random_programs.py): short and long ones through the
+compiled core, some through torch.compile, and some with any size, called with two. Nothing may run
+in torch: a program that is refused would be equal by construction, so refusals are failures, but
+for those of torch's own tracer, which are counted. A failure says the least program that has it.
+Programs that failed once are in `found`, as the reducer prints them.
 
-By hand: `python test/python/test_random_programs.py [--long] FIRST_SEED COUNT`.
-"""
+`make fuzz` runs more; by hand: `python test/python/test_random_programs.py KIND FIRST_SEED COUNT`,
+KIND one of KINDS."""
 
 import collections
+import concurrent.futures
+import dataclasses
+import faulthandler
+import functools
+import multiprocessing
+import os
+import pathlib
+import re
 import sys
+import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
 
-import tandem
-from compiled import compile_with, through_core
-from random_programs import LongProgram, Program, difference, outcome
+import program_reducer
+import random_programs
+from program_outcomes import first_difference, is_of_torch, outcome
+from random_recipe import Written
 
-CORE = 2000
-LONG = 1000
-THROUGH_DYNAMO = 200
-CANNOT_TRACE = "torch.make_fx cannot trace this program: "
-# What fake tensors cannot run, or their other strides do not allow.
-TRACERS = (CANNOT_TRACE + "RuntimeError", CANNOT_TRACE + "ValueError: Cannot view a tensor with")
 CHUNKS = 20
-# Detached aliases with a history of their own, writes to expanded tensors, a shape that changes
-# under no_grad: each was refused.
-FOUND = [
-    *((seed, Program) for seed in (8_500_392, 8_500_462, 8_500_859, 8_501_413, 8_500_359)),
-    *((seed, LongProgram) for seed in (7_500_632, 7_500_441, 7_500_595, 7_500_205, 1_080_004)),
-]
+FOUND = sorted(pathlib.Path(__file__).parent.joinpath("found").glob("*.py"))
+
+
+@dataclasses.dataclass
+class Kind:
+    make: Callable  # a recipe, of a seed
+    road: str = "core"
+
+
+KINDS = {
+    "short": Kind(random_programs.short),
+    "long": Kind(random_programs.long),
+    "torch.compile": Kind(random_programs.short, "torch.compile"),
+    "any_size": Kind(random_programs.any_size, "any_size"),
+}
 
 
 class Tally:
-    """What became of programs."""
+    """What became of programs. `failures` are (recipe, road)."""
 
     def __init__(self):
         self.count = 0
-        self.refused = collections.Counter()  # by reason
-        self.torchs = 0  # refused by the tracer of torch, whose fake tensors cannot run them
+        self.by_tracer = collections.Counter()  # refused by the tracer of torch, by reason
         self.failures = []
         self.strides_of_fakes = 0  # programs with results whose strides are not eager's
 
-    def check(self, program, expected, function):
+    def check(self, recipe, road="core"):
         self.count += 1
-        try:
-            actual = outcome(function, program)
-        except Exception as error:  # noqa: BLE001: any failure of ours is a difference
-            actual = error
-        reason = getattr(actual, "inner_exception", actual)  # Dynamo's, around ours
-        if isinstance(reason, tandem.Unsupported):
-            self.torchs += any(text in str(reason) for text in TRACERS)
-            self.refused[str(reason).split("(")[0].strip()[:100]] += 1
+        found = first_difference(recipe.written, road)
+        self.strides_of_fakes += found.has_strides_of_fakes
+        if found.text is None:
             return
-        found = difference(actual, expected, program)
-        self.strides_of_fakes += program.has_strides_of_fakes
-        if found is not None:
-            self.failures.append(f"program {program.seed}: {program}\n  {found}")
+        if found.refusal and is_of_torch(found.refusal, recipe.written, road):
+            self.by_tracer[re.split(r"[(\n]", str(found.refusal))[0].strip()[:100]] += 1
+            return
+        self.failures.append((recipe, road))
 
-    def verdict(self, most_refused=0, most_by_tracer=0):
-        """Programs that may be refused by Tandem itself, and by torch's tracer."""
-        refused = sum(self.refused.values())
-        print(
-            f"{self.count} programs, {len(self.failures)} differ, {refused} refused, "
-            f"{self.torchs} of them by torch's tracer, "
-            f"{self.strides_of_fakes} with strides of torch's fakes:"
+    def add(self, other):
+        self.count += other.count
+        self.by_tracer += other.by_tracer
+        self.failures += other.failures
+        self.strides_of_fakes += other.strides_of_fakes
+
+    def summary(self):
+        return (
+            f"{self.count} programs, {len(self.failures)} differ or are refused, "
+            f"{self.by_tracer.total()} by torch's tracer, "
+            f"{self.strides_of_fakes} with strides of torch's fakes"
         )
-        for reason, count in self.refused.most_common():
+
+    def verdict(self, most_by_tracer=0):
+        print(self.summary())
+        for reason, count in self.by_tracer.most_common():
             print(f"  {count} {reason}")
-        assert not self.failures, f"{len(self.failures)} of {self.count} differ:\n" + "\n".join(
-            self.failures[:3]
-        )
-        assert refused - self.torchs <= most_refused, self.refused
-        assert self.torchs <= most_by_tracer, self.refused
+        assert not self.failures, self.summary() + "\n" + self.least()
+        assert self.by_tracer.total() <= most_by_tracer, self.by_tracer
         # Of the first 63,000 long ones 3 had.
         assert self.strides_of_fakes <= max(1, self.count // 1000), self.strides_of_fakes
 
+    def least(self, most=3):
+        """Code of the first failures, reduced."""
+        return "\n\n".join(least(recipe, road) for recipe, road in self.failures[:most])
 
-def programs(start, count, more=(), kind=Program):
-    """The next `count` programs from seed `start` on that eager runs, with what eager gives; where
-    there are `more` steps, those that have one of them."""
+
+def least(recipe, road):
+    return program_reducer.printed(*program_reducer.reduced_difference(recipe, road), road)
+
+
+def programs(start, count, kind=random_programs.short, more=()):
+    """The next `count` programs from seed `start` on that eager runs; where there are `more` steps,
+    those that have one of them."""
     found = 0
     seed = start
     while found < count:
         seed += 1
-        try:
-            program = kind(seed, more)
-        except RuntimeError:  # a step that eager refuses
+        recipe = kind(seed, more)
+        if more and not any(step[0] in more for step in recipe.steps):
             continue
-        if more and not any(step[0] in more for step in program.steps):
-            continue
-        expected = outcome(program, program)
-        if isinstance(expected, Exception):
+        if isinstance(outcome(recipe.written.program, recipe.written), Exception):
             continue
         found += 1
-        yield program, expected
+        yield recipe
 
 
-def as_function(program):
-    return lambda *inputs: program(*inputs)
+def tally(kind, start, count, more=()):
+    kind, counted = KINDS[kind], Tally()
+    torch._dynamo.config.cache_size_limit = 4 * count
+    for recipe in programs(start, count, kind.make, more):
+        counted.check(recipe, kind.road)
+    return counted
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_through_the_core(chunk):
-    tally = Tally()
-    for program, expected in programs(10_000 * chunk, CORE // CHUNKS):
-        tally.check(program, expected, through_core(program))
-    tally.verdict(most_by_tracer=1)
+    tally("short", 10_000 * chunk, 70).verdict(most_by_tracer=1)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_long_programs(chunk):
-    tally = Tally()
-    for program, expected in programs(1_000_000 + 10_000 * chunk, LONG // CHUNKS, kind=LongProgram):
-        tally.check(program, expected, through_core(program))
-    tally.verdict(most_by_tracer=1)
-
-
-def test_found():
-    """Inputs that overlap, of a graph that leaves another grad mode: results that are views of
-    inputs were taken in that one. The mode is what the program before left."""
-    tally = Tally()
-    for program, expected in programs(7_001_111, 2, kind=LongProgram):
-        tally.check(program, expected, through_core(program))
-    for seed, kind in FOUND:
-        for program, expected in programs(seed - 1, 1, kind=kind):
-            tally.check(program, expected, through_core(program))
-    tally.verdict()
+    tally("long", 1_000_000 + 10_000 * chunk, 40).verdict(most_by_tracer=1)
 
 
 def test_sizes_that_only_data_tell():
-    more = ("chosen", "chosen_put", "nonzero", "item", "rows")
-    tally = Tally()
-    for program, expected in programs(500_000, 150, more):
-        tally.check(program, expected, through_core(program))
-    tally.verdict()
+    tally("short", 500_000, 150, ("chosen", "chosen_put", "nonzero", "item", "rows")).verdict()
 
 
 def test_through_torch_compile():
-    torch._dynamo.config.cache_size_limit = 4 * THROUGH_DYNAMO
-    tally = Tally()
-    for program, expected in programs(900_000, THROUGH_DYNAMO):
-        tally.check(program, expected, compile_with(as_function(program)))
-    tally.verdict(most_by_tracer=1)
+    tally("torch.compile", 900_000, 150).verdict(most_by_tracer=1)
 
 
-def main(arguments):
-    kind = LongProgram if "--long" in arguments else Program
-    start, count = [int(each) for each in arguments if each != "--long"]
-    tally = Tally()
-    for program, expected in programs(start, count, kind=kind):
-        known = len(tally.failures)
-        tally.check(program, expected, through_core(program))
-        for failure in tally.failures[known:]:
-            print(failure, file=sys.stderr, flush=True)
-        if tally.count % 1000 == 0:
-            print(f"{tally.count}/{count}: {len(tally.failures)} differ", file=sys.stderr)
-    # Of the first 7,500 of both kinds the tracer refused 3.
-    tally.verdict(most_by_tracer=max(1, count // 1000))
+@pytest.mark.parametrize("chunk", range(2))
+def test_any_size(chunk):
+    tally("any_size", 910_000 + 10_000 * chunk, 60).verdict(most_by_tracer=1)
+
+
+def test_found():
+    """One after the other: what a program does to the grad mode is there for the next."""
+    for path in FOUND:
+        code = path.read_text()
+        road = "any_size" if '"any_size"' in code else "core"
+        found = first_difference(Written.of_code(code, str(path)), road)
+        assert found.text is None, f"{path.name}: {found.text}"
+
+
+# --- many of them
+
+
+def _many(kind, start, count, jobs, at_once=50):
+    """Tallies of parts, in processes: one that dies is seen, and none grows without end."""
+    parts = [(start + 10 * i, min(at_once, count - i)) for i in range(0, count, at_once)]
+    context = multiprocessing.get_context("spawn")
+    executor = concurrent.futures.ProcessPoolExecutor
+    with executor(jobs, context, max_tasks_per_child=20) as pool:
+        yield from pool.map(functools.partial(_part, kind), parts)
+
+
+def _part(kind, part):
+    """A program that ends the process shows where."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # of torch, about writes to expanded tensors
+    faulthandler.enable()
+    return tally(kind, *part)
+
+
+def main(kind, start, count, folder="build/fuzz"):
+    """Failures are printed, reduced, and kept in `folder`."""
+    whole = Tally()
+    for counted in _many(kind, int(start), int(count), os.cpu_count()):
+        for recipe, road in counted.failures:
+            code = least(recipe, road)
+            print(code, flush=True)
+            os.makedirs(folder, exist_ok=True)
+            path = f"{folder}/program_{recipe.seed}.py"
+            pathlib.Path(path).write_text(code)
+            print(f"{path}: {kind} {recipe.seed}", file=sys.stderr)
+        whole.add(counted)
+        if whole.count % 1000 == 0:
+            print(f"{kind}: {whole.summary()}", file=sys.stderr, flush=True)
+    print(f"{kind}: {whole.summary()}")
+    # Of the first 7,500 the tracer refused 3.
+    return bool(whole.failures) or whole.by_tracer.total() > max(1, whole.count // 1000)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))
