@@ -98,6 +98,8 @@ class _Short:
 
     def _with_operands(self, name, values, at):
         step, x = self.possible[name], values[at]
+        if _is_refused(name, x, values):
+            return None
         operands = (at,)
         if step.fits is not None:
             fits = [i for i, y in enumerate(values) if step.fits(x, y)]
@@ -147,6 +149,15 @@ class _Long(_Short):
             if not self._may_be(name, values, at):
                 return None
         return self._with_operands(name, values, at)
+
+
+def _is_refused(name, x, values):
+    """By name: a write to a part of overlapping windows; as_strided of a part of an input, where
+    the result is one of the graph."""
+    if "strided" in name:
+        return random_steps.has_gaps(x)
+    shown = [each for each in values if random_steps.shares_memory(x, each)]
+    return random_steps.writes(name) and any(map(random_steps.shows_places_twice, shown))
 
 
 def _run(step, values):
