@@ -56,6 +56,7 @@ bool is_streamed(const Kernel& kernel, const Product& product, const Target& tar
 }
 
 bool is_stored_far(const Kernel& kernel, const Target& target) {
+  if (kernel.stages[0].after.empty()) return false;  // nobody reads the product
   int64_t bytes = size_of(kernel.stages[0].after[0].value->dtype);
   for (const loop::Axis& axis : kernel.outer) bytes *= axis.extent.constant().value_or(0);
   return bytes > target.l2_bytes;
