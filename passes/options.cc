@@ -113,10 +113,59 @@ Budget budget_named(std::string_view text, std::string_view solver, std::string_
   return budget;
 }
 
+namespace {
+
+struct Knob {
+  std::string_view name;
+  bool CutKnobs::* value;
+};
+
+constexpr std::array<Knob, 8> kKnobs = {
+    {{"ban_recompute_used_far_apart", &CutKnobs::ban_recompute_used_far_apart},
+     {"ban_recompute_long_fusible_chains", &CutKnobs::ban_recompute_long_fusible_chains},
+     {"ban_recompute_materialized_backward", &CutKnobs::ban_recompute_materialized_backward},
+     {"ban_recompute_not_in_allowlist", &CutKnobs::ban_recompute_not_in_allowlist},
+     {"ban_recompute_reductions", &CutKnobs::ban_recompute_reductions},
+     {"aggressive_recomputation", &CutKnobs::aggressive_recomputation},
+     {"treat_parameters_as_free_to_save", &CutKnobs::treat_parameters_as_free_to_save},
+     {"recompute_views", &CutKnobs::recompute_views}}};
+
+void set_knob(CutKnobs& knobs, std::string_view word) {
+  const size_t equals = word.find('=');
+  const auto* knob = std::ranges::find(kKnobs, word.substr(0, equals), &Knob::name);
+  const std::string_view value = equals == word.npos ? "" : word.substr(equals + 1);
+  if (knob != kKnobs.end() && (value == "true" || value == "false")) {
+    knobs.*knob->value = value == "true";
+    return;
+  }
+  std::string known;
+  for (const Knob& each : kKnobs) known += fmt::format(" {}", each.name);
+  throw UserError(fmt::format(
+      "a knob of min_cut is NAME=true or NAME=false, not '{}'; there are:{}", word, known));
+}
+
+/// Those that are not as they are by default.
+std::string text_of(const CutKnobs& knobs) {
+  std::string text;
+  for (const Knob& each : kKnobs)
+    if (knobs.*each.value != CutKnobs().*each.value)
+      text += fmt::format(" {}={}", each.name, knobs.*each.value);
+  return text;
+}
+
+}  // namespace
+
+CutKnobs knobs_named(const std::vector<std::string>& words) {
+  CutKnobs knobs;
+  for (const std::string& word : words) set_knob(knobs, word);
+  return knobs;
+}
+
 std::string to_string(const Budget& budget) {
   constexpr std::array kSolvers{"dp", "greedy", "exact"};
-  const std::string how = fmt::format("{} {}", kSolvers.at(static_cast<size_t>(budget.solver)),
-                                      kCosts.at(static_cast<size_t>(budget.cost)));
+  const std::string how =
+      fmt::format("{} {}{}", kSolvers.at(static_cast<size_t>(budget.solver)),
+                  kCosts.at(static_cast<size_t>(budget.cost)), text_of(budget.knobs));
   switch (budget.kind) {
     case Budget::Kind::min_memory: return "min_memory " + how;
     case Budget::Kind::min_time: return "min_time " + how;

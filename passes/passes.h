@@ -36,6 +36,23 @@ Partition partition_named(std::string_view name);
 /// The word for it; "budget" where a Budget says the rest.
 std::string_view name_of(Partition partition);
 
+/// What min_cut does not compute again, and what costs it nothing to keep; so also of what
+/// fractions are shares of. Named as PyTorch's configuration names them.
+struct CutKnobs {
+  bool ban_recompute_used_far_apart = true;
+  bool ban_recompute_long_fusible_chains = true;
+  bool ban_recompute_materialized_backward = true;
+  bool ban_recompute_not_in_allowlist =
+      true;                               // without: products and random numbers alone are kept
+  bool ban_recompute_reductions = true;   // of what is much smaller than what it is made from
+  bool aggressive_recomputation = false;  // all bans above but the last are off
+  bool treat_parameters_as_free_to_save = true;
+  bool recompute_views = false;  // no view is saved, not even of a part
+  bool operator==(const CutKnobs&) const = default;
+};
+/// Of "ban_recompute_reductions=false" and the like; UserError names those there are.
+CutKnobs knobs_named(const std::vector<std::string>& words);
+
 /// Of Partition::budget: the room for what is saved.
 struct Budget {
   enum class Kind : uint8_t {
@@ -53,6 +70,7 @@ struct Budget {
   /// where these are equal.
   enum class Cost : uint8_t { time, flops, measured };
   Cost cost = Cost::time;
+  CutKnobs knobs;  // of Partition::min_cut, too
 };
 /// "min_memory", "min_time", a fraction from 0 to 1, or bytes ("512MiB", "1.5GB"); "dp", "greedy",
 /// "exact"; "time", "flops", "measured". Text that names another partition gives the whole

@@ -260,12 +260,13 @@ std::unique_ptr<GraphFunction> compile_function(
     const std::string& solver, const std::string& cost, const std::string& save_activations,
     int64_t save_activations_from, const std::vector<std::string>& save_activations_except,
     bool freeze, bool report, bool tune, int threads, nb::list host_functions,
-    nb::list joint_passes, nb::object partition) {
+    nb::list joint_passes, nb::object partition, const std::vector<std::string>& partition_knobs) {
   FunctionOptions options;
   options.joint_passes = caller_passes(joint_passes);
   options.differentiate = differentiate;
   options.partition = driver::partition_named(memory_budget);
   options.budget = driver::budget_named(memory_budget, solver, cost);
+  options.budget.knobs = passes::knobs_named(partition_knobs);
   if (!partition.is_none()) {
     options.partition = driver::Partition::caller;
     options.caller_partition = caller_partition(partition);
@@ -358,7 +359,7 @@ void bind_function(nb::module_& m) {
         nb::arg("save_activations_except") = std::vector<std::string>(), nb::arg("freeze") = false,
         nb::arg("report") = false, nb::arg("tune") = false, nb::arg("threads") = 0,
         nb::arg("host_functions") = nb::list(), nb::arg("joint_passes") = nb::list(),
-        nb::arg("partition") = nb::none());
+        nb::arg("partition") = nb::none(), nb::arg("partition_knobs") = std::vector<std::string>());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

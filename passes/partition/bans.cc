@@ -26,16 +26,24 @@ bool is_reduction(const Node& node) {
 
 class Bans {
  public:
-  Bans(const ir::Graph& graph, const Halves& halves, const DenseMap<Node, char>& wide)
-      : graph_(graph), halves_(halves), wide_(wide) {}
+  Bans(const ir::Graph& graph, const Halves& halves, const DenseMap<Node, char>& wide,
+       const CutKnobs& knobs)
+      : graph_(graph), halves_(halves), wide_(wide), knobs_(knobs) {
+    if (!knobs.aggressive_recomputation) return;
+    knobs_ = CutKnobs{.ban_recompute_used_far_apart = false,
+                      .ban_recompute_long_fusible_chains = false,
+                      .ban_recompute_materialized_backward = false,
+                      .ban_recompute_not_in_allowlist = false,
+                      .ban_recompute_reductions = knobs.ban_recompute_reductions};
+  }
 
   DenseMap<Node, Ban> run() {
     for (const Node* node = graph_.first(); node != nullptr; node = node->next) {
       if (!halves_.is_forward(node) || node->op->mutates()) continue;
       bans_[node] = ban_of(*node);
     }
-    ban_used_far_apart();
-    ban_long_chains();
+    if (knobs_.ban_recompute_used_far_apart) ban_used_far_apart();
+    if (knobs_.ban_recompute_long_fusible_chains) ban_long_chains();
     return std::move(bans_);
   }
 
@@ -50,13 +58,20 @@ class Bans {
     if (node.policy == ir::RecomputePolicy::prefer_save)
       return {Ban::Kind::preferred, "it should be saved"};
     if (ops::def_of(node).random) return {Ban::Kind::dear, "it draws random numbers"};
-    if (!is_light(node)) return {Ban::Kind::dear, "it takes a kernel of its own"};
+    if (is_dear(node)) return {Ban::Kind::dear, "it takes a kernel of its own"};
     if (is_source(node)) return {};
     // Casts of weights: keeping a copy alive from step to step is worse than making it.
-    if (is_realized_behind(node) && !reads_what_lives_anyway(node))
+    const bool is_placed = knobs_.ban_recompute_materialized_backward && is_realized_behind(node);
+    if (is_placed && !reads_what_lives_anyway(node))
       return {Ban::Kind::placed, "backward needs it in memory"};
-    if (shrinks(node)) return {Ban::Kind::dear, "it is much smaller than what it is made from"};
+    if (knobs_.ban_recompute_reductions && shrinks(node))
+      return {Ban::Kind::dear, "it is much smaller than what it is made from"};
     return {};
+  }
+
+  bool is_dear(const Node& node) const {
+    const bool multiplies = ops::def_of(node).multiplies != ops::ProductKind::none;
+    return !is_light(node) && (knobs_.ban_recompute_not_in_allowlist || multiplies);
   }
 
   /// A second run could give something else, or the user says so.
@@ -179,6 +194,7 @@ class Bans {
   const ir::Graph& graph_;
   const Halves& halves_;
   const DenseMap<Node, char>& wide_;
+  CutKnobs knobs_;
   DenseMap<Node, Ban> bans_;
 };
 
@@ -200,13 +216,13 @@ const char* why_saved(const Ban& ban) {
 }
 
 DenseMap<Node, Ban> bans_of(const ir::Graph& graph, const Halves& halves,
-                            const Tuning::Chains& limits) {
-  return bans_of(graph, halves, wide_nodes(graph, limits));
+                            const Tuning::Chains& limits, const CutKnobs& knobs) {
+  return bans_of(graph, halves, wide_nodes(graph, limits), knobs);
 }
 
 DenseMap<Node, Ban> bans_of(const ir::Graph& graph, const Halves& halves,
-                            const DenseMap<Node, char>& wide) {
-  return Bans(graph, halves, wide).run();
+                            const DenseMap<Node, char>& wide, const CutKnobs& knobs) {
+  return Bans(graph, halves, wide, knobs).run();
 }
 
 }  // namespace tandem::passes

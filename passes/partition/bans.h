@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "passes/partition/partition.h"
+#include "passes/passes.h"
 
 namespace tandem::passes {
 
@@ -25,16 +26,16 @@ struct Ban {
 
 /// By node of the forward half.
 DenseMap<ir::Node, Ban> bans_of(const ir::Graph& graph, const Halves& halves,
-                                const Tuning::Chains& limits);
+                                const Tuning::Chains& limits, const CutKnobs& knobs = {});
 DenseMap<ir::Node, Ban> bans_of(const ir::Graph& graph, const Halves& halves,
-                                const DenseMap<ir::Node, char>& wide);
+                                const DenseMap<ir::Node, char>& wide, const CutKnobs& knobs = {});
 /// In words, of a saved value of a node with that ban or none.
 const char* why_saved(const Ban& ban);
 
 /// By whom the rest is known; `otherwise` is the default's choice.
 ir::Values min_cut(ir::Graph& graph, const Halves& halves, const DenseMap<ir::Node, Ban>& bans,
                    const KeptBytes& kept, const ir::Values& otherwise,
-                   std::vector<std::string>& notes);
+                   std::vector<std::string>& notes, const CutKnobs& knobs = {});
 
 /// Runs inside the kernel of what reads it, so that computing it again moves no memory of its own.
 bool is_light(const ir::Node& node);

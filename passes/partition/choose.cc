@@ -113,7 +113,8 @@ ir::Values chosen_values(ir::Graph& graph, GraphCtx& ctx) {
   if (ctx.partition == Partition::caller) return caller_choice(graph, ctx);
   if (ctx.partition == Partition::priced) return priced_choice(graph, ctx.target, ctx.storage);
   const KeptBytes kept(graph, ctx.storage);
-  if (ctx.partition == Partition::min_cut) return min_cut(graph, limits, kept, ctx.notes);
+  if (ctx.partition == Partition::min_cut)
+    return min_cut(graph, limits, kept, ctx.notes, ctx.budget.knobs);
   return default_choice(graph, limits, kept);
 }
 

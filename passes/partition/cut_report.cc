@@ -29,7 +29,7 @@ class CutRows {
         partition_(ctx.partition),
         kept_(joint, ctx.storage),
         halves_(joint),
-        bans_(bans_of(joint, halves_, ctx.target.tuning.chains)),
+        bans_(bans_of(joint, halves_, ctx.target.tuning.chains, ctx.budget.knobs)),
         wide_(wide_nodes(joint, ctx.target.tuning.chains)),
         names_(ir::value_names(joint)) {}
 

@@ -43,7 +43,8 @@ class Search {
         notes_(notes),
         halves_(graph),
         wide_(wide_nodes(graph, target.tuning.chains)),
-        bans_(bans_of(graph, halves_, wide_)),
+        knobs_(budget.knobs),
+        bans_(bans_of(graph, halves_, wide_, budget.knobs)),
         whole_(graph, storage),
         kept_(graph, storage, counted_arguments(budget)),
         network_(
@@ -68,7 +69,7 @@ class Search {
     Frontier frontier;
     // Beside arguments either may be the smaller one.
     const ir::Values as_read = default_choice(graph_, halves_, wide_, whole_);
-    const ir::Values least = min_cut(graph_, halves_, bans_, whole_, as_read, unused);
+    const ir::Values least = min_cut(graph_, halves_, bans_, whole_, as_read, unused, knobs_);
     frontier.cut_bytes = std::min(add(as_read).bytes, add(least).bytes);
     add_corners();
     add_packed([](const Node*) { return true; });
@@ -254,6 +255,7 @@ class Search {
   std::vector<std::string>& notes_;
   Halves halves_;
   DenseMap<Node, char> wide_;
+  CutKnobs knobs_;
   DenseMap<Node, Ban> bans_;
   KeptBytes whole_;  // arguments, too
   KeptBytes kept_;

@@ -18,8 +18,8 @@ using ir::Value;
 class MinCut {
  public:
   MinCut(ir::Graph& graph, const Halves& halves, const DenseMap<Node, Ban>& bans,
-         const KeptBytes& kept, std::vector<std::string>& notes)
-      : graph_(graph), kept_(kept), notes_(notes), halves_(halves), bans_(bans) {}
+         const KeptBytes& kept, std::vector<std::string>& notes, const CutKnobs& knobs)
+      : graph_(graph), kept_(kept), notes_(notes), halves_(halves), bans_(bans), knobs_(knobs) {}
 
   ir::Values run() {
     measure_distances();
@@ -56,13 +56,18 @@ class MinCut {
 
   int64_t capacity(const Value* value) const {
     if (!value->type.is_tensor()) return 1;
-    if (lives_anyway(value)) return 0;
-    if (value->node != nullptr && (asked_to_recompute(*value->node) || shows_all_of_base(*value)))
-      return kNever;
+    const bool is_free = lives_anyway(value);
+    if (is_free && knobs_.treat_parameters_as_free_to_save) return 0;
+    if (value->node != nullptr && is_never_kept(*value)) return kNever;
     int nearness = std::clamp(distance_.at(value), 1, 100);
-    double weight = std::min<double>(static_cast<double>(kept_.of(value)) * std::pow(1.1, nearness),
-                                     kMostPrice);
+    const auto bytes = static_cast<double>(is_free ? typical_bytes(value) : kept_.of(value));
+    double weight = std::min<double>(bytes * std::pow(1.1, nearness), kMostPrice);
     return static_cast<int64_t>(weight) * (is_in_memory(*value) ? 1 : 2);
+  }
+
+  bool is_never_kept(const Value& value) const {
+    const bool is_made = knobs_.recompute_views && value.node->op->is_view();
+    return is_made || asked_to_recompute(*value.node) || shows_all_of_base(value);
   }
 
   /// Memory that the program needs whether backward reads it or not.
@@ -83,23 +88,24 @@ class MinCut {
   std::vector<std::string>& notes_;
   const Halves& halves_;
   const DenseMap<Node, Ban>& bans_;
+  const CutKnobs& knobs_;
   DenseMap<Value, int> distance_;
 };
 
 }  // namespace
 
 ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept,
-                   std::vector<std::string>& notes) {
+                   std::vector<std::string>& notes, const CutKnobs& knobs) {
   const Halves halves(graph);
   const DenseMap<Node, char> wide = wide_nodes(graph, limits);
-  return min_cut(graph, halves, bans_of(graph, halves, wide), kept,
-                 default_choice(graph, halves, wide, kept), notes);
+  return min_cut(graph, halves, bans_of(graph, halves, wide, knobs), kept,
+                 default_choice(graph, halves, wide, kept), notes, knobs);
 }
 
 ir::Values min_cut(ir::Graph& graph, const Halves& halves, const DenseMap<Node, Ban>& bans,
                    const KeptBytes& kept, const ir::Values& otherwise,
-                   std::vector<std::string>& notes) {
-  ir::Values saved = MinCut(graph, halves, bans, kept, notes).run();
+                   std::vector<std::string>& notes, const CutKnobs& knobs) {
+  ir::Values saved = MinCut(graph, halves, bans, kept, notes, knobs).run();
   // Weights favour what is near to backward; where that ends with more bytes, the default computes
   // less again, too.
   if (kept.of(saved) <= kept.of(otherwise)) return saved;

@@ -72,6 +72,7 @@ bool asked_to_recompute(const ir::Node& node);
 DenseMap<ir::Node, char> wide_nodes(const ir::Graph& graph, const Tuning::Chains& limits);
 
 // The partitions: what forward saves.
+struct CutKnobs;
 
 /// The forward values that backward reads; instead of a view its base; not what is made from
 /// nothing, nor casts and masks of what is kept anyway or smaller. Recompute policies go first, but
@@ -84,7 +85,7 @@ ir::Values default_choice(ir::Graph& graph, const Halves& halves,
 /// Products, reductions, random numbers and what can fail never are. The default's, where that is
 /// smaller. Notes say why a value is saved. min_cut.cc
 ir::Values min_cut(ir::Graph& graph, const Tuning::Chains& limits, const KeptBytes& kept,
-                   std::vector<std::string>& notes);
+                   std::vector<std::string>& notes, const CutKnobs& knobs);
 
 /// Makes `values` the saved values: outputs of kind `saved` before the gradients, scalars last. Of
 /// an input that is overwritten, by forward or backward, a copy is saved.

@@ -211,6 +211,7 @@ def _compile_program(captured, options, times, floats_known, sizes):
         threads=options.threads or 0,
         joint_passes=list(options.joint_passes),
         partition=options.partition,
+        partition_knobs=[f"{k}={str(on).lower()}" for k, on in options.partition_knobs.items()],
         host_functions=[f for host in encoded.host for f in host.functions()],
     )
     _check_products(native, options)

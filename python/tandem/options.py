@@ -57,6 +57,12 @@ class Options:
     partition: a function that says what forward saves for backward, instead of memory_budget: it
         looks at a `tandem.Graph` of core operators and gives a list of values. The rest is computed
         again, but for what a second run could change. `uuid()` as of joint_passes.
+    partition_knobs: what "min_cut", and with it fractions, may not compute again, by the names of
+        `torch._functorch.config`: {"ban_recompute_reductions": False}. There are, True by default,
+        ban_recompute_used_far_apart, ban_recompute_long_fusible_chains,
+        ban_recompute_materialized_backward, ban_recompute_not_in_allowlist,
+        ban_recompute_reductions, treat_parameters_as_free_to_save; and, False by default,
+        aggressive_recomputation, recompute_views.
     verify: before its first call runs each compiled graph beside eager, forward and backward, and
         raises `tandem.VerificationError` where they differ."""
 
@@ -74,6 +80,7 @@ class Options:
     int8: str | None = None
     joint_passes: list | tuple = ()
     partition: object = None
+    partition_knobs: dict = dataclasses.field(default_factory=dict)
     verify: bool = False
 
     @classmethod
@@ -116,6 +123,9 @@ def _check(name, value):
     elif name == "joint_passes":
         if not isinstance(value, (list, tuple)) or not all(map(callable, value)):
             raise UserError(f"option '{name}' is a list of functions, not {value!r}")
+    elif name == "partition_knobs":
+        if not isinstance(value, dict) or not all(isinstance(on, bool) for on in value.values()):
+            raise UserError(f"option '{name}' is a dict of True and False, not {value!r}")
     elif name == "partition":
         if value is not None and not callable(value):
             raise UserError(f"option '{name}' is a function or None, not {value!r}")

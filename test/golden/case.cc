@@ -193,6 +193,9 @@ driver::GraphCtx context_of(const Command& command, State& state, const nn::Opti
   ctx.partition = passes::partition_named(partition);
   ctx.budget = passes::budget_named(partition, command.option("solver", "dp"),
                                     command.option("cost", "time"));
+  if (const std::string knob(command.option("knob", "")); !knob.empty())
+    ctx.budget.knobs =
+        passes::knobs_named({knob + "=" + std::string(command.option("is", "false"))});
   ctx.storage = passes::storage_named(command.option("storage", "none"), /*least_bytes=*/1);
   if (command.option("optimizer", "") == "sgd") ctx.updates = driver::update_rule(state, optimizer);
   return ctx;

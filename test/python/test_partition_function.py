@@ -164,3 +164,37 @@ def test_a_loop_inside_keeps_the_default():
     (gradient,) = torch.autograd.grad(found, x)
     (wanted,) = torch.autograd.grad(function(x), x)
     assert torch.allclose(gradient, wanted, atol=1e-5)
+
+
+def kept_with(**knobs):
+    def function(x, w):
+        rows = (x * 0.1).sin()
+        return rows.cumsum(0) * rows.sum(1, keepdim=True).exp() * w
+
+    x, w = torch.randn(64, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+    wanted = torch.autograd.grad(function(x, w).sum(), [x, w])
+    tandem.reset_report()
+    torch._dynamo.reset()
+    compiled = compile_with(function, report=True, memory_budget="min_cut", partition_knobs=knobs)
+    found = torch.autograd.grad(compiled(x, w).sum(), [x, w])
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)
+    (graph,) = tandem.report()["graphs"]
+    return set(re.findall(r"^  saved .*% ?\w+ = aten.(\w+)", graph["cut"], re.MULTILINE))
+
+
+def test_knobs_of_min_cut():
+    assert "cumsum" in kept_with()
+    assert "cumsum" in kept_with(ban_recompute_not_in_allowlist=False)  # backward reads it whole
+    both = ("ban_recompute_not_in_allowlist", "ban_recompute_materialized_backward")
+    assert "cumsum" not in kept_with(**dict.fromkeys(both, False))
+    aggressive = kept_with(aggressive_recomputation=True)
+    assert "cumsum" not in aggressive and aggressive
+    assert kept_with(aggressive_recomputation=True, ban_recompute_reductions=False) == set()
+
+
+def test_knobs_have_names_and_are_on_or_off():
+    with pytest.raises(Exception, match="not 'recompute=true'; there are: ban_recompute_used_far"):
+        kept_with(recompute=True)
+    with pytest.raises(Exception, match="option 'partition_knobs' is a dict of True and False"):
+        kept_with(recompute_views=1)
