@@ -102,7 +102,7 @@ def test_partition_of_bytes(tmp_path):
     takes = re.search(r"holds a step in 1024 bytes: it takes (\d+)", small.stderr).group(1)
     assert "values saved" in partition(tmp_path, "--budget", f"{takes}B").stdout
     assert "is solved by" in partition(tmp_path, "--solver", "cbc").stderr
-    assert "'time' or 'flops'" in partition(tmp_path, "--cost", "bytes").stderr
+    assert "'time', 'flops' or 'measured'" in partition(tmp_path, "--cost", "bytes").stderr
     assert "a memory budget is" in partition(tmp_path, "--budget", "half").stderr
 
 
