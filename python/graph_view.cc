@@ -270,10 +270,11 @@ std::string identity_of(nb::handle callable) {
 }
 
 ir::Values values_of(const nb::object& given, const PassPointer& pass) {
+  const char* const rule = "[partition] its function gives values of the graph, in a list";
+  if (!PyList_Check(given.ptr()) && !PyTuple_Check(given.ptr())) throw UserError(rule);
   ir::Values values;
   for (nb::handle each : given) {
-    if (!nb::isinstance<ValueView>(each))
-      throw UserError("[partition] its function gives values of the graph, in a list");
+    if (!nb::isinstance<ValueView>(each)) throw UserError(rule);
     values.push_back(value_of(each, pass));
   }
   return values;

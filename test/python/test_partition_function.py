@@ -104,7 +104,7 @@ def raises(graph):
     "partition, said",
     [
         (tangents, r"'tangents': %tangent\w* is no value of forward"),
-        (nothing_at_all, "'NoneType' object is not iterable"),
+        (nothing_at_all, "gives values of the graph, in a list"),
         (words, "gives values of the graph, in a list"),
         (edits, "'edits' edits the graph; a partition only chooses"),
         (raises, "of the user's own"),
