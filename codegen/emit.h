@@ -99,7 +99,10 @@ class Emitter {
   llvm::Value* cast(llvm::Value* x, DType from, DType to);
   // Quantization in fewer instructions (emit_quantize.cc).
   llvm::Value* quantized(loop::Val cast);
-  llvm::Value* scaled_number(loop::Val val, bool is_positive);
+  llvm::Value* scaled_number(loop::Val val, double low, double high);
+  llvm::Value* saturated_byte(llvm::Value* x, int64_t zero);
+  llvm::Value* rounded_by_shift(llvm::Value* x, DType dtype, int64_t zero);
+  bool narrows_at_once(llvm::Value* x) const;
   llvm::Value* divide_integers(llvm::Value* a, llvm::Value* b, bool is_signed, bool floor);
   llvm::Value* int_power(llvm::Value* base, llvm::Value* exponent, bool is_signed);
   llvm::Value* extremum(llvm::Value* a, llvm::Value* b, DType dtype, bool max);

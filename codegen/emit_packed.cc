@@ -47,11 +47,44 @@ bool Emitter::has_feature(std::string_view name) const {
   return kernel_.target.find("+" + std::string(name)) != std::string::npos;
 }
 
-/// The parts side by side, the first in the lowest bits.
+namespace {
+
+/// Bytes of four values a lane, lane by lane: one permutation of a register that the four fill.
+/// The order is hidden from LLVM, which would take a shuffle that it knows apart into nine.
+Value* interleaved_bytes(llvm::IRBuilder<>& ir, const std::vector<Value*>& parts, unsigned from) {
+  constexpr unsigned kLanes = 16;
+  llvm::SmallVector<Value*, 4> quarters;
+  for (Value* part : parts)
+    quarters.push_back(ir.CreateShuffleVector(part, llvm::createSequentialMask(from, kLanes, 0)));
+  llvm::SmallVector<uint8_t, 4 * kLanes> order;
+  for (unsigned lane = 0; lane < kLanes; ++lane)
+    for (unsigned part = 0; part < 4; ++part)
+      order.push_back(static_cast<uint8_t>(part * kLanes + lane));
+  Value* bytes = llvm::concatenateVectors(ir, quarters);
+  llvm::Type* fenced = llvm::FixedVectorType::get(ir.getFloatTy(), kLanes);
+  Value* known = llvm::ConstantDataVector::get(ir.getContext(), order);
+  Value* hidden = ir.CreateArithmeticFence(ir.CreateBitCast(known, fenced), fenced);
+  Value* moved = ir.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_qi_512, {},
+                                    {bytes, ir.CreateBitCast(hidden, bytes->getType())});
+  return ir.CreateBitCast(moved, llvm::FixedVectorType::get(ir.getInt32Ty(), kLanes));
+}
+
+}  // namespace
+
+/// The parts side by side, the first in the lowest bits. Bytes of whole registers are interleaved
+/// where the processor permutes them: widening, shifting and joining each of four takes ten
+/// instructions.
 Value* Emitter::pack(const loop::Scalar& val, const std::vector<Value*>& parts) {
-  llvm::Type* type = ir_.getInt32Ty();
-  if (has_lanes(parts[0])) type = llvm::FixedVectorType::get(type, lanes_of(parts[0]));
+  const unsigned lanes = lanes_of(parts[0]);
   const uint64_t width = static_cast<uint64_t>(size_of(val.args[0]->dtype)) * 8;
+  if (width == 8 && lanes > 1 && lanes % 16 == 0 && has_feature("avx512vbmi")) {
+    llvm::SmallVector<Value*, 4> registers;
+    for (unsigned at = 0; at < lanes; at += 16)
+      registers.push_back(interleaved_bytes(ir_, parts, at));
+    return llvm::concatenateVectors(ir_, registers);
+  }
+  llvm::Type* type = ir_.getInt32Ty();
+  if (has_lanes(parts[0])) type = llvm::FixedVectorType::get(type, lanes);
   Value* packed = nullptr;
   for (size_t i = 0; i < parts.size(); ++i) {
     Value* part = ir_.CreateShl(ir_.CreateZExt(parts[i], type), i * width);

@@ -114,6 +114,7 @@ std::vector<Family> other_families() {
       cross_family(),
       grouped_product_family(),
       packed_family(),
+      packed_depthwise_family(),
       group_sums_family(),
       einsum_family(),
       random_ops_family(),

@@ -93,6 +93,7 @@ Family einsum_family();
 Family histogram_family();
 Family grouped_product_family();
 Family packed_family();
+Family packed_depthwise_family();
 Family group_sums_family();
 Family random_ops_family();
 Family dropout_family();

@@ -163,7 +163,7 @@ class Rewriter {
   // --- the product
 
   void rewrite(Factor left, Factor right) {
-    if (packs()) {
+    if (packs() || packs_rows(left, right)) {
       // Halves hold both, and are read two at a time where they lie as such.
       if (parts_ == 2) left.q = ops::to(left.q, DType::i16);
       if (parts_ == 4 && left.q.dtype() == DType::i8) left = shifted(left, DType::u8, kSign);
@@ -242,6 +242,34 @@ class Rewriter {
     return channels && *channels >= kFewestChannels;
   }
 
+  /// Where each channel is by itself, rows of the window are packed; by fours, as what two at a
+  /// time saves is lost in packing. Of one row (1-d) nothing slides over what is packed.
+  bool packs_rows(const Factor& left, const Factor& right) const {
+    if (!is_convolution() || parts_ != kPackBytes || right.q.dtype() != DType::i8 ||
+        !is_zero(right.zero))
+      return false;
+    const ir::Sizes& weight = right.q.sizes();
+    return std::holds_alternative<sym::Expr>(left.zero.arg) && weight.size() > 3 &&
+           weight[1] == sym::Expr(1) && sym::known_eq(weight[0], left.q.size(1)) &&
+           sym::known_eq(product_.call().integer("groups"), weight[0]) && weight[2].constant() &&
+           *weight[2].constant() > 1;
+  }
+
+  Tensor depthwise_convolution(const Factor& left, const Factor& right) {
+    const ir::Call call = product_.call();
+    ir::Sizes sizes = right.q.sizes();
+    sizes.erase(sizes.begin() + 1);
+    std::vector<int64_t> order;  // taps, channels
+    for (int64_t dim = 1; dim < std::ssize(sizes); ++dim) order.push_back(dim);
+    order.push_back(0);
+    const Tensor taps = ops::permute(ops::reshape(right.q, sizes), order);
+    const Tensor rows = ops::call(builder_, "tandem.pack", {taps, 0, parts_});
+    const Tensor y = ops::call(builder_, "tandem.packed_depthwise_convolution",
+                               {left.q, rows, call.arg("stride"), call.arg("padding"),
+                                call.arg("dilation"), sizes[1], left.zero});
+    return is_zero(left.zero) ? y : y - times_zero(left.zero, summed_kernels(right));
+  }
+
   /// An image of three channels gets a fourth, which meets the zeros that fill up the packed
   /// weight: a place is then read as one number.
   Tensor whole_pack(Tensor image) const {
@@ -255,6 +283,7 @@ class Rewriter {
 
   Tensor convolution(const Factor& left, const Factor& right) {
     const ir::Call call = product_.call();
+    if (packs_rows(left, right)) return depthwise_convolution(left, right);
     if (!packs()) return plain_convolution(left, right);
     const int64_t rank = right.q.rank();
     std::vector<int64_t> order;  // kernel, channels, results

@@ -213,7 +213,7 @@ class WindowWriter {
     return part;
   }
 
-  /// What the windows of the task see, in the order images, rows, .., channels.
+  /// What the windows of the task see, in the order images, packs, rows, .., channels.
   Copy what_is_seen(const Stage& sums) {
     Copy copy;
     auto& [stage, map, written, read, elements] = copy;
@@ -225,6 +225,14 @@ class WindowWriter {
       written = stage.axes.back().index;
       read = axis.index;
       elements = elements * blocks_.images;
+    }
+    for (size_t tap : sums_.windows.held) {
+      const Axis& pack = sums.reduce_axes[tap];
+      stage.axes.push_back(fresh(pack.extent));
+      map.emplace_back(pack.index, stage.axes.back().index);
+      written = written * pack.extent + stage.axes.back().index;
+      read = read * pack.extent + pack.index;
+      elements = elements * pack.extent;
     }
     for (size_t i = 0; i < points_.size(); ++i) {
       const Slide& slide = sums_.windows.slides[i];

@@ -76,7 +76,7 @@ class WindowFinder {
       return false;
     const Stage& stage = this->stage();
     if (stage.reductions.size() != 1 || !stage.axes.empty() || !stage.body.empty() ||
-        stage.reductions[0].combiner != loop::Combiner::dot)
+        !loop::multiplies(stage.reductions[0].combiner))
       return false;
     int64_t taps = 1;
     for (const Axis& axis : stage.reduce_axes) {
@@ -124,15 +124,22 @@ class WindowFinder {
     return walks(value, channel);
   }
 
-  /// Every tap moves with a point, and no two with the same one.
+  /// Every tap moves with a point, and no two with the same one. Only where several taps are packed
+  /// a step is that of a pack, and what is seen of each pack is a value of its own.
   bool find_slides() {
     std::vector<Slide>& slides = sums_.windows.slides;
+    const bool is_packed = stage().reductions[0].combiner != loop::Combiner::dot;
     for (size_t tap = 0; tap < stage().reduce_axes.size(); ++tap) {
       if (stage().reduce_axes[tap].extent == Expr(1)) continue;
       std::optional<Slide> slide = slide_of(tap);
-      if (!slide) return false;
-      slides.push_back(*slide);
+      if (slide)
+        slides.push_back(*slide);
+      else if (is_packed)
+        sums_.windows.held.push_back(tap);
+      else
+        return false;
     }
+    if (slides.empty()) return false;
     std::ranges::sort(slides, {}, &Slide::point);
     for (size_t i = 0; i < sums_.windows.channel; ++i) {
       int64_t count = std::ranges::count(slides, i, &Slide::point);
@@ -194,6 +201,7 @@ class BlockChooser {
     int64_t even = ceil_div(*channels, ceil_div(*channels, most));
     blocks_.channels = ceil_div(even, blocks_.lanes) * blocks_.lanes;
     int64_t row = blocks_.channels * bytes;
+    for (size_t tap : sums_.windows.held) row *= *sums_.windowed.reduce_axes[tap].extent.constant();
     for (size_t i = 0; i < slides.size(); ++i)
       if (i != blocks_.row) row *= slides[i].seen(known_extent(kernel_, slides[i].point));
     most_ = target_.l2_bytes / 2 / row;

@@ -23,6 +23,7 @@ struct Windows {
   size_t image = 0;  // which input of the dot
   size_t channel = 0;
   std::vector<Slide> slides;   // by outer axis
+  std::vector<size_t> held;    // reduced axes that do not slide: packs of taps
   std::vector<size_t> others;  // outer axes that are neither: images of a batch
 };
 

@@ -149,6 +149,17 @@ CONVOLUTIONS = {
     "channels that fill no pack": dict(image=(1, 6, 8, 8), weight=(10, 6, 3, 3), padding=1),
     "groups": dict(image=(2, 16, 8, 8), weight=(24, 4, 3, 3), padding=1, groups=4),
     "depthwise": dict(image=(2, 32, 12, 12), weight=(32, 1, 3, 3), padding=1, groups=32),
+    "depthwise, strided": dict(
+        image=(2, 48, 17, 15), weight=(48, 1, 3, 3), padding=1, stride=2, groups=48
+    ),
+    "depthwise, 5x5": dict(image=(1, 20, 12, 9), weight=(20, 1, 5, 5), padding=2, groups=20),
+    "depthwise, 7x7, strided": dict(
+        image=(2, 33, 14, 15), weight=(33, 1, 7, 7), padding=3, stride=2, groups=33
+    ),
+    "depthwise, dilated": dict(
+        image=(1, 16, 13, 11), weight=(16, 1, 3, 2), padding=2, dilation=2, groups=16
+    ),
+    "depthwise, 3-d": dict(image=(1, 8, 5, 6, 7), weight=(8, 1, 3, 3, 3), padding=1, groups=8),
     "one channel": dict(image=(2, 1, 8, 8), weight=(8, 1, 3, 3), padding=1),
     "1-d": dict(image=(2, 8, 33), weight=(12, 8, 5), padding=2),
     "3-d": dict(image=(1, 4, 5, 6, 7), weight=(9, 4, 3, 2, 3), padding=1),
