@@ -402,28 +402,35 @@ bool takes_images(const Kernel& kernel, const Product& product, const SlidingRow
          extent(*sliding.images) * height <= target.tuning.products.most_rows;
 }
 
-/// Rows that slide over an image, for tile registers: a task takes some of its lines, and copies
-/// once what their windows see. Whether it has.
+/// Rows that slide over an image, of packs: a task takes some of its lines, and copies once what
+/// their windows see. Whether it has. Vector registers read rows that do not overlap where they
+/// lie.
 bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   Stage& stage = kernel.stages[0];
-  if (!suits_matrix(stage, INT64_MAX, target) || has_heavy_epilogue(stage)) return false;
+  const bool of_packs = stage.reductions[0].combiner != loop::Combiner::dot;
+  const bool in_tiles = suits_matrix(stage, INT64_MAX, target);
+  if (!of_packs || has_heavy_epilogue(stage)) return false;
   const std::optional<SlidingRows> sliding = find_sliding_rows(kernel, product);
   if (!sliding) return false;
+  if (!in_tiles && !sliding->places.term) return false;
   product.rows = sliding->places.axis;
   // Windows that skip places see several times as many as they are: copied for all columns at once.
   const bool overlap = sliding->places.term && sliding->places.stride == 1;
   RowAxes axes{{product.rows}, !overlap && !is_streamed(kernel, product, target)};
   if (sliding->lines) axes.axes.push_back(sliding->lines->axis);
-  const Blocks blocks = choose_blocks(kernel, product, axes, target);
-  if (!blocks.is_matrix) return false;
+  Blocks blocks = choose_blocks(kernel, product, axes, target);
+  if (in_tiles && !blocks.is_matrix) return false;
   const int64_t places = std::min(*kernel.outer[product.rows].extent.constant(), blocks.rows);
+  // Lines of 14 are two tiles of 7.
+  if (!in_tiles)
+    blocks.tile_rows = static_cast<int>(ceil_div(places, ceil_div(places, blocks.tile_rows)));
   const int64_t lines = blocks.rows / places;
   ProductBlock block;
   block.left = product.left;
   block.width = sym::min(kernel.outer[product.columns].extent, blocks.columns);
   block.height = sliding->lines ? places * lines : places;
   std::vector<Walk> walks;
-  if (takes_images(kernel, product, *sliding, *block.height.constant(), target)) {
+  if (in_tiles && takes_images(kernel, product, *sliding, *block.height.constant(), target)) {
     const Slide each{*sliding->images, std::nullopt, 1, 1};
     const int64_t count = *kernel.outer[each.axis].extent.constant();
     walks.push_back({take_block(kernel, each.axis, count, {&stage}), each});
@@ -438,7 +445,8 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   Stage copy = copy_footprint(kernel, stage, product.left, walks, target);
   kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
   std::vector<Axis>& last = kernel.stages.back().axes;
-  for (size_t i = 0; i + 1 < walks.size(); ++i) last.insert(last.end() - 1, walks[i].axis);
+  const ptrdiff_t inside = in_tiles ? 1 : 2;  // a tile's axes: its rows, or its lanes and rows
+  for (size_t i = 0; i + 1 < walks.size(); ++i) last.insert(last.end() - inside, walks[i].axis);
   mark_lines(kernel, kernel.stages.back());
   add_spare_rows(kernel, kernel.stages.back());
   kernel.stages.insert(kernel.stages.begin(), std::move(copy));
