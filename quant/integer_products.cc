@@ -107,6 +107,46 @@ Tensor packed_right(Tensor b, bool is_known, int64_t parts) {
   return is_cut ? packed_in_panels(b, parts) : pack(b, parts);
 }
 
+/// [o] as [o, 1, 1 …], over an image.
+Tensor by_channel(Tensor each, int64_t rank) {
+  ir::Sizes sizes(static_cast<size_t>(rank) - 1, sym::Expr(1));
+  sizes[0] = each.sizes()[0];
+  return ops::reshape(each, sizes);
+}
+
+/// An image of three channels gets a fourth, which meets the zeros that fill up the packed
+/// weight: a place is then read as one number.
+Tensor whole_pack(Tensor image, const Node& convolution) {
+  const sym::Expr missing = sym::Expr(kPackBytes) - image.size(1);
+  if (image.size(1) != sym::Expr(kFewestChannels) || convolution.call().constant("groups") != 1)
+    return image;
+  ir::Ints pad(static_cast<size_t>(2 * (image.rank() - 2)), sym::Expr(0));
+  pad.insert(pad.end(), {0, missing});
+  return ops::call(image.builder(), "aten.constant_pad_nd", {image, pad, 0});
+}
+
+/// Where each channel is by itself, rows of the window are packed; by fours, as what two at a time
+/// saves is lost in packing. Of one row (1-d) nothing slides over what is packed.
+bool packs_rows(const Node& convolution, const Factor& left, const Factor& right) {
+  if (right.q.dtype() != DType::i8 || !is_zero(right.zero)) return false;
+  const ir::Sizes& weight = right.q.sizes();
+  return std::holds_alternative<sym::Expr>(left.zero.arg) && weight.size() > 3 &&
+         weight[1] == sym::Expr(1) && sym::known_eq(weight[0], left.q.size(1)) &&
+         sym::known_eq(convolution.call().integer("groups"), weight[0]) && weight[2].constant() &&
+         *weight[2].constant() > 1;
+}
+
+/// A kernel [c, 1, taps..] of each channel by itself as [taps / 4, taps.., c].
+Tensor packed_rows(Tensor kernel) {
+  ir::Sizes sizes = kernel.sizes();
+  sizes.erase(sizes.begin() + 1);
+  std::vector<int64_t> order;
+  for (int64_t dim = 1; dim < std::ssize(sizes); ++dim) order.push_back(dim);
+  order.push_back(0);
+  const Tensor taps = ops::permute(ops::reshape(kernel, sizes), order);
+  return ops::call(kernel.builder(), "tandem.pack", {taps, 0, kPackBytes});
+}
+
 class Rewriter {
  public:
   Rewriter(ir::Graph& graph, Node& product, const ProductMatch& match, bool knows_right,
@@ -163,7 +203,7 @@ class Rewriter {
   // --- the product
 
   void rewrite(Factor left, Factor right) {
-    if (packs() || packs_rows(left, right)) {
+    if (packs() || takes_rows(left, right)) {
       // Halves hold both, and are read two at a time where they lie as such.
       if (parts_ == 2) left.q = ops::to(left.q, DType::i16);
       if (parts_ == 4 && left.q.dtype() == DType::i8) left = shifted(left, DType::u8, kSign);
@@ -197,13 +237,6 @@ class Rewriter {
   Tensor bias(int64_t rank) {
     Tensor added = ops::to({builder_, product_.call().value(names_.added)}, DType::f32);
     return is_convolution() ? by_channel(added, rank) : added;
-  }
-
-  /// [o] as [o, 1, 1 …], over an image.
-  static Tensor by_channel(Tensor each, int64_t rank) {
-    ir::Sizes sizes(static_cast<size_t>(rank) - 1, sym::Expr(1));
-    sizes[0] = each.sizes()[0];
-    return ops::reshape(each, sizes);
   }
 
   /// In the shape of the sums, which have two dimensions where the product is linear.
@@ -242,48 +275,22 @@ class Rewriter {
     return channels && *channels >= kFewestChannels;
   }
 
-  /// Where each channel is by itself, rows of the window are packed; by fours, as what two at a
-  /// time saves is lost in packing. Of one row (1-d) nothing slides over what is packed.
-  bool packs_rows(const Factor& left, const Factor& right) const {
-    if (!is_convolution() || parts_ != kPackBytes || right.q.dtype() != DType::i8 ||
-        !is_zero(right.zero))
-      return false;
-    const ir::Sizes& weight = right.q.sizes();
-    return std::holds_alternative<sym::Expr>(left.zero.arg) && weight.size() > 3 &&
-           weight[1] == sym::Expr(1) && sym::known_eq(weight[0], left.q.size(1)) &&
-           sym::known_eq(product_.call().integer("groups"), weight[0]) && weight[2].constant() &&
-           *weight[2].constant() > 1;
+  bool takes_rows(const Factor& left, const Factor& right) const {
+    return is_convolution() && parts_ == kPackBytes && packs_rows(product_, left, right);
   }
 
   Tensor depthwise_convolution(const Factor& left, const Factor& right) {
     const ir::Call call = product_.call();
-    ir::Sizes sizes = right.q.sizes();
-    sizes.erase(sizes.begin() + 1);
-    std::vector<int64_t> order;  // taps, channels
-    for (int64_t dim = 1; dim < std::ssize(sizes); ++dim) order.push_back(dim);
-    order.push_back(0);
-    const Tensor taps = ops::permute(ops::reshape(right.q, sizes), order);
-    const Tensor rows = ops::call(builder_, "tandem.pack", {taps, 0, parts_});
-    const Tensor y = ops::call(builder_, "tandem.packed_depthwise_convolution",
-                               {left.q, rows, call.arg("stride"), call.arg("padding"),
-                                call.arg("dilation"), sizes[1], left.zero});
+    const Tensor y =
+        ops::call(builder_, "tandem.packed_depthwise_convolution",
+                  {left.q, packed_rows(right.q), call.arg("stride"), call.arg("padding"),
+                   call.arg("dilation"), right.q.size(2), left.zero});
     return is_zero(left.zero) ? y : y - times_zero(left.zero, summed_kernels(right));
-  }
-
-  /// An image of three channels gets a fourth, which meets the zeros that fill up the packed
-  /// weight: a place is then read as one number.
-  Tensor whole_pack(Tensor image) const {
-    const sym::Expr missing = sym::Expr(kPackBytes) - image.size(1);
-    if (image.size(1) != sym::Expr(kFewestChannels) || product_.call().constant("groups") != 1)
-      return image;
-    ir::Ints pad(static_cast<size_t>(2 * (image.rank() - 2)), sym::Expr(0));
-    pad.insert(pad.end(), {0, missing});
-    return ops::call(image.builder(), "aten.constant_pad_nd", {image, pad, 0});
   }
 
   Tensor convolution(const Factor& left, const Factor& right) {
     const ir::Call call = product_.call();
-    if (packs_rows(left, right)) return depthwise_convolution(left, right);
+    if (takes_rows(left, right)) return depthwise_convolution(left, right);
     if (!packs()) return plain_convolution(left, right);
     const int64_t rank = right.q.rank();
     std::vector<int64_t> order;  // kernel, channels, results
@@ -293,8 +300,8 @@ class Rewriter {
     const sym::Expr* zero = std::get_if<sym::Expr>(&left.zero.arg);
     Tensor y = ops::call(
         builder_, "tandem.packed_convolution",
-        {whole_pack(left.q), weight, call.arg("stride"), call.arg("padding"), call.arg("dilation"),
-         call.arg("groups"), parts_, zero == nullptr ? sym::Expr(0) : *zero});
+        {whole_pack(left.q, product_), weight, call.arg("stride"), call.arg("padding"),
+         call.arg("dilation"), call.arg("groups"), parts_, zero == nullptr ? sym::Expr(0) : *zero});
     if (!is_zero(left.zero)) {
       const bool moves = zero == nullptr && has_border(product_);
       y = y - times_zero(left.zero, moves ? summed_inside(left, right) : summed_kernels(right));
