@@ -53,6 +53,8 @@ class Emitter {
   void emit_loop(llvm::Value* begin, llvm::Value* end, llvm::Value* step,
                  const std::function<void(llvm::Value*)>& body);
   void emit_stores(const std::vector<loop::Store>& stores);
+  std::vector<llvm::Value*> values_of(const std::vector<loop::Store>& stores);
+  void store_all(const std::vector<loop::Store>& stores, const std::vector<llvm::Value*>& values);
   void hoist(const loop::Stage& stage);
   bool may_be_empty(const loop::Stage& stage, const loop::Buffer& buffer) const;
 

@@ -232,8 +232,16 @@ void Emitter::emit_after(const Stage& stage) {
 }
 
 void Emitter::emit_stores(const std::vector<loop::Store>& stores) {
+  store_all(stores, values_of(stores));
+}
+
+std::vector<Value*> Emitter::values_of(const std::vector<loop::Store>& stores) {
   std::vector<Value*> values;
   for (const loop::Store& store : stores) values.push_back(value(store.value));
+  return values;
+}
+
+void Emitter::store_all(const std::vector<loop::Store>& stores, const std::vector<Value*>& values) {
   for (size_t i = 0; i < stores.size(); ++i) store(stores[i], values[i]);
 }
 

@@ -2,6 +2,7 @@
 // every unrolled row: a step of the reduction reads what the rows share once (a vector of the right
 // factor of a product) and combines it with what each row brings (an element of the left factor,
 // spread over the lanes). What is left of the rows goes in tiles of 8, 4, 2 and 1.
+#include <algorithm>
 #include <bit>
 
 #include "codegen/emit.h"
@@ -11,6 +12,22 @@ namespace tandem::codegen {
 using llvm::Value;
 using loop::Axis;
 using loop::Stage;
+
+namespace {
+
+/// Whether an operand may lie where a result goes: read at its place.
+bool may_be_in_place(const Stage& stage) {
+  std::vector<loop::Val> roots;
+  for (const loop::Store& store : stage.after) roots.push_back(store.value);
+  const std::vector<loop::Val> read = loop::reachable(roots);
+  return std::ranges::any_of(stage.after, [&](const loop::Store& store) {
+    return std::ranges::any_of(read, [&](loop::Val each) {
+      return each->opcode == loop::Opcode::load && each->index == store.index;
+    });
+  });
+}
+
+}  // namespace
 
 void Emitter::emit_row_tiles(const Stage& stage) {
   const Axis& axis = stage.axes.back();
@@ -56,11 +73,23 @@ void Emitter::emit_rows(const Stage& stage, Value* first, int count) {
       at_each_row([&] { combine_reductions(); });
     });
   });
+  if (tail_mask_ == nullptr || !may_be_in_place(stage)) {
+    return at_each_row([&] {
+      finish_reductions();
+      emit_after(stage);
+      forget_locals(stage);
+    });
+  }
+  // A row that is read in place of what is written (a residual) would wait for the store before it:
+  // what masks leave out of the two touches. So all rows are computed before one is stored.
+  std::vector<std::vector<Value*>> results;
   at_each_row([&] {
     finish_reductions();
-    emit_after(stage);
+    results.push_back(values_of(stage.after));
     forget_locals(stage);
   });
+  size_t row = 0;
+  at_each_row([&] { store_all(stage.after, results[row++]); });
 }
 
 /// Into the second-level cache: the line is read by a later task, or written at the end of this

@@ -442,7 +442,7 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   walks.push_back({block.rows, sliding->places});
   block.columns = take_block(kernel, product.columns, blocks.columns, {&stage});
   all_are_tasks(kernel);
-  Stage copy = copy_footprint(kernel, stage, product.left, walks, target);
+  Stage copy = copy_footprint(kernel, stage, product.left, walks, in_tiles, target);
   kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
   std::vector<Axis>& last = kernel.stages.back().axes;
   const ptrdiff_t inside = in_tiles ? 1 : 2;  // a tile's axes: its rows, or its lanes and rows

@@ -163,8 +163,12 @@ Expr position_of(const std::vector<Span>& spans, Place Span::* place) {
 
 class Footprint {
  public:
-  Footprint(Kernel& kernel, Stage& stage, size_t left)
-      : pool_(*kernel.scalars), kernel_(kernel), stage_(stage), left_(left) {}
+  Footprint(Kernel& kernel, Stage& stage, size_t left, bool in_phases)
+      : pool_(*kernel.scalars),
+        kernel_(kernel),
+        stage_(stage),
+        left_(left),
+        in_phases_(in_phases) {}
 
   Stage copy(const std::vector<Walk>& walks, const Target& target) {
     Val& factor = stage_.reductions[0].inputs[left_];
@@ -209,7 +213,8 @@ class Footprint {
     };
     const Axis axis = fresh(length(walk.axis.extent));
     value_ = at_position(pool_, value_, walk.slide, walk.axis.index, term.index, axis.index);
-    const Expr phases = is_last(*walk.slide.term) ? 1 : walk.slide.stride;
+    const bool is_whole = !in_phases_ || is_last(*walk.slide.term);
+    const Expr phases = is_whole ? 1 : walk.slide.stride;
     const auto place = [&](Expr u) {
       return Place{sym::mod(u, phases), sym::floor_div(u, phases)};
     };
@@ -235,6 +240,7 @@ class Footprint {
   Kernel& kernel_;
   Stage& stage_;
   size_t left_;
+  bool in_phases_;
   Val value_ = nullptr;
   std::vector<Span> spans_;
   sym::Substitution fresh_;
@@ -243,8 +249,8 @@ class Footprint {
 }  // namespace
 
 Stage copy_footprint(Kernel& kernel, Stage& stage, size_t left, const std::vector<Walk>& walks,
-                     const Target& target) {
-  return Footprint(kernel, stage, left).copy(walks, target);
+                     bool in_phases, const Target& target) {
+  return Footprint(kernel, stage, left, in_phases).copy(walks, target);
 }
 
 }  // namespace tandem::schedule

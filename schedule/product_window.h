@@ -33,8 +33,9 @@ struct Walk {
   Slide slide;
 };
 /// What the task's windows see of input `left` is copied to scratch, [lines, places, other terms],
-/// each element once; the stage reads it there. Returns the copying stage.
+/// each element once; the stage reads it there. Returns the copying stage. `in_phases`: places that
+/// windows skip over lie apart, as tile registers want it.
 loop::Stage copy_footprint(loop::Kernel& kernel, loop::Stage& stage, size_t left,
-                           const std::vector<Walk>& walks, const Target& target);
+                           const std::vector<Walk>& walks, bool in_phases, const Target& target);
 
 }  // namespace tandem::schedule
