@@ -1,6 +1,8 @@
 """Models in 8 bits beside their peers: Inductor's (torchao, freezing), OpenVINO's and ONNX
 Runtime's (one QDQ model for both), and Tandem's own f32, frozen. Each model is a process in which
-the contenders take turns. Prints a table of docs/quantization.md. Needs transformers, onnx.
+the contenders take turns: once as torch.compile calls them, once without its guards (torch's
+skip_guard_eval_unsafe, for Tandem and Inductor). Prints a table of docs/quantization.md. Needs
+transformers, onnx.
 
 `quantized.py [NAME ...]`      models, or parts of their names
 `quantized.py --busy [NAME ...]`  processor time of one thread: rough, on a machine that is busy
@@ -133,7 +135,11 @@ def run_worker(name):
             if not contender.startswith("eager"):
                 steps[contender] = step
         times = measure.alternate(steps, ROUNDS, slot_ms=1.0)
+        # A serving runtime asks nothing of a call; torch.compile does of all that a module holds.
+        torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
+        unguarded = measure.as_json(measure.alternate(steps, ROUNDS, slot_ms=1.0))
     result = measure.as_json(times) | {
+        "unguarded": unguarded,
         "failures": failures, "products": products, "run": measure.run(),
         "of eager, 8 bits": distance(values[OWN], values["eager, 8 bits"]),
         "of f32": {name: distance(value, values["eager, f32"]) for name, value in values.items()},
@@ -145,7 +151,7 @@ def cell(found, name):
     if name not in found["ms"]:
         return found["failures"].get(name, "-")
     low, high = found["quartiles"][name]
-    return f"{found['ms'][name]:.1f} ({low:.1f}–{high:.1f})"
+    return f"{found['ms'][name]:.2f} ({low:.2f}–{high:.2f})"
 
 
 def row(name, found):
@@ -176,7 +182,9 @@ def main():
         if done.returncode != 0:
             print(f"| {name} | {done.stderr.strip().splitlines()[-1][:200]} |", flush=True)
             continue
-        print(row(name, json.loads(done.stdout.strip().splitlines()[-1])), flush=True)
+        found = json.loads(done.stdout.strip().splitlines()[-1])
+        print(row(name, found), flush=True)
+        print(row(f"{name}, without guards", found | found["unguarded"]), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@
 // An image's border counts as real 0, which is the zero point. Where only a call tells that, the
 // border counts as the integer 0, and b is summed over the taps inside of the image,
 //   sum inside of a b - za sum inside of b,
-// which differs from place to place: a convolution of ones, made once. Of convolutions of fewer
-// than three channels, which would fill a pack to half, the sum is one of plain products: of f32
+// which differs from place to place: a convolution of ones, made once. Where each channel is by
+// itself, taps are packed instead of channels. Of other convolutions of fewer than three channels,
+// which would fill a pack to half, the sum is one of plain products: of f32
 // where no sum on the way passes 2^24, so that all are exact, else of i32. A product of f32 is one
 // instruction with its addition, one of i32 takes three.
 #include "quant/quant.h"
