@@ -136,13 +136,6 @@ struct LibraryCall {
   std::string label;
 };
 
-/// dst = src, both strided, same dtype and sizes.
-struct Copy {
-  TensorRef src;
-  TensorRef dst;
-  std::string label;
-};
-
 /// A function of the caller, by number: it reads `args` and writes `results`. It may throw.
 struct HostCall {
   uint32_t function = 0;
@@ -199,7 +192,7 @@ struct ReadScalar {
   std::string label;
 };
 
-using Instruction = std::variant<Launch, LibraryCall, Copy, HostCall, Control, ReadScalar>;
+using Instruction = std::variant<Launch, LibraryCall, HostCall, Control, ReadScalar>;
 
 /// A tensor or scalar the caller passes.
 struct Input {

@@ -36,8 +36,10 @@ constexpr std::array<FlagInfo, kFlagCount> kFlags = {{
     {"TANDEM_STOP_AFTER", "<pass>", "end the pipeline after this pass and print the program", true},
     {"TANDEM_DISABLE", "<pass>[,<pass>...]", "leave out passes that are not needed for correctness",
      true},
-    {"TANDEM_BISECT", "<N>, 0 or more",
-     "apply only the first N changes of optional passes, to find a bad one", true},
+    {"TANDEM_BISECT", "<N> | schedule:<N>, 0 or more",
+     "apply only the first N passes, or of schedule's steps the first N optional ones, to find a "
+     "bad one",
+     true},
     {"TANDEM_TIME", "0 | 1", "print what each pass and each kernel's compilation took", false},
     {"TANDEM_THREADS", "<N>, 1 to 1024",
      "threads that run a program (default: as many as OpenMP gives)", false},
@@ -124,6 +126,19 @@ std::optional<int64_t> integer_of(Flag flag, int64_t low, int64_t high) {
   return value;
 }
 
+constexpr std::string_view kOfSteps = "schedule:";
+
+/// The number of TANDEM_BISECT where it is for those, or for passes; nothing where it is not.
+std::optional<int64_t> bisect_of(bool steps) {
+  const std::optional<std::string> text = text_of(Flag::bisect);
+  if (!text || text->starts_with(kOfSteps) != steps) return std::nullopt;
+  const std::string_view digits = std::string_view(*text).substr(steps ? kOfSteps.size() : 0);
+  const std::optional<int64_t> number =
+      parse_integer(digits, 0, std::numeric_limits<int64_t>::max());
+  if (!number) reject(Flag::bisect, *text);
+  return number;
+}
+
 bool bool_of(Flag flag, bool fallback) {
   const std::optional<int64_t> value = integer_of(flag, 0, 1);
   return value ? *value == 1 : fallback;
@@ -161,7 +176,10 @@ void read_flag(Flag flag) {
     case Flag::cache_dir: flag_cache_dir(); return;
     case Flag::stop_after: flag_stop_after(); return;
     case Flag::disable: flag_disable(); return;
-    case Flag::bisect: flag_bisect(); return;
+    case Flag::bisect:
+      flag_bisect();
+      flag_bisect_steps();
+      return;
     case Flag::time: flag_time(); return;
     case Flag::threads: flag_threads(); return;
     case Flag::isa: flag_isa(); return;
@@ -260,9 +278,8 @@ std::optional<std::string> flag_isa() {
 bool flag_verify() { return bool_of(Flag::verify, false); }
 std::string flag_stop_after() { return text_of(Flag::stop_after).value_or(""); }
 std::vector<std::string> flag_disable() { return list_of(Flag::disable); }
-std::optional<int64_t> flag_bisect() {
-  return integer_of(Flag::bisect, 0, std::numeric_limits<int64_t>::max());
-}
+std::optional<int64_t> flag_bisect() { return bisect_of(false); }
+std::optional<int64_t> flag_bisect_steps() { return bisect_of(true); }
 bool flag_time() { return bool_of(Flag::time, false); }
 int flag_threads() { return static_cast<int>(integer_of(Flag::threads, 1, 1024).value_or(0)); }
 bool flag_bless() { return bool_of(Flag::bless, false); }

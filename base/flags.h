@@ -65,9 +65,10 @@ std::vector<LogLevel> flag_log();
 bool flag_verify();  // default: false
 std::string
 flag_cache_dir();  // default: $XDG_CACHE_HOME/tandem, then $HOME/.cache/tandem; "" = no cache
-std::string flag_stop_after();            // pass name; "" = run all
-std::vector<std::string> flag_disable();  // pass names
-std::optional<int64_t> flag_bisect();     // run the first N pass applications only
+std::string flag_stop_after();               // pass name; "" = run all
+std::vector<std::string> flag_disable();     // pass names
+std::optional<int64_t> flag_bisect();        // run the first N pass applications only
+std::optional<int64_t> flag_bisect_steps();  // of schedule's optional steps: the same
 bool flag_time();
 int flag_threads();                     // 0 = as many as OpenMP gives
 std::optional<std::string> flag_isa();  // avx2 | avx512; unset = what the machine has

@@ -21,6 +21,12 @@ struct Tuning {
     /// Of a library's time for the same sums; border rows that are computed twice included.
     int64_t footprint_percent = 120;
     int64_t unknown_size = 128;  // what a symbol counts as
+    // Of one element that is computed again: a function is a polynomial, a random number ten rounds
+    // of products of 64 bits (measured: 0.64 ns in 16 lanes of Sapphire Rapids, so a dropout's mask
+    // of bytes is kept by default: with 64 operations it was drawn again, and BERT's step took 6 %
+    // longer).
+    int64_t element_operations = 8;
+    int64_t draw_operations = 100;
     bool operator==(const Rates&) const = default;
   } rates;
 
@@ -41,6 +47,9 @@ struct Tuning {
     int64_t buffers = 28;          // of a kernel: addresses in registers or on the stack
     int64_t small_result = 1024;   // elements: may be made early, takes no room that matters
     int64_t footprint_terms = 32;  // of a sum that windows compute where they read it
+    // Bytes of a written input: saving so few apart, and copying at the end, is nothing beside
+    // taking all that follows before the first of them is written.
+    int64_t small_input = 65536;
     bool operator==(const Fusion&) const = default;
   } fusion;
 
@@ -85,6 +94,7 @@ struct Tuning {
     int64_t few_tasks = 4;               // that gather: at least, and one for each core
     int64_t enough_tasks = 16;
     int64_t large_matrix = 1 << 20;  // bytes for each of a batch; a smaller one stays in cache
+    int64_t wider = 4;  // than the factors that it is made of: what forward does not save
     bool operator==(const Chains&) const = default;
   } chains;
 
@@ -135,6 +145,11 @@ struct Tuning {
     // Bytes from one term of a transposed left factor to the next, from which on a task copies it:
     // the terms of a register tile would share few sets of the first-level cache.
     int64_t far_terms = 1024;
+    int64_t short_line = 64;           // places of an image: with it tiles would end
+    int64_t random_columns = 64;       // whose random bits are drawn together
+    int64_t farthest_ahead = 1 << 20;  // bytes that a loop asks ahead, at most; not measured
+    int64_t group_columns = 64;        // of a panel whose sums of groups are scaled and added …
+    int64_t group_rows = 4;            // … and its rows, all of which have accumulators
     bool operator==(const Products&) const = default;
   } products;
 
@@ -189,24 +204,25 @@ void fields(A& archive, Tuning& tuning) {
          windows, products, blocks, loops, saving] = tuning;
   archive(length);
   const auto each = [&](auto&... numbers) { (archive(numbers), ...); };
-  auto& [a1, a2, a3, a4, a5, a6, a7] = rates;
+  auto& [a1, a2, a3, a4, a5, a6, a7, a8, a9] = rates;
   auto& [i1, i2, i3, i4] = inlining;
-  auto& [f1, f2, f3, f4, f5, f6] = fusion;
+  auto& [f1, f2, f3, f4, f5, f6, f7] = fusion;
   auto& [t1, t2, t3, t4, t5, t6, t7, t8, t9] = routes;
   auto& [l1, l2] = layouts;
   auto& [s1, s2, s3, s4, s5] = splitting;
-  auto& [c1, c2, c3, c4, c5, c6, c7, c8] = chains;
+  auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9] = chains;
   auto& [p1, p2, p3, p4] = points;
   auto& [o1, o2, o3] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
-  auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12] = products;
+  auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16, r17] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
   auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
   auto& [v1, v2, v3, v4] = saving;
-  each(a1, a2, a3, a4, a5, a6, a7, i1, i2, i3, i4, f1, f2, f3, f4, f5, f6, t1, t2, t3, t4, t5, t6,
-       t7, t8, t9, l1, l2, s1, s2, s3, s4, s5);
-  each(c1, c2, c3, c4, c5, c6, c7, c8, p1, p2, p3, p4, o1, o2, o3);
+  each(a1, a2, a3, a4, a5, a6, a7, a8, a9, i1, i2, i3, i4, f1, f2, f3, f4, f5, f6, f7, t1, t2, t3,
+       t4, t5, t6, t7, t8, t9, l1, l2, s1, s2, s3, s4, s5);
+  each(c1, c2, c3, c4, c5, c6, c7, c8, c9, p1, p2, p3, p4, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
+  each(r13, r14, r15, r16, r17);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7, v1, v2, v3, v4);
 }
 

@@ -133,8 +133,8 @@ schedule::Scheduled scheduled_graph(const ir::Graph& graph, const Options& optio
   const Target& target = target_of(options);
   if (options.tune && target.is_gpu())
     throw UserError("[tune] mappings are timed on this machine, and the target is " + target.cpu);
-  schedule::Scheduled scheduled =
-      schedule::schedule(graph, target, options.tune ? tuner(target) : schedule::Chooser());
+  schedule::Scheduled scheduled = schedule::schedule(
+      graph, target, options.tune ? tuner(target) : schedule::Chooser(), options.report);
   for (const schedule::Note& note : scheduled.notes)
     log("schedule", 2, note.place + ": " + note.text);
   if (flag_dump().when == DumpFlag::When::after && flag_dump().argument == "schedule")

@@ -75,7 +75,7 @@ Options compile_options(const FunctionOptions& options) {
 /// Somebody wants to see what the compiler does: then it must do it.
 bool is_observed() {
   return flag_dump().when != DumpFlag::When::never || flag_time() || flag_verify() ||
-         !flag_log().empty() || !flag_stop_after().empty() || flag_bisect();
+         !flag_log().empty() || !flag_stop_after().empty() || flag_bisect() || flag_bisect_steps();
 }
 
 /// All that a compiled function depends on but its text.

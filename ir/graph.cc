@@ -19,7 +19,6 @@ std::string_view name_of(Role role) {
     case Role::later: return "later";
     case Role::saved: return "saved";
     case Role::seed: return "seed";
-    case Role::token: return "token";
     case Role::result: return "result";
     case Role::base: return "base";
   }

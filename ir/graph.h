@@ -25,7 +25,6 @@ enum class Role : uint8_t {
   later,  // the caller's tensor as it is when backward runs, which writes it; of that input
   saved,
   seed,
-  token,
   result,  // of a signature: an output of the program that it is of
   base     // memory that other inputs lie in; no input of the program that was written
 };

@@ -35,8 +35,6 @@ int64_t TypeReader::integer() {
 
 Type TypeReader::parse_type(sym::Pool& pool) {
   std::string_view word = expect(Kind::name, "a type");
-  if (word == "token") return {Type::Kind::token, DType::i64, Device::cpu, {}, {}};
-  if (word == "handle") return {Type::Kind::handle, DType::i64, Device::cpu, {}, {}};
   std::optional<DType> dtype = dtype_from_name(word);
   if (!dtype) fail(fmt::format("unknown type '{}'", word));
   if (!at("[")) return Type::scalar(*dtype);

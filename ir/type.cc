@@ -20,12 +20,7 @@ std::string to_string(const Sizes& sizes) {
 }
 
 std::string to_string(const Type& type) {
-  switch (type.kind) {
-    case Type::Kind::token: return "token";
-    case Type::Kind::handle: return "handle";
-    case Type::Kind::scalar: return std::string(name_of(type.dtype));
-    case Type::Kind::tensor: break;
-  }
+  if (!type.is_tensor()) return std::string(name_of(type.dtype));
   std::string text = std::string(name_of(type.dtype)) + to_string(type.sizes);
   if (!type.strides.empty()) {
     std::string strides = to_string(type.strides);

@@ -1,4 +1,4 @@
-// Types of values: tensors with symbolic sizes, scalars passed by value, tokens and opaque handles.
+// Types of values: tensors with symbolic sizes, and scalars passed by value.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace tandem::ir {
 using Sizes = std::vector<sym::Expr>;
 
 struct Type {
-  enum class Kind : uint8_t { tensor, scalar, token, handle };
+  enum class Kind : uint8_t { tensor, scalar };
   Kind kind = Kind::tensor;
   DType dtype = DType::f32;  // of a scalar: f64, i64 or bool
   Device device = Device::cpu;
@@ -40,7 +40,7 @@ struct Type {
 /// Row-major strides; a size of 0 counts as 1, as in PyTorch.
 Sizes contiguous_strides(const Sizes& sizes);
 
-/// `f32[s0, 784]`, with strides `f32[2, 3]{1, 2}`; scalars `i64`, `f64`, `bool`; `token`; `handle`.
+/// `f32[s0, 784]`, with strides `f32[2, 3]{1, 2}`; scalars `i64`, `f64`, `bool`.
 std::string to_string(const Type& type);
 std::string to_string(const Sizes& sizes);
 

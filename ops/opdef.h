@@ -122,12 +122,6 @@ struct ProductFactors {
   std::string_view left, right, added;  // added: to the product; empty where the op adds nothing
 };
 
-/// What a call costs, as size expressions.
-struct Cost {
-  sym::Expr flops = 0;
-  sym::Expr bytes = 0;
-};
-
 /// A route besides the definition: what a library call can compute, some dtypes and shapes.
 enum class RouteKind : uint8_t {
   matmul,  // out[..., m, n] = a[..., m, k] b[..., k, n]; arguments self/mat1/batch1 and

@@ -101,14 +101,10 @@ void Execution::make_step(uint32_t number) {
     add_step(StepKind::control, controls_.size(), number);
     controls_.push_back({control, {}, {}, {}});
     controls_.back().level = loaded_.level_of(instruction);
-  } else if (const abi::ReadScalar* read = std::get_if<abi::ReadScalar>(&instruction)) {
-    add_step(StepKind::read, reads_.size(), number);
-    reads_.push_back({read, {}, number});
-    reads_.back().level = loaded_.level_of(instruction);
   } else {
-    add_step(StepKind::copy, copies_.size(), number);
-    copies_.push_back({&std::get<abi::Copy>(instruction), {}, {}});
-    copies_.back().level = loaded_.level_of(instruction);
+    add_step(StepKind::read, reads_.size(), number);
+    reads_.push_back({&std::get<abi::ReadScalar>(instruction), {}, number});
+    reads_.back().level = loaded_.level_of(instruction);
   }
 }
 
@@ -410,12 +406,6 @@ inline void Execution::run_step(const Step& step) {
     case StepKind::host: run_host(hosts_[step.index]); break;
     case StepKind::control: run_control(controls_[step.index]); break;
     case StepKind::read: read_scalar(reads_[step.index]); break;
-    case StepKind::copy: {
-      const CopyState& state = copies_[step.index];
-      copy_strided(address(state.dst), state.dst.strides, address(state.src), state.src.strides,
-                   state.dst.sizes, size_of(state.dst.dtype));
-      break;
-    }
   }
 }
 

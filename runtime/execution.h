@@ -74,12 +74,6 @@ class Execution {
     std::vector<void*> pointers{};
     uint32_t level = 0;
   };
-  struct CopyState {
-    const abi::Copy* copy = nullptr;
-    View src;
-    View dst;
-    uint32_t level = 0;
-  };
   struct ControlState {
     const abi::Control* control = nullptr;
     std::vector<View> args;
@@ -100,7 +94,7 @@ class Execution {
     uint32_t instruction = 0;
     uint32_t level = 0;  // of the source
   };
-  enum class StepKind : uint8_t { launch, library, copy, host, control, read };
+  enum class StepKind : uint8_t { launch, library, host, control, read };
   struct Step {
     StepKind kind;
     uint32_t index;
@@ -226,7 +220,6 @@ class Execution {
   std::vector<Step> steps_;
   std::vector<LaunchState> launches_;
   std::vector<LibraryState> libraries_;
-  std::vector<CopyState> copies_;
   std::vector<HostState> hosts_;
   std::vector<ControlState> controls_;
   std::vector<ReadState> reads_;

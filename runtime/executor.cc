@@ -55,11 +55,8 @@ void visit_instruction(const abi::Instruction& instruction, const F& visit) {
     for (const abi::Callee& callee : control->callees)
       for (const SizeCode& code : callee.sizes) visit(code, Use::structure);
     visit(control->seed, Use::passed_on);
-  } else if (const abi::ReadScalar* read = std::get_if<abi::ReadScalar>(&instruction)) {
-    visit_ref(read->source, visit);
   } else {
-    visit_ref(std::get<abi::Copy>(instruction).src, visit);
-    visit_ref(std::get<abi::Copy>(instruction).dst, visit);
+    visit_ref(std::get<abi::ReadScalar>(instruction).source, visit);
   }
 }
 
@@ -158,14 +155,12 @@ class Verifier {
       for (const abi::TensorRef& ref : control->args) check_ref(ref);
       for (const abi::TensorRef& ref : control->results) check_ref(ref);
       check_control(*control);
-    } else if (const abi::ReadScalar* read = std::get_if<abi::ReadScalar>(&instruction)) {
-      check_ref(read->source);
-      const DType dtype = program_.buffers[read->source.buffer].dtype;
-      expect((dtype == DType::i64 || dtype == DType::f64) && read->slot < program_.slots,
-             "the number " + read->name + " is malformed");
     } else {
-      check_ref(std::get<abi::Copy>(instruction).src);
-      check_ref(std::get<abi::Copy>(instruction).dst);
+      const abi::ReadScalar& read = std::get<abi::ReadScalar>(instruction);
+      check_ref(read.source);
+      const DType dtype = program_.buffers[read.source.buffer].dtype;
+      expect((dtype == DType::i64 || dtype == DType::f64) && read.slot < program_.slots,
+             "the number " + read.name + " is malformed");
     }
   }
   void check_backward(const abi::Control& control) const {
@@ -405,11 +400,8 @@ void visit_buffers(const abi::Instruction& instruction, const F& visit) {
   } else if (const abi::Control* control = std::get_if<abi::Control>(&instruction)) {
     visit_all(control->args);
     visit_all(control->results);
-  } else if (const abi::ReadScalar* read = std::get_if<abi::ReadScalar>(&instruction)) {
-    visit(read->source.buffer);
   } else {
-    visit(std::get<abi::Copy>(instruction).src.buffer);
-    visit(std::get<abi::Copy>(instruction).dst.buffer);
+    visit(std::get<abi::ReadScalar>(instruction).source.buffer);
   }
 }
 

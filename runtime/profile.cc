@@ -14,7 +14,6 @@ struct Label {
     return program.kernels[launch.kernel].symbol + " " + launch.label;
   }
   std::string operator()(const abi::LibraryCall& call) const { return "library " + call.label; }
-  std::string operator()(const abi::Copy& copy) const { return "copy " + copy.label; }
   std::string operator()(const abi::ReadScalar& read) const { return "read " + read.label; }
   std::string operator()(const abi::HostCall& call) const { return "host " + call.label; }
   std::string operator()(const abi::Control& control) const { return "control " + control.label; }

@@ -69,12 +69,6 @@ void fields(A& archive, LibraryCall& call) {
 }
 
 template <class A>
-void fields(A& archive, Copy& copy) {
-  auto& [src, dst, label] = copy;
-  archive(src, dst, label);
-}
-
-template <class A>
 void fields(A& archive, HostCall& call) {
   auto& [function, args, sizes, results, label] = call;
   archive(function, args, sizes, results, label);

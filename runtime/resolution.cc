@@ -157,11 +157,6 @@ int64_t Execution::resolve_steps(uint32_t level) {
   for (LaunchState& state : launches_)
     if (state.level == level) scratch = std::max(scratch, resolve_launch(state));
   resolve_libraries(level);
-  for (CopyState& state : copies_) {
-    if (state.level != level) continue;
-    state.src = resolve(state.copy->src);
-    state.dst = resolve(state.copy->dst);
-  }
   for (HostState& state : hosts_)
     if (state.level == level) resolve_host(state);
   for (ControlState& state : controls_)

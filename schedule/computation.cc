@@ -45,19 +45,36 @@ Val Computations::scalar(const ir::Arg& arg, DType dtype) {
   return pool_.cast(pool_.element(number(*value), (*value)->type.dtype, {}), dtype);
 }
 
+// How text spells what is no size.
 constexpr std::string_view kLaunch = "launch$";
+constexpr std::string_view kScalar = "scalar$";
 
-void Computations::know_launch_number(sym::Expr symbol) {
-  const std::string& name = symbol.name();
-  if (!name.starts_with(kLaunch)) return;
-  int64_t number = 0;
-  std::from_chars(name.data() + kLaunch.size(), name.data() + name.size(), number);
-  launch_numbers_[name] = number;
+void Computations::know_argument(sym::Expr symbol, const ir::Graph& graph) {
+  const std::string_view name = symbol.name();
+  if (name.starts_with(kLaunch)) {
+    int64_t number = 0;
+    std::from_chars(name.data() + kLaunch.size(), name.data() + name.size(), number);
+    launch_args_[symbol.name()] = number;
+  }
+  if (!name.starts_with(kScalar)) return;
+  const auto know = [&](const ir::Value* value) {
+    if (value->name == name.substr(kScalar.size())) launch_args_[symbol.name()] = value;
+  };
+  for (const ir::Value* input : graph.inputs()) know(input);
+  for (const ir::Node* node = graph.first(); node != nullptr; node = node->next)
+    for (const ir::Value* result : node->results)
+      if (!result->type.is_tensor()) know(result);
+}
+
+sym::Expr Computations::argument(const ir::Value* scalar) {
+  const sym::Expr symbol = pool_.symbols().symbol(std::string(kScalar) + scalar->name);
+  launch_args_[symbol.name()] = scalar;
+  return symbol;
 }
 
 Val Computations::launch_number(int64_t number) {
   const sym::Expr symbol = pool_.symbols().symbol(std::string(kLaunch) + std::to_string(number));
-  launch_numbers_[symbol.name()] = number;
+  launch_args_[symbol.name()] = number;
   return pool_.index(symbol);
 }
 

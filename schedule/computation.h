@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "ops/opdef.h"
@@ -53,6 +54,9 @@ struct Computation {
   bool accumulate = true;
 };
 
+/// What a launch passes beside sizes: a scalar of the graph, or a number of that one call.
+using LaunchArg = std::variant<const ir::Value*, int64_t>;
+
 /// The computations of a graph, made when they are first asked for, and the scalars they are made
 /// of.
 class Computations final : ops::Lowering {
@@ -70,10 +74,12 @@ class Computations final : ops::Lowering {
   const std::string& error_text(int32_t number) const {
     return errors_[static_cast<size_t>(number)];
   }
-  /// Values of symbols that stand for numbers of one call.
-  const std::map<std::string, int64_t>& launch_numbers() const { return launch_numbers_; }
-  /// Where the symbol has the name of one.
-  void know_launch_number(sym::Expr symbol);
+  /// What symbols stand for that are no sizes, by their names.
+  const std::map<std::string, LaunchArg>& launch_args() const { return launch_args_; }
+  /// The symbol of a scalar of the graph.
+  sym::Expr argument(const ir::Value* scalar);
+  /// Of a symbol that was read from text: it is known again by how its name is spelled.
+  void know_argument(sym::Expr symbol, const ir::Graph& graph);
 
  private:
   loop::Val load(const ir::Value* tensor, const ops::Index& index, loop::Val mask) override;
@@ -91,7 +97,7 @@ class Computations final : ops::Lowering {
   std::unordered_map<const ir::Node*, std::unique_ptr<const Computation>> made_;
   std::unordered_map<int32_t, const ir::Value*> values_;
   std::vector<std::string> errors_;
-  std::map<std::string, int64_t> launch_numbers_;
+  std::map<std::string, LaunchArg> launch_args_;
 };
 
 }  // namespace tandem::schedule

@@ -42,8 +42,8 @@ bool are_read_once(const Group& reader, const Value* value) {
   return sym::known_eq(value->type.numel(), steps);
 }
 
-/// Why the sums are not computed where they are read; null where they were.
-const char* try_sums(Joining& joining, uint32_t reader, uint32_t sums, const Value* value) {
+/// Why the sums are not computed where they are read; empty where they were.
+std::string try_sums(Joining& joining, uint32_t reader, uint32_t sums, const Value* value) {
   KernelGraph& graph = joining.graph;
   if (!is_inside(joining, std::array{reader, sums}, value)) return "others read it, too";
   if (!are_read_once(graph.groups[reader], value)) return "it is read several times";
@@ -52,9 +52,8 @@ const char* try_sums(Joining& joining, uint32_t reader, uint32_t sums, const Val
   const Item& item = graph.groups[sums].first();
   std::optional<Group> joined = computed_at_groups(graph, graph.groups[reader], item);
   if (!joined) return "it is read at several places";
-  loop::Kernel trial = joined->kernel;
-  map_axes(trial, graph.target);
-  if (has_footprint(trial)) return "lanes do not run along its results";
+  const std::string misfit = misfit_of_footprint(joined->kernel, graph.target);
+  if (!misfit.empty()) return "lanes do not run along its results (" + misfit + ")";
   graph.note(*item.node, "summed where its groups are added");
   const Group& from = graph.groups[sums];
   joined->members.insert(joined->members.begin(), from.members[0]);
@@ -62,7 +61,7 @@ const char* try_sums(Joining& joining, uint32_t reader, uint32_t sums, const Val
   joined->needs.groups.insert(from.needs.groups.begin(), from.needs.groups.end());
   put(joining, std::array{reader, sums}, *place_of(joining, std::array{reader, sums}),
       std::move(*joined));
-  return nullptr;
+  return "";
 }
 
 void try_reader(Joining& joining, uint32_t reader) {
@@ -72,11 +71,10 @@ void try_reader(Joining& joining, uint32_t reader) {
     const std::optional<uint32_t> sums = sums_of(joining, value);
     if (!sums || *sums == reader) continue;
     ComputeAtDecision decision{graph.groups[reader].first().id, graph.groups[*sums].first().id};
-    const char* misfit = try_sums(joining, reader, *sums, value);
-    decision.taken = misfit == nullptr;
-    if (misfit != nullptr) decision.reason = misfit;
-    graph.decisions.compute_at.push_back(std::move(decision));
-    if (misfit == nullptr) return;
+    decision.reason = try_sums(joining, reader, *sums, value);
+    decision.taken = decision.reason.empty();
+    graph.decisions.compute_at.push_back(decision);
+    if (decision.taken) return;
   }
 }
 

@@ -79,22 +79,18 @@ Cost cost_together(const KernelGraph& graph, const Value* value, const Cost& apa
   return cost;
 }
 
-bool maps(const KernelGraph& graph, loop::Kernel trial) {
-  map_axes(trial, graph.target);
-  return !has_footprint(trial);
-}
-
-/// Why the sum is not computed at the reader's windows; null where it was.
-const char* try_sum(Joining& joining, uint32_t reader, uint32_t sum) {
+/// Why the sum is not computed at the reader's windows; empty where it was.
+std::string try_sum(Joining& joining, uint32_t reader, uint32_t sum) {
   KernelGraph& graph = joining.graph;
   Group& group = graph.groups[reader];
   Item& item = graph.groups[sum].first();
   if (may_be_overwritten(graph, item)) return "what it reads may be written over before";
   std::optional<Group> joined = computed_at_windows(graph, group, item);
   if (!joined) return "it is read at several places";
-  if (!maps(graph, joined->kernel)) {
+  const std::string misfit = misfit_of_footprint(joined->kernel, graph.target);
+  if (!misfit.empty()) {
     item.computation = {};
-    return "no windows slide over it";
+    return "no windows slide over it (" + misfit + ")";
   }
   item.kind = Item::Kind::reduce;  // by loops now
   graph.note(*item.node, "summed where windows see it");
@@ -103,7 +99,7 @@ const char* try_sum(Joining& joining, uint32_t reader, uint32_t sum) {
   joined->needs.reads.insert(from.needs.reads.begin(), from.needs.reads.end());
   joined->needs.groups.insert(from.needs.groups.begin(), from.needs.groups.end());
   put(joining, std::array{reader, sum}, reader, std::move(*joined));
-  return nullptr;
+  return "";
 }
 
 /// The first of the sums that it reads for which that can be and pays.
@@ -117,15 +113,14 @@ void try_sums(Joining& joining, uint32_t reader) {
     const Cost together = cost_together(graph, value, apart);
     ComputeAtDecision decision{graph.groups[reader].first().id, graph.groups[*sum].first().id};
     decision.cost = {apart, together};
-    const char* misfit = "apart they cost less";
+    decision.reason = "apart they cost less";
     if (!is_inside(joining, std::array{reader, *sum}, value))
-      misfit = "others read it, too";
+      decision.reason = "others read it, too";
     else if (microseconds(together, graph.target) < microseconds(apart, graph.target))
-      misfit = try_sum(joining, reader, *sum);
-    decision.taken = misfit == nullptr;
-    if (misfit != nullptr) decision.reason = misfit;
-    graph.decisions.compute_at.push_back(std::move(decision));
-    if (misfit == nullptr) return;
+      decision.reason = try_sum(joining, reader, *sum);
+    decision.taken = decision.reason.empty();
+    graph.decisions.compute_at.push_back(decision);
+    if (decision.taken) return;
   }
 }
 

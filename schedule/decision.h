@@ -36,13 +36,14 @@ struct JoinDecision {
   uint32_t group = 0;  // as form_groups numbers them
   bool taken = false;
   std::string reason;  // why not
+  double saved = 0;    // bytes that need not pass through memory once more
 };
 
 /// Whether the library computes a node.
 struct RouteDecision {
   const ir::Node* node = nullptr;
   bool taken = false;
-  std::string reason;  // why not
+  std::string reason;  // why, or why not
 };
 
 /// Whether a strategy maps a kernel.

@@ -139,7 +139,7 @@ class Emitter {
  public:
   explicit Emitter(KernelGraph& graph)
       : graph_(graph),
-        sizes_(out_.program, graph.computations.launch_numbers()),
+        sizes_(out_.program, graph.computations.launch_args()),
         buffers_(graph, out_.program, sizes_),
         kernels_(out_) {}
 
@@ -163,7 +163,7 @@ class Emitter {
   /// A size that an input before it has is known there by its slot.
   uint32_t scalar_slot(const Value* value) {
     const uint32_t slot = is_size(value) ? sizes_.slot_of(value->name) : program().slots++;
-    sizes_.bind("scalar$" + value->name, slot);
+    sizes_.bind(value, slot);
     return slot;
   }
 
@@ -235,14 +235,13 @@ class Emitter {
   void check_symbols() const {
     std::set<std::string> bound;
     for (const Value* value : graph_.graph->inputs()) {
-      if (value->type.kind == ir::Type::Kind::scalar) bound.insert("scalar$" + value->name);
       if (is_size(value)) bound.insert(value->name);
       for (Expr size : value->type.sizes)
         if (size.is_symbol()) bound.insert(size.name());
     }
     for (const ir::Node* node = graph_.graph->first(); node != nullptr; node = node->next)
       for (const Value* result : node->results)
-        if (!result->type.is_tensor()) bound.insert({result->name, "scalar$" + result->name});
+        if (!result->type.is_tensor()) bound.insert(result->name);
     for (const std::pair<const std::string, uint32_t>& slot : sizes_.all())
       if (bound.count(slot.first) == 0)
         throw UserError(fmt::format(
@@ -323,7 +322,7 @@ class Emitter {
     if (output.value == nullptr)
       out.scalar = sizes_.code(symbol);
     else
-      out.scalar = {{SizeInstruction::Op::slot, sizes_.all().at("scalar$" + out.name)}};
+      out.scalar = {{SizeInstruction::Op::slot, sizes_.slot_of(output.value)}};
     program().outputs.push_back(std::move(out));
     out_.output_strides.emplace_back();
   }

@@ -114,20 +114,20 @@ class Fuser {
 
   bool join_candidate(Item& item, const Reads& reads, const std::vector<Item*>& sources) {
     if (!flag_fusion()) return false;
-    for (uint32_t candidate : candidates(reads)) {
+    for (const auto& [candidate, saved] : candidates(reads)) {
       for (Item* source : sources)
-        if (found_.group_of[source->id] == kUnplaced) join(candidate, *source);
+        if (found_.group_of[source->id] == kUnplaced) join(candidate, *source, 0);
       bool all_placed = std::all_of(sources.begin(), sources.end(), [&](const Item* source) {
         return found_.group_of[source->id] != kUnplaced;
       });
-      if (all_placed && join(candidate, item)) return true;
+      if (all_placed && join(candidate, item, saved)) return true;
     }
     return false;
   }
 
   /// Groups that hold or read what the item reads: by the bytes that joining saves, then the
   /// latest.
-  std::vector<uint32_t> candidates(const Reads& reads) const {
+  std::vector<std::pair<uint32_t, double>> candidates(const Reads& reads) const {
     std::map<uint32_t, double, std::greater<>> saved;
     for (const std::pair<const Value*, Expr>& entry : reads.at) {
       const double bytes = bytes_of(*entry.first, graph_.target);
@@ -137,10 +137,8 @@ class Fuser {
         for (uint32_t user : it->second) saved[user] += bytes;
       if (const uint32_t* home = group_of(entry.first)) saved[*home] += 2 * bytes;
     }
-    std::vector<uint32_t> order;
-    for (const std::pair<const uint32_t, double>& group : saved) order.push_back(group.first);
-    std::ranges::stable_sort(order, std::greater<>{},
-                             [&](uint32_t group) { return saved.at(group); });
+    std::vector<std::pair<uint32_t, double>> order(saved.begin(), saved.end());
+    std::ranges::stable_sort(order, std::greater<>{}, &std::pair<uint32_t, double>::second);
     return order;
   }
 
@@ -196,9 +194,10 @@ class Fuser {
     int stage = 0;
   };
 
-  bool join(uint32_t number, Item& item) {
+  bool join(uint32_t number, Item& item, double saved) {
     OrReason<Fit> found = fit_into(number, item);
-    graph_.decisions.joins.push_back({item.id, number, static_cast<bool>(found), found.reason()});
+    graph_.decisions.joins.push_back(
+        {item.id, number, static_cast<bool>(found), found.reason(), saved});
     if (!found) return false;
     Group& group = graph_.groups[number];
     group.space = found->room.space;

@@ -46,10 +46,9 @@ bool saves_values(const ir::Graph& graph) {
   });
 }
 
-bool is_small(const Value& value) {
-  constexpr int64_t kSmall = 65536;
+bool is_small(const Value& value, const Target& target) {
   const std::optional<int64_t> elements = value.type.numel().constant();
-  return elements && *elements * size_of(value.type.dtype) <= kSmall;
+  return elements && *elements * size_of(value.type.dtype) <= target.tuning.fusion.small_input;
 }
 
 struct InPlace {
@@ -65,7 +64,7 @@ struct InPlace {
     const Value* value = item.slots[slot].value;
     const Value* input = value == nullptr ? nullptr : write_back_target(value);
     if (input == nullptr || input->node != nullptr || is_output(value)) return;
-    if (saves && is_small(*value)) return;
+    if (saves && is_small(*value, graph.target)) return;
     const Group& group = graph.groups[position[reads.group_of[item.id]]];
     bool one_stage = std::all_of(group.members.begin(), group.members.end(),
                                  [](const Member& member) { return member.stage == 0; });

@@ -97,8 +97,7 @@ Val KernelWriter::check(Val holds, Val value, int32_t error) {
 }
 
 Val KernelWriter::scalar_input(const Value* value) {
-  Expr symbol = symbols().symbol("scalar$" + value->name);
-  Val bits = scalars().index(symbol);
+  Val bits = scalars().index(graph_.computations.argument(value));
   return value->type.dtype == DType::f64 ? scalars().bitcast(bits, DType::f64)
                                          : scalars().cast(bits, value->type.dtype);
 }

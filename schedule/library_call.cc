@@ -119,8 +119,8 @@ struct LibraryCalls {
     read.name = made.name;
     read.label = item.node->op->name();
     const std::optional<Expr> symbol = ir::symbol_made_by(*graph.graph, *item.node);
-    read.slot = sizes.slot_of(symbol ? made.name : "scalar$" + made.name);
-    sizes.bind("scalar$" + made.name, read.slot);
+    read.slot = symbol ? sizes.slot_of(made.name) : sizes.slot_of(&made);
+    sizes.bind(&made, read.slot);
     if (symbol) {
       const sym::Range range = symbol->range();
       if (range.lo > sym::Range::kMin) read.least = range.lo;
@@ -159,7 +159,7 @@ struct LibraryCalls {
     control.reverse = is_rows && node.boolean("reverse");
     control.stream = node.constant("stream");
     if (const Value* seed = node.has("seed") ? node.value("seed") : nullptr)
-      control.seed = {{abi::SizeInstruction::Op::slot, sizes.all().at("scalar$" + seed->name)}};
+      control.seed = {{abi::SizeInstruction::Op::slot, sizes.slot_of(seed)}};
     for (const Slot& slot : item.slots) control.results.push_back(ref_of(view(slot.value, 1)));
     control.label = item.node->op->name();
     return control;

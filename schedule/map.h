@@ -20,11 +20,14 @@ struct Strategy {
   std::string_view name;  // what TANDEM_DISABLE and --why call it
   Misfit (*map)(loop::Kernel&, const Target&);
   bool in_order = true;  // wants axes in the order of memory, neighbours merged where they can be
+  bool takes_footprints = false;  // may map a kernel that begins with one
 };
 
 /// Splits, merges and orders axes and writes how they meet the machine: the first strategy that
 /// fits does. What each that was asked said. map_axes.cc
 std::vector<MapDecision> map_axes(loop::Kernel& kernel, const Target& target);
+/// Why no strategy of a processor takes the kernel's footprint; empty where one does. map_axes.cc
+std::string misfit_of_footprint(const loop::Kernel& kernel, const Target& target);
 /// Of a pointwise kernel that runs along a library call: a task for each line of its result.
 /// map_lines.cc
 Misfit map_lines(loop::Kernel& kernel, int64_t lines, const Target& target);

@@ -1,6 +1,8 @@
 // Mapping: how the axes of a kernel meet the machine. Strategies stand in a table; the first that
 // fits maps the kernel, the others say why not. They work on copies, so that one which does not fit
 // leaves the kernel as it was.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
@@ -22,9 +24,9 @@ constexpr std::array kStrategies = {
     // Tasks must own what they store to: before all that asks for speed only.
     Strategy{"map_scatter", map_scatter},
     // A window is a sum of products too, of two factors that share an axis.
-    Strategy{"map_window", map_window},
+    Strategy{"map_window", map_window, true, true},
     // A sum of sums has a stage more than a product.
-    Strategy{"map_groups", map_groups},
+    Strategy{"map_groups", map_groups, true, true},
     Strategy{"map_product", map_product},
     Strategy{"map_tiles", map_tiles},
     Strategy{"map_interleaved", map_interleaved},
@@ -64,18 +66,39 @@ std::vector<MapDecision> map_axes(Kernel& kernel, const Target& target) {
   return decisions;
 }
 
-std::optional<Kernel> mapped_by(std::string_view strategy, const Kernel& kernel,
-                                const Target& target) {
-  const auto found = std::ranges::find(kStrategies, strategy, &Strategy::name);
+namespace {
+
+/// The kernel as it is by that strategy alone, or why it is not.
+OrReason<Kernel> alone(const Strategy& strategy, const Kernel& kernel, const Target& target) {
   Kernel trial = kernel;
   trial.target = target.features;
   split_by_divisors(trial);
-  if (found->in_order) {
+  if (strategy.in_order) {
     order_axes(trial);
     merge_axes(trial);
   }
-  if (try_strategy(*found, trial, target) != nullptr) return std::nullopt;
+  if (Misfit misfit = try_strategy(strategy, trial, target)) return misfit;
   return trial;
+}
+
+}  // namespace
+
+std::optional<Kernel> mapped_by(std::string_view strategy, const Kernel& kernel,
+                                const Target& target) {
+  const OrReason<Kernel> mapped =
+      alone(*std::ranges::find(kStrategies, strategy, &Strategy::name), kernel, target);
+  return mapped ? std::optional(*mapped) : std::nullopt;
+}
+
+std::string misfit_of_footprint(const Kernel& kernel, const Target& target) {
+  std::string reasons;
+  for (const Strategy& strategy : kStrategies) {
+    if (!strategy.takes_footprints) continue;
+    const OrReason<Kernel> mapped = alone(strategy, kernel, target);
+    if (mapped) return "";
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", strategy.name, mapped.reason());
+  }
+  return reasons;
 }
 
 std::vector<std::string_view> strategy_names() {

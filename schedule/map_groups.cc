@@ -20,9 +20,6 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
-constexpr int64_t kMostColumns = 64;
-constexpr int64_t kMostRows = 4;  // of a register tile
-
 /// The input that walks the columns, where the other one does not; -1 for neither.
 int right_of(const Stage& sums, Expr column) {
   const std::vector<Val>& inputs = sums.reductions[0].inputs;
@@ -35,16 +32,16 @@ int right_of(const Stage& sums, Expr column) {
 
 /// How many rows of the left factor read each term of the right one; a product's blocks are for
 /// more than a few.
-bool has_few_rows(const Kernel& kernel, Val right) {
+bool has_few_rows(const Kernel& kernel, Val right, int64_t most) {
   int64_t rows = 1;
   for (const std::vector<Axis>* axes : {&kernel.outer, &kernel.stages[0].axes})
     for (const Axis& axis : *axes) {
       if (walks(right, axis.index)) continue;
       const std::optional<int64_t> extent = axis.extent.constant();
-      if (!extent || *extent > kMostRows) return false;
+      if (!extent || *extent > most) return false;
       rows *= *extent;
     }
-  return rows <= kMostRows;
+  return rows <= most;
 }
 
 /// Axes that the right factor does not walk go last: its terms are unpacked once for all of them.
@@ -111,9 +108,10 @@ Misfit map_groups(Kernel& kernel, const Target& target) {
   const int right = right_of(kernel.stages[0], kernel.outer.back().index);
   if (right < 0) return "no factor lies along the results";
   const Val weight = kernel.stages[0].reductions[0].inputs[static_cast<size_t>(right)];
-  if (!has_few_rows(kernel, weight)) return "many rows read each term";
+  const Tuning::Products& tuning = target.tuning.products;
+  if (!has_few_rows(kernel, weight, tuning.group_rows)) return "many rows read each term";
   const std::optional<int64_t> width = kernel.outer.back().extent.constant();
-  if (!width || *width == 0 || *width % target.lanes() != 0 || *width > kMostColumns)
+  if (!width || *width == 0 || *width % target.lanes() != 0 || *width > tuning.group_columns)
     return "its results are no panel";
   take_panel(kernel, *width, static_cast<size_t>(right), target);
   return nullptr;

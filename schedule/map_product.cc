@@ -410,7 +410,8 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   const bool of_packs = stage.reductions[0].combiner != loop::Combiner::dot;
   const bool in_tiles = suits_matrix(stage, INT64_MAX, target);
   if (!of_packs || has_heavy_epilogue(stage)) return false;
-  const std::optional<SlidingRows> sliding = find_sliding_rows(kernel, product);
+  const std::optional<SlidingRows> sliding =
+      find_sliding_rows(kernel, product, target.tuning.products);
   if (!sliding) return false;
   if (!in_tiles && !sliding->places.term) return false;
   product.rows = sliding->places.axis;

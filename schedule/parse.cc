@@ -76,14 +76,14 @@ class WordReader {
     return found;
   }
 
-  /// Over symbols of the graph; numbers of one call are symbols as well.
+  /// Over symbols of the graph; scalars and numbers of one call are symbols as well.
   sym::Expr expression(const Line& line, std::string_view text) {
     sym::Pool& pool = graph_.graph->pool();
     std::string error;
     const std::optional<sym::Expr> found = sym::parse(pool, text, &error);
     if (!found) line.fail(error);
     for (sym::Expr symbol : sym::free_symbols(*found))
-      graph_.computations.know_launch_number(symbol);
+      graph_.computations.know_argument(symbol, *graph_.graph);
     return *found;
   }
 

@@ -20,8 +20,6 @@ using sym::Expr;
 
 namespace {
 
-constexpr int64_t kRandomBlock = 64;  // columns whose random bits are drawn together
-
 /// Terms of the longest part.
 int64_t most_terms(const Tuning::Products& tuning) {
   return tuning.shortest_part + tuning.part_terms;
@@ -152,7 +150,8 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes
   const bool of_bf16 = suits_bf16_matrix(stage, whole.height, target);
   if (of_bf16) bytes = size_of(DType::bf16);
   const int64_t panel = panel_terms(stage, target) * blocks.lanes * bytes;
-  const int64_t fewest = std::max<int64_t>(blocks.lanes, draws_random(stage) ? kRandomBlock : 1);
+  const int64_t fewest =
+      std::max<int64_t>(blocks.lanes, draws_random(stage) ? tuning.random_columns : 1);
   blocks.columns = std::max(fewest, target.l2_bytes / 4 / panel * blocks.lanes / fewest * fewest);
   blocks.columns = std::min(blocks.columns, tuning.most_columns);
   blocks.rows = tuning.most_rows;

@@ -25,8 +25,7 @@ Expr linear_position(const std::vector<Axis>& axes) {
 
 namespace {
 
-constexpr int64_t kLineBytes = 64;      // of the cache
-constexpr int64_t kFarthest = 1 << 20;  // bytes, of a mark of lanes
+constexpr int64_t kLineBytes = 64;  // of the cache
 
 /// The inverse of `linear_position`.
 sym::Substitution at_position(const std::vector<Axis>& axes, Expr position) {
@@ -101,7 +100,7 @@ void ask_for_rows(loop::Kernel& kernel, const loop::Stage& sums, Val right, Axis
   const std::optional<sym::Affine> terms = sym::affine_in(right->index, sums.reduce_axes[0].index);
   const int64_t stride = terms ? terms->coefficient.constant().value_or(0) : 0;
   const int64_t ahead = tuning.rows_ahead * stride * size_of(right->dtype);
-  if (ahead <= 0 || ahead > kFarthest) return;
+  if (ahead <= 0 || ahead > tuning.farthest_ahead) return;
   lanes.ahead = ahead;
   lanes.streams = true;
   kernel.buffers[static_cast<size_t>(right->slot)].far = true;

@@ -98,10 +98,11 @@ bool is_row(const Kernel& kernel, const Product& product, size_t axis) {
 }
 
 /// Whether short lines of places lie apart, so that tiles would end with each line.
-bool skips_elements(const Kernel& kernel, Val left, size_t lines, size_t places) {
-  constexpr int64_t kShort = 64;
+bool skips_elements(const Kernel& kernel, Val left, size_t lines, size_t places,
+                    const Tuning::Products& tuning) {
   const std::optional<int64_t> width = kernel.outer[places].extent.constant();
-  if (left->opcode != loop::Opcode::load || !left->args.empty() || !width || *width >= kShort)
+  if (left->opcode != loop::Opcode::load || !left->args.empty() || !width ||
+      *width >= tuning.short_line)
     return false;
   const std::optional<sym::Affine> line = sym::affine_in(left->index, kernel.outer[lines].index);
   const std::optional<sym::Affine> place = sym::affine_in(left->index, kernel.outer[places].index);
@@ -111,7 +112,8 @@ bool skips_elements(const Kernel& kernel, Val left, size_t lines, size_t places)
 
 }  // namespace
 
-std::optional<SlidingRows> find_sliding_rows(const Kernel& kernel, const Product& product) {
+std::optional<SlidingRows> find_sliding_rows(const Kernel& kernel, const Product& product,
+                                             const Tuning::Products& tuning) {
   const Val left = kernel.stages[0].reductions[0].inputs[product.left];
   std::vector<size_t> rows;
   for (size_t i = 0; i < kernel.outer.size(); ++i) {
@@ -130,7 +132,7 @@ std::optional<SlidingRows> find_sliding_rows(const Kernel& kernel, const Product
   if (const std::optional<Slide> slide = slide_of(kernel, left, rows.back(), taken, true))
     found.places = *slide;
   if (found.lines || found.places.term) return found;
-  if (rows.size() < 2 || !skips_elements(kernel, left, rows[rows.size() - 2], rows.back()))
+  if (rows.size() < 2 || !skips_elements(kernel, left, rows[rows.size() - 2], rows.back(), tuning))
     return std::nullopt;
   found.lines = Slide{rows[rows.size() - 2], std::nullopt, 1, 1};
   return found;

@@ -25,7 +25,8 @@ struct SlidingRows {
   Slide places;
 };
 /// Nothing where the factor is no image that windows slide over.
-std::optional<SlidingRows> find_sliding_rows(const loop::Kernel& kernel, const Product& product);
+std::optional<SlidingRows> find_sliding_rows(const loop::Kernel& kernel, const Product& product,
+                                             const Tuning::Products& tuning);
 
 /// The part of a Slide that a task walks: its axis is one of the stage.
 struct Walk {

@@ -14,7 +14,6 @@ struct Line {
     return fmt::format("{} {} ({})", how, kernels[launch.kernel].symbol, launch.label);
   }
   std::string operator()(const abi::LibraryCall& call) const { return "library " + call.label; }
-  std::string operator()(const abi::Copy& copy) const { return "copy " + copy.label; }
   std::string operator()(const abi::ReadScalar& read) const { return "read " + read.label; }
   std::string operator()(const abi::HostCall& call) const { return "host " + call.label; }
   std::string operator()(const abi::Control& control) const {
@@ -68,6 +67,7 @@ std::string report(const Scheduled& scheduled) {
     text += instructions(*scheduled.program.setup, scheduled.setup_kernels.size());
   for (const Note& note : scheduled.notes)
     text += fmt::format("  note {}: {}\n", note.place, note.text);
+  if (!scheduled.answers.empty()) text += "why:\n" + scheduled.answers;
   for (const std::vector<loop::Kernel>* kernels : {&scheduled.kernels, &scheduled.setup_kernels})
     for (const loop::Kernel& kernel : *kernels) text += loop::to_string(kernel);
   return text;

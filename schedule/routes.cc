@@ -6,6 +6,8 @@
 // (layout.cc), so windows of channels read it as it is.
 #include "schedule/routes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/flags.h"
@@ -149,25 +151,69 @@ bool is_left_transposed(KernelGraph& graph, const Node& node) {
          ref->strides[1] != Expr(1);
 }
 
+/// What decides between the library and loops for a product.
+struct ProductShape {
+  DType dtype = DType::f32;
+  Expr rows;
+  Expr terms;  // of each sum
+  int64_t most_across = 0;
+  bool is_across = false;  // the left factor lies transposed, and loops would copy too much of it
+};
+
+ProductShape shape_of(KernelGraph& graph, const Node& node) {
+  const Tuning::Routes& tuning = graph.target.tuning.routes;
+  const ir::Type& result = node.results[0]->type;
+  ProductShape shape{result.dtype, result.sizes[result.sizes.size() - 2],
+                     sym::product(graph.computations.of(&node).reduce_sizes)};
+  shape.most_across = graph.target.isa == Isa::avx2 ? tuning.narrow_terms : tuning.transposed_terms;
+  shape.is_across =
+      !sym::known_le(shape.terms, shape.most_across) && is_left_transposed(graph, node);
+  return shape;
+}
+
 /// Why a product is better off as loops; empty where the library is.
 std::string prefers_loops(KernelGraph& graph, const Node& node) {
   const Tuning::Routes& tuning = graph.target.tuning.routes;
-  const ir::Type& result = node.results[0]->type;
-  const Expr rows = result.sizes[result.sizes.size() - 2];
-  const Expr terms = sym::product(graph.computations.of(&node).reduce_sizes);
+  const auto [dtype, rows, terms, most_across, is_across] = shape_of(graph, node);
   // Without AVX-512 the library computes bf16 in f32: the right factor is converted at each call.
-  if (graph.target.isa == Isa::avx2 && result.dtype == DType::bf16 &&
+  if (graph.target.isa == Isa::avx2 && dtype == DType::bf16 &&
       sym::known_le(rows, tuning.converted_rows))
     return "the library would convert it to f32, which costs more than these few rows";
-  if (result.dtype == DType::bf16 && ops::is_summed_by_tiles(rows, terms, graph.target))
+  if (dtype == DType::bf16 && ops::is_summed_by_tiles(rows, terms, graph.target))
     return "tile registers sum it, and its epilogue comes along";
-  const int64_t most_across =
-      graph.target.isa == Isa::avx2 ? tuning.narrow_terms : tuning.transposed_terms;
-  const bool is_across = !sym::known_le(terms, most_across) && is_left_transposed(graph, node);
-  if (result.dtype == DType::f32 && !is_across && ops::is_as_fast_emitted(rows, terms, tuning))
+  if (dtype == DType::f32 && !is_across && ops::is_as_fast_emitted(rows, terms, tuning))
     return "an emitted product is as fast and takes its epilogue along";
   return may_end_chain(graph, node) ? "its rows are computed, and it may join what computes them"
                                     : "";
+}
+
+/// Of a product that nothing better is known for: its numbers beside those that loops would need.
+std::string prefers_library(KernelGraph& graph, const Node& node) {
+  const Tuning::Routes& tuning = graph.target.tuning.routes;
+  const ProductShape shape = shape_of(graph, node);
+  const std::string sums =
+      fmt::format("{} rows, sums of {} terms in {}", sym::to_string(shape.rows),
+                  sym::to_string(shape.terms), name_of(shape.dtype));
+  if (shape.is_across)
+    return fmt::format(
+        "{}: its left factor lies transposed, which loops would copy from {} terms on", sums,
+        shape.most_across + 1);
+  if (shape.dtype != DType::f32)
+    return fmt::format("{}: loops have no tile registers for it", sums);
+  return fmt::format("{}: loops are as fast up to {} terms from {} rows on, or {} of {} to {} rows",
+                     sums, tuning.emitted_terms, tuning.emitted_rows, tuning.long_terms,
+                     tuning.fewest_long_rows, tuning.most_long_rows);
+}
+
+std::string why_library(KernelGraph& graph, const Node& node, ops::RouteKind route) {
+  if (ops::def_of(node).opaque) return "nothing else computes it";
+  if (route == ops::RouteKind::matmul) return prefers_library(graph, node);
+  const bool is_image = route == ops::RouteKind::convolution ||
+                        route == ops::RouteKind::convolution_backward_data ||
+                        route == ops::RouteKind::convolution_backward_weights;
+  return is_image ? "its sums are no windows of single channels between convolutions, which alone "
+                    "loops are fast for"
+                  : "its loops are slower by far";
 }
 
 }  // namespace
@@ -199,8 +245,10 @@ std::optional<ops::RouteKind> Routes::choose(const Node& node) {
     else if (slides && made_of_convolution_.at(first_operand(node)) != 0 &&
              for_convolution_.at(node.results[0]) != 0 && !is_summed(graph_, node.results[0]))
       reason = "each channel is a window of its own: loops take along what stands around it";
-    graph_.decisions.routes.push_back({&node, reason.empty(), reason});
-    if (reason.empty()) return route.kind;
+    const bool taken = reason.empty();
+    graph_.decisions.routes.push_back(
+        {&node, taken, taken ? why_library(graph_, node, route.kind) : reason});
+    if (taken) return route.kind;
     graph_.note(node, "library route declined: " + reason);
   }
   return std::nullopt;

@@ -6,6 +6,7 @@
 #include "ops/bodies.h"
 #include "schedule/emit_program.h"
 #include "schedule/kernel_graph.h"
+#include "schedule/steps.h"
 
 namespace tandem::schedule {
 namespace {
@@ -19,21 +20,33 @@ void link_setup(Scheduled& main, Scheduled setup) {
   main.program.setup = std::make_shared<abi::Program>(std::move(setup.program));
   main.setup_kernels = std::move(setup.kernels);
   main.notes.insert(main.notes.end(), setup.notes.begin(), setup.notes.end());
+  main.answers += setup.answers;
 }
 
-Scheduled schedule_alone(const ir::Graph& graph, const Target& target, const Chooser& choose) {
+struct Request {
+  const Target& target;
+  const Chooser& choose;
+  bool explains;
+};
+
+Scheduled schedule_alone(const ir::Graph& graph, const Request& request) {
   ops::check_bodies(graph);
-  KernelGraph kernels(graph, target);
-  kernels.choose = choose;
+  KernelGraph kernels(graph, request.target);
+  kernels.choose = request.choose;
   run_steps(kernels);
-  return emit_program(kernels);
+  Scheduled made = emit_program(kernels);
+  if (request.explains) made.answers = answers(kernels);
+  return made;
 }
 
-/// Bodies launch kernels of the whole program; equal ones are one.
+/// Bodies launch kernels of the whole program; equal ones are one: those of one text, which a
+/// number only finds.
 uint32_t kernel_of(Scheduled& whole, const abi::KernelRef& kernel, const loop::Kernel& code) {
   std::vector<abi::KernelRef>& known = whole.program.kernels;
   for (size_t i = 0; i < known.size(); ++i)
-    if (known[i].identity == kernel.identity) return static_cast<uint32_t>(i);
+    if (known[i].identity == kernel.identity &&
+        loop::identity_text(whole.kernels[i]) == loop::identity_text(code))
+      return static_cast<uint32_t>(i);
   known.push_back(kernel);
   whole.kernels.push_back(code);
   return static_cast<uint32_t>(known.size()) - 1;
@@ -51,6 +64,7 @@ void take_body(Scheduled& whole, Scheduled body, const std::vector<uint32_t>& nu
       for (abi::Callee& callee : control->callees) callee.body = numbers[callee.body];
   }
   for (Note& note : body.notes) whole.notes.push_back(std::move(note));
+  whole.answers += body.answers;
   whole.program.bodies.push_back(std::make_shared<abi::Program>(std::move(body.program)));
 }
 
@@ -63,20 +77,22 @@ std::vector<uint32_t> numbers_in(const std::vector<ir::Graph*>& whole, const ir:
 }
 
 /// With the bodies of its loops and branches.
-Scheduled schedule_one(const ir::Graph& graph, const Target& target, const Chooser& choose) {
-  Scheduled whole = schedule_alone(graph, target, choose);
+Scheduled schedule_one(const ir::Graph& graph, const Request& request) {
+  Scheduled whole = schedule_alone(graph, request);
   const std::vector<ir::Graph*> bodies = ops::bodies_of(graph);
   for (const ir::Graph* body : bodies)
-    take_body(whole, schedule_alone(*body, target, choose), numbers_in(bodies, *body));
+    take_body(whole, schedule_alone(*body, request), numbers_in(bodies, *body));
   return whole;
 }
 
 }  // namespace
 
-Scheduled schedule(const ir::Graph& graph, const Target& target, const Chooser& choose) {
-  Scheduled scheduled = schedule_one(graph, target, choose);
+Scheduled schedule(const ir::Graph& graph, const Target& target, const Chooser& choose,
+                   bool explains) {
+  const Request request{target, choose, explains};
+  Scheduled scheduled = schedule_one(graph, request);
   if (const ir::Graph* setup = graph.module().find(ir::GraphRole::Kind::setup, graph))
-    link_setup(scheduled, schedule_one(*setup, target, choose));
+    link_setup(scheduled, schedule_one(*setup, request));
   return scheduled;
 }
 

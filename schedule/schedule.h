@@ -36,12 +36,14 @@ struct Scheduled {
   std::vector<loop::Kernel> setup_kernels;  // of Program::setup
   std::vector<Note> notes;
   std::vector<ir::Sizes> output_strides;  // in the order of Program::outputs; empty for scalars
+  std::string answers;  // where they are asked for: why the library, why two kernels and not one
 };
 
 /// All of it, with the setup graph of the module as Program::setup. `choose` is asked where a
 /// kernel of known sizes can be mapped in several ways; without one the model's choice is taken.
 /// Throws Unsupported when an op has no route.
-Scheduled schedule(const ir::Graph& graph, const Target& target, const Chooser& choose = {});
+Scheduled schedule(const ir::Graph& graph, const Target& target, const Chooser& choose = {},
+                   bool explains = false);
 
 /// The steps between graph and program, by the names that the flags know.
 std::vector<std::string_view> step_names();
@@ -53,7 +55,8 @@ std::string after_step(const ir::Graph& graph, const Target& target, std::string
                        std::string_view kernels = {});
 
 /// Where each value is computed and why there, and of each two in a row why they are not computed
-/// by one kernel. Names are those of the graph's text. UserError for a name that no node makes.
+/// by one kernel. Names are those of the graph's text; "all": what Scheduled::answers says.
+/// UserError for a name that no node makes.
 std::string why(const ir::Graph& graph, const Target& target, std::span<const std::string> values);
 
 /// Human-readable: instructions, notes, kernels.

@@ -45,6 +45,13 @@ bool takes_no_room(const ir::Value& value, int64_t small) {
 
 bool may_join(const GroupUse& use) { return use.is_pointwise && use.is_free; }
 
+/// Of one alone; null where it may be beside others.
+const char* misfit_of(const GroupUse& use) {
+  if (use.writes.empty()) return "one is a library call";
+  if (!use.is_pointwise) return "one is not pointwise";
+  return use.is_free ? nullptr : "what one leaves would take memory for longer";
+}
+
 std::vector<size_t> together_with(size_t first, const std::vector<GroupUse>& groups,
                                   std::vector<char>& is_placed) {
   std::vector<size_t> together{first};
@@ -89,6 +96,19 @@ GroupUse use_of(const Group& group, const KernelGraph& graph) {
         value != nullptr && takes_no_room(*value, graph.target.tuning.fusion.small_result);
   }
   return use;
+}
+
+const char* why_apart(const std::vector<GroupUse>& groups, size_t first, size_t second) {
+  for (size_t i : {first, second})
+    if (const char* misfit = misfit_of(groups[i])) return misfit;
+  Between between;
+  for (size_t i = first; i < second; ++i) {
+    if (i > first && groups[i].writes.empty()) return "a library call stands between";
+    if (i > first && groups[i].can_fail) return "what stands between may fail";
+    between.add(groups[i]);
+  }
+  return between.conflicts(groups[second]) ? "what stands between uses its memory"
+                                           : "the first one is beside others";
 }
 
 LaunchOrder order_of(const std::vector<GroupUse>& groups) {

@@ -23,4 +23,8 @@ GroupUse use_of(const Group& group, const KernelGraph& graph);
 /// place after whatever it depends on.
 LaunchOrder order_of(const std::vector<GroupUse>& groups);
 
+/// Why the second of two groups does not run beside the first one, of which order_of has not made
+/// one step.
+const char* why_apart(const std::vector<GroupUse>& groups, size_t first, size_t second);
+
 }  // namespace tandem::schedule

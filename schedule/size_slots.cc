@@ -31,13 +31,23 @@ uint32_t SizeSlots::slot_of(const std::string& symbol) {
   return it->second;
 }
 
+uint32_t SizeSlots::slot_of(const ir::Value* scalar) {
+  const auto [known, is_new] = scalars_.try_emplace(scalar, program_.slots);
+  program_.slots += is_new;
+  return known->second;
+}
+
+SizeInstruction SizeSlots::of_symbol(Expr symbol) {
+  const std::map<std::string, LaunchArg>::const_iterator arg = args_.find(symbol.name());
+  if (arg == args_.end()) return {SizeInstruction::Op::slot, slot_of(symbol.name())};
+  if (const int64_t* number = std::get_if<int64_t>(&arg->second))
+    return {SizeInstruction::Op::constant, *number};
+  return {SizeInstruction::Op::slot, slot_of(std::get<const ir::Value*>(arg->second))};
+}
+
 SizeCode SizeSlots::code(Expr e) {
   if (e.constant()) return {{SizeInstruction::Op::constant, *e.constant()}};
-  if (e.is_symbol()) {
-    const auto number = launch_numbers_.find(e.name());
-    if (number != launch_numbers_.end()) return {{SizeInstruction::Op::constant, number->second}};
-    return {{SizeInstruction::Op::slot, slot_of(e.name())}};
-  }
+  if (e.is_symbol()) return {of_symbol(e)};
   SizeCode result;
   std::span<const Expr> args = e.args();
   for (size_t i = 0; i < args.size(); ++i) {

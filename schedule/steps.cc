@@ -207,10 +207,17 @@ Facts facts_of(const KernelGraph& graph) {
   return graph.order.empty() ? facts : facts | kOrdered;
 }
 
+/// What gives a fact is needed by later steps; TANDEM_BISECT counts the others.
+bool ends_before(const KernelPass& step, PassCtx& ctx) {
+  if (step.gives != 0) return false;
+  const std::optional<int64_t> most = flag_bisect_steps();
+  return ctx.applications++ >= most.value_or(INT64_MAX);
+}
+
 void run_step(KernelGraph& graph, const KernelPass& step, PassCtx& ctx) {
   using Clock = std::chrono::steady_clock;
   poll_interrupt();
-  if (is_pass_disabled(step.name)) return;
+  if (is_pass_disabled(step.name) || ends_before(step, ctx)) return;
   check_needs(step, ctx.facts);
   const Clock::time_point start = Clock::now();
   step.run(graph, ctx);

@@ -54,4 +54,8 @@ void mark_memory(const KernelGraph& graph, Group& group);
 /// Which launches run together. side_by_side.cc
 void side_by_side(KernelGraph& graph);
 
+/// Why the library computes what it does, and why each two kernels of which one reads the other's
+/// results are two. why.cc
+std::string answers(const KernelGraph& kernels);
+
 }  // namespace tandem::schedule

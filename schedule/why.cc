@@ -8,6 +8,8 @@
 #include "ir/text.h"
 #include "schedule/kernel_graph.h"
 #include "schedule/schedule.h"
+#include "schedule/side_by_side.h"
+#include "schedule/steps.h"
 
 namespace tandem::schedule {
 namespace {
@@ -34,12 +36,18 @@ class Answers {
     const Item* item = graph_.homes.at(value).item;
     std::string text = fmt::format("%{} = {}: ", names_.at(value), ir::to_string(*value->node));
     if (item == nullptr) return text + "inlined into its readers\n";
-    text += item->kind == Item::Kind::library ? "a library call" : "item of a kernel";
-    text += fmt::format(", because {}\n", item->reason);
+    text += item->kind == Item::Kind::library
+                ? "a library call\n"
+                : fmt::format("item of a kernel, because {}\n", item->reason);
+    return text + this->route(*value->node) + members(*item);
+  }
+
+  std::string route(const ir::Node& node) const {
+    std::string text;
     for (const RouteDecision& route : graph_.decisions.routes)
-      if (route.node == value->node && !route.taken)
-        text += fmt::format("  library declined: {}\n", route.reason);
-    return text + members(*item);
+      if (route.node == &node)
+        text += fmt::format("  library {}: {}\n", route.taken ? "taken" : "declined", route.reason);
+    return text;
   }
 
   std::string pair(const Value* a, const Value* b) const {
@@ -47,15 +55,47 @@ class Answers {
     const Item* second = graph_.homes.at(b).item;
     if (first == nullptr || second == nullptr) return "";
     if (group_with(*first) == group_with(*second)) return "they share a kernel\n";
-    const std::string declined = joins(*first, *second) + joins(*second, *first) +
-                                 computed_at(*first, *second) + computed_at(*second, *first) +
-                                 follows(*first, *second) + follows(*second, *first);
-    return declined.empty() ? "no join was tried: neither reads what the other one's kernel reads "
-                              "or computes\n"
-                            : declined;
+    const std::string said = joins(*first, *second) + joins(*second, *first) +
+                             computed_at(*first, *second) + computed_at(*second, *first) +
+                             follows(*first, *second) + follows(*second, *first);
+    return said + beside(*first, *second, said.empty());
+  }
+
+  /// What is asked of each program: of its library calls why, and of each two kernels of which one
+  /// reads what the other one makes why they are two.
+  std::string all() const {
+    std::string text;
+    for (const std::unique_ptr<Item>& item : graph_.items) {
+      if (item->kind == Item::Kind::library) text += place(item->slots[0].value);
+      text += readers(*item);
+    }
+    return text;
   }
 
  private:
+  /// Kernels apart that read what the item's makes, each once.
+  std::string readers(const Item& made) const {
+    const Group* own = group_with(made);
+    std::string text;
+    for (const Group& group : graph_.groups) {
+      if (own == nullptr || &group == own) continue;
+      const Member* reader = first_reader(group, made);
+      if (reader == nullptr) continue;
+      const Value* a = made.slots[0].value;
+      const Value* b = reader->item->slots[0].value;
+      if (a == nullptr || b == nullptr) continue;  // blocks of a split sum, and their sum
+      text += fmt::format("%{} and %{}:\n{}", names_.at(a), names_.at(b), pair(a, b));
+    }
+    return text;
+  }
+
+  /// Of a group that reads one of its results; nothing of others.
+  const Member* first_reader(const Group& group, const Item& made) const {
+    const bool reads = std::ranges::any_of(
+        made.slots, [&](const Slot& slot) { return group.needs.reads.count(slot.value) != 0; });
+    return reads ? &group.members[0] : nullptr;
+  }
+
   const Group* group_with(const Item& item) const {
     for (const Group& group : graph_.groups)
       if (std::ranges::find(group.members, &item, &Member::item) != group.members.end())
@@ -90,9 +130,29 @@ class Answers {
     std::string text;
     for (const JoinDecision& join : graph_.decisions.joins)
       if (join.item == item.id && !join.taken && join.group == graph_.decisions.group_of[other.id])
-        text += fmt::format("{} does not join the kernel of {}: {}\n", item.node->op->name(),
-                            other.node->op->name(), join.reason);
+        text += fmt::format("{} does not join the kernel of {}: {}\n{}", item.node->op->name(),
+                            other.node->op->name(), join.reason, saved(join));
     return text;
+  }
+
+  static std::string saved(const JoinDecision& join) {
+    return join.saved > 0 ? fmt::format("  it would save {:.0f} bytes\n", join.saved) : "";
+  }
+
+  /// Whether both are one step of the program, as launches or as a call and what runs along it.
+  std::string beside(const Item& first, const Item& second, bool only) const {
+    const size_t a = static_cast<size_t>(group_with(first) - graph_.groups.data());
+    const size_t b = static_cast<size_t>(group_with(second) - graph_.groups.data());
+    for (const std::vector<size_t>& step : graph_.order)
+      if (std::ranges::find(step, a) != step.end() && std::ranges::find(step, b) != step.end())
+        return "they run together, as one step\n";
+    if (!only) return "";
+    std::vector<GroupUse> uses;
+    for (const Group& group : graph_.groups) uses.push_back(use_of(group, graph_));
+    return fmt::format(
+        "neither reads what the other one's kernel reads or computes; not side by "
+        "side: {}\n",
+        why_apart(uses, std::min(a, b), std::max(a, b)));
   }
 
   /// What was said of computing the kernel of `item` at rows or windows of the one of `other`.
@@ -127,17 +187,20 @@ class Answers {
 
 }  // namespace
 
+std::string answers(const KernelGraph& kernels) { return Answers(kernels).all(); }
+
 std::string why(const ir::Graph& graph, const Target& target, std::span<const std::string> values) {
   KernelGraph kernels(graph, target);
   run_steps(kernels);
-  const Answers answers(kernels);
+  if (values.size() == 1 && values[0] == "all") return answers(kernels);
+  const Answers told(kernels);
   std::string text;
   std::vector<const Value*> found;
   for (const std::string& name : values) {
-    found.push_back(answers.named(name));
-    text += answers.place(found.back());
+    found.push_back(told.named(name));
+    text += told.place(found.back());
   }
-  for (size_t i = 1; i < found.size(); ++i) text += answers.pair(found[i - 1], found[i]);
+  for (size_t i = 1; i < found.size(); ++i) text += told.pair(found[i - 1], found[i]);
   return text;
 }
 

@@ -12,12 +12,6 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-// Of one element: a function is a polynomial, a random number ten rounds of products of 64 bits
-// (measured: 0.64 ns in 16 lanes of Sapphire Rapids, so a dropout's mask of bytes is kept by
-// default: with 64 operations it was drawn again, and BERT's step took 6 % longer).
-constexpr double kOperationsOfElement = 8;
-constexpr double kOperationsOfDraw = 100;
-
 double elements_of(const Value& value) {
   if (!value.type.is_tensor()) return 0;
   return static_cast<double>(typical_bytes(&value)) /
@@ -45,22 +39,23 @@ double product_flops(const Node& node) {
   return 2 * elements_of(*node.results.at(0)) * terms_of(node);
 }
 
-double operations_of(const Node& node) {
+double operations_of(const Node& node, const Tuning::Rates& rates) {
   const ops::OpDef& def = ops::def_of(node);
   if (node.op->is_view()) return 0;
   double made = 0;
   double largest = 0;
   for (const Value* result : node.results) made += elements_of(*result);
   if (def.multiplies != ops::ProductKind::none) return product_flops(node);
-  if (def.random) return made * kOperationsOfDraw;
+  if (def.random) return made * static_cast<double>(rates.draw_operations);
   ir::for_each_operand(
       node.args, [&](const Value* operand) { largest = std::max(largest, elements_of(*operand)); });
-  return std::max(made, def.pointwise ? 0 : largest) * kOperationsOfElement;
+  return std::max(made, def.pointwise ? 0 : largest) *
+         static_cast<double>(rates.element_operations);
 }
 
 double microseconds_again(const Node& node, const Target& target) {
   const Tuning::Rates& rates = target.tuning.rates;
-  double work = operations_of(node) / static_cast<double>(rates.lane_flops) / target.lanes();
+  double work = operations_of(node, rates) / static_cast<double>(rates.lane_flops) / target.lanes();
   if (is_light(node)) return work / target.cores;
   double bytes = 0;
   ir::for_each_operand(node.args, [&](const Value* operand) {

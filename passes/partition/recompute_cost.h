@@ -8,7 +8,7 @@ namespace tandem::passes {
 
 /// Operations of a call: two for each step of a product's sums. A symbolic size counts as a typical
 /// one.
-double operations_of(const ir::Node& node);
+double operations_of(const ir::Node& node, const Tuning::Rates& rates);
 
 /// The same of products alone; 0 of other nodes.
 double product_flops(const ir::Node& node);

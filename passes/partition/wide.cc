@@ -15,9 +15,8 @@ namespace {
 using ir::Node;
 using ir::Value;
 
-// The other limits are those by which schedule/compute_at_rows.cc joins (Tuning::Chains): what is
-// made again outside of that kernel costs more than keeping it.
-constexpr int64_t kWider = 4;  // than what it is made from
+// Its limits are those by which schedule/compute_at_rows.cc joins (Tuning::Chains): what is made
+// again outside of that kernel costs more than keeping it.
 
 bool is_product(const Node& node) {
   const std::vector<ops::Route>& fast = ops::def_of(node).fast;
@@ -54,7 +53,7 @@ bool is_wide_product(const Node& node, const Tuning::Chains& limits) {
     if (longest == 0) longest = factor->type.sizes.back().constant().value_or(INT64_MAX);
   });
   return is_known && longest <= limits.narrow_factor &&
-         kWider * read <= known_bytes(&result).value_or(0);
+         limits.wider * read <= known_bytes(&result).value_or(0);
 }
 
 /// From the factors down: what is wide, or random numbers that may go into it.
@@ -92,7 +91,7 @@ class WideNodes {
       const std::optional<int64_t> read = known_bytes(operand);
       reads_wide |= is_wide;
       reads_numbers |= is_number;
-      others_are_small &= is_wide || is_number || (read && kWider * *read <= bytes);
+      others_are_small &= is_wide || is_number || (read && limits_.wider * *read <= bytes);
     });
     wide_[&node] = reads_wide && others_are_small;
     numbers_[&node] = reads_numbers && !reads_wide && others_are_small;

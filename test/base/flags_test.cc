@@ -64,13 +64,14 @@ TEST(Flags, ErrorPrintsNameValueAndGrammar) {
 
 TEST(Flags, MalformedValuesAreUserErrors) {
   const std::vector<std::pair<Flag, std::string>> malformed = {
-      {Flag::dump, "after:"},     {Flag::dump, "before:cse"},
-      {Flag::dump, "always"},     {Flag::log, "schedule"},
-      {Flag::log, ":2"},          {Flag::log, "schedule:x"},
-      {Flag::log, "schedule:1,"}, {Flag::verify, "yes"},
-      {Flag::disable, "a,,b"},    {Flag::bisect, "-1"},
-      {Flag::bisect, "1e3"},      {Flag::bisect, "99999999999999999999"},
-      {Flag::threads, "0"},       {Flag::threads, "1025"},
+      {Flag::dump, "after:"},      {Flag::dump, "before:cse"},
+      {Flag::dump, "always"},      {Flag::log, "schedule"},
+      {Flag::log, ":2"},           {Flag::log, "schedule:x"},
+      {Flag::log, "schedule:1,"},  {Flag::verify, "yes"},
+      {Flag::disable, "a,,b"},     {Flag::bisect, "-1"},
+      {Flag::bisect, "1e3"},       {Flag::bisect, "99999999999999999999"},
+      {Flag::bisect, "schedule:"}, {Flag::bisect, "schedule:-1"},
+      {Flag::threads, "0"},        {Flag::threads, "1025"},
       {Flag::fusion, ""}};
   for (const auto& [flag, value] : malformed)
     EXPECT_THAT(error_of(flag, value), HasSubstr(info_of(flag).grammar))
