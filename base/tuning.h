@@ -104,6 +104,7 @@ struct Tuning {
     int64_t smallest_task = 2048;  // elements
     int64_t interleaved = 4;       // values stored side by side, at most
     int64_t tile = 64;             // both sides of a transposing tile
+    int64_t pieces = 4;            // of a row, between the places where operands wrap around
     bool operator==(const Points&) const = default;
   } points;
 
@@ -211,7 +212,7 @@ void fields(A& archive, Tuning& tuning) {
   auto& [l1, l2] = layouts;
   auto& [s1, s2, s3, s4, s5] = splitting;
   auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9] = chains;
-  auto& [p1, p2, p3, p4] = points;
+  auto& [p1, p2, p3, p4, p5] = points;
   auto& [o1, o2, o3] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
   auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16, r17] = products;
@@ -220,7 +221,7 @@ void fields(A& archive, Tuning& tuning) {
   auto& [v1, v2, v3, v4] = saving;
   each(a1, a2, a3, a4, a5, a6, a7, a8, a9, i1, i2, i3, i4, f1, f2, f3, f4, f5, f6, f7, t1, t2, t3,
        t4, t5, t6, t7, t8, t9, l1, l2, s1, s2, s3, s4, s5);
-  each(c1, c2, c3, c4, c5, c6, c7, c8, c9, p1, p2, p3, p4, o1, o2, o3);
+  each(c1, c2, c3, c4, c5, c6, c7, c8, c9, p1, p2, p3, p4, p5, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
   each(r13, r14, r15, r16, r17);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7, v1, v2, v3, v4);

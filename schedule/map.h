@@ -67,6 +67,9 @@ Misfit map_groups(loop::Kernel& kernel, const Target& target);
 /// Of a sum of products over two independent axes: register tiles over packed operands.
 /// map_product.cc
 Misfit map_product(loop::Kernel& kernel, const Target& target);
+/// Without a reduction, of operands that wrap around along the lanes: a loop for each piece
+/// between. map_pieces.cc
+Misfit map_pieces(loop::Kernel& kernel, const Target& target);
 // Without a reduction: square tiles where an operand is transposed, few values stored side by side,
 // all others. map_points.cc
 Misfit map_tiles(loop::Kernel& kernel, const Target& target);

@@ -30,6 +30,8 @@ constexpr std::array kStrategies = {
     Strategy{"map_product", map_product},
     Strategy{"map_tiles", map_tiles},
     Strategy{"map_interleaved", map_interleaved},
+    // Its pieces are points.
+    Strategy{"map_pieces", map_pieces},
     Strategy{"map_points", map_points},
     Strategy{"map_scans", map_scans},
     Strategy{"map_column_sums", map_column_sums},

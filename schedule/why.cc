@@ -7,6 +7,7 @@
 #include "base/diagnostic.h"
 #include "ir/text.h"
 #include "schedule/kernel_graph.h"
+#include "schedule/reads.h"
 #include "schedule/schedule.h"
 #include "schedule/side_by_side.h"
 #include "schedule/steps.h"
@@ -19,7 +20,7 @@ using ir::Value;
 class Answers {
  public:
   explicit Answers(const KernelGraph& graph)
-      : graph_(graph), names_(ir::value_names(*graph.graph)) {}
+      : graph_(graph), reads_(graph), names_(ir::value_names(*graph.graph)) {}
 
   const Value* named(std::string_view name) const {
     const std::string_view bare = name.starts_with("%") ? name.substr(1) : name;
@@ -54,10 +55,15 @@ class Answers {
     const Item* first = graph_.homes.at(a).item;
     const Item* second = graph_.homes.at(b).item;
     if (first == nullptr || second == nullptr) return "";
-    if (group_with(*first) == group_with(*second)) return "they share a kernel\n";
-    const std::string said = joins(*first, *second) + joins(*second, *first) +
-                             computed_at(*first, *second) + computed_at(*second, *first) +
-                             follows(*first, *second) + follows(*second, *first);
+    const Group* const one = group_with(*first);
+    const Group* const other = group_with(*second);
+    if (one == other) return "they share a kernel\n";
+    if (one == nullptr || other == nullptr) return "";
+    std::string said = joins(*first, *second) + joins(*second, *first) +
+                       computed_at(*first, *second) + computed_at(*second, *first) +
+                       follows(*first, *second) + follows(*second, *first);
+    if (said.empty()) said = joins_of_members(*one, *other);
+    if (said.empty()) said = untried(*one, *other) + untried(*other, *one);
     return said + beside(*first, *second, said.empty());
   }
 
@@ -91,9 +97,22 @@ class Answers {
 
   /// Of a group that reads one of its results; nothing of others.
   const Member* first_reader(const Group& group, const Item& made) const {
-    const bool reads = std::ranges::any_of(
+    if (!reads(group, made)) return nullptr;
+    for (const Member& member : group.members)
+      if (reads(*member.item, made)) return &member;
+    return &group.members[0];
+  }
+
+  static bool reads(const Group& group, const Item& made) {
+    return std::ranges::any_of(
         made.slots, [&](const Slot& slot) { return group.needs.reads.count(slot.value) != 0; });
-    return reads ? &group.members[0] : nullptr;
+  }
+
+  bool reads(const Item& item, const Item& made) const {
+    if (item.kind == Item::Kind::library) return false;
+    return std::ranges::any_of(reads_.of(item).at, [&](const auto& read) {
+      return std::ranges::find(made.slots, read.first, &Slot::value) != made.slots.end();
+    });
   }
 
   const Group* group_with(const Item& item) const {
@@ -135,8 +154,43 @@ class Answers {
     return text;
   }
 
-  static std::string saved(const JoinDecision& join) {
-    return join.saved > 0 ? fmt::format("  it would save {:.0f} bytes\n", join.saved) : "";
+  /// The same of all that the two kernels compute, each reason once.
+  std::string joins_of_members(const Group& one, const Group& other) const {
+    std::string text;
+    for (const Member& a : one.members)
+      for (const Member& b : other.members)
+        for (const std::string& said : {joins(*a.item, *b.item), joins(*b.item, *a.item)})
+          if (text.find(said) == std::string::npos) text += said;
+    return text;
+  }
+
+  /// Why no join was tried of a kernel that reads what another one makes; empty where it does not.
+  std::string untried(const Group& reader, const Group& maker) const {
+    for (const Member& made : maker.members) {
+      if (!reads(reader, *made.item)) continue;
+      const Item& item = *first_reader(reader, *made.item)->item;
+      const std::string name = item.node->op->name();
+      if (reader.is_library())
+        return fmt::format("{} is a library call, which reads memory\n", name);
+      for (const JoinDecision& join : graph_.decisions.joins)
+        if (join.item == item.id && join.taken)
+          return fmt::format("{} joined the kernel of {} before that was asked\n{}", name,
+                             first_in(join.group), saved(join, "it saves"));
+      return fmt::format("{} began a kernel before {} had one\n", name,
+                         made.item->node->op->name());
+    }
+    return "";
+  }
+
+  /// What begins a group of form_groups.
+  std::string first_in(uint32_t group) const {
+    for (const std::unique_ptr<Item>& item : graph_.items)
+      if (graph_.decisions.group_of[item->id] == group) return item->node->op->name();
+    return "another one";
+  }
+
+  static std::string saved(const JoinDecision& join, const char* would = "it would save") {
+    return join.saved > 0 ? fmt::format("  {} {:.0f} bytes\n", would, join.saved) : "";
   }
 
   /// Whether both are one step of the program, as launches or as a call and what runs along it.
@@ -150,8 +204,7 @@ class Answers {
     std::vector<GroupUse> uses;
     for (const Group& group : graph_.groups) uses.push_back(use_of(group, graph_));
     return fmt::format(
-        "neither reads what the other one's kernel reads or computes; not side by "
-        "side: {}\n",
+        "neither reads what the other one's kernel reads or computes; not side by side: {}\n",
         why_apart(uses, std::min(a, b), std::max(a, b)));
   }
 
@@ -182,6 +235,7 @@ class Answers {
   }
 
   const KernelGraph& graph_;
+  mutable ReadsByItem reads_;  // found when asked for
   DenseMap<Value, std::string> names_;
 };
 

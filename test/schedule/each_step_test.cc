@@ -314,7 +314,8 @@ TEST(Bisect, CountsStepsThatMayBeMissing) {
 TEST(Why, AllTellsOfEachCallAndEachTwoKernels) {
   const std::unique_ptr<ir::Module> module = ir::parse_module(R"(
 graph @f(%x: f32[16, 4096], %w: f32[4096, 512]) {
-  %p = aten.mm(%x, %w)
+  %r = aten.exp(%x)
+  %p = aten.mm(%r, %w)
   %s = aten.sum.dim_IntList(%p, [0], false, none)
   return %p, %s
 }
@@ -327,6 +328,9 @@ graph @f(%x: f32[16, 4096], %w: f32[4096, 512]) {
       << made.answers;
   EXPECT_NE(made.answers.find("%p and %s:\naten.sum.dim_IntList does not join the kernel of "
                               "aten.mm: nothing joins a library call"),
+            std::string::npos)
+      << made.answers;
+  EXPECT_NE(made.answers.find("%r and %p:\naten.mm is a library call, which reads memory"),
             std::string::npos)
       << made.answers;
   EXPECT_NE(report(made).find("why:\n"), std::string::npos);
