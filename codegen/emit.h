@@ -176,6 +176,8 @@ class Emitter {
   llvm::Value* masked_load(llvm::Type* lanes_type, llvm::Value* first, llvm::Align align,
                            llvm::Value* mask);
   llvm::Value* hidden_mask(llvm::Value* mask, bool is_double);
+  llvm::Value* backward_load(llvm::Type* type, llvm::Value* first, llvm::Align align,
+                             llvm::Value* enabled);
   llvm::Value* strided_load(llvm::Type* type, llvm::Value* first, llvm::Align align, int stride,
                             llvm::Value* enabled);
   llvm::Value* index_value(sym::Expr e);    // i64, uniform or vector

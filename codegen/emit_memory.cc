@@ -101,7 +101,8 @@ Emitter::Address Emitter::address(Expr index, bool may_stride) {
   if (affine && affine->coefficient == Expr(1) && !varies(affine->rest))
     return {uniform_index(index), Address::Shape::contiguous};
   std::optional<int64_t> stride = affine ? affine->coefficient.constant() : std::nullopt;
-  bool small = stride && *stride >= 2 && *stride <= vector_marks_->stride;
+  // Backwards is one load, too, wherever it is.
+  bool small = stride && (*stride == -1 || (*stride >= 2 && *stride <= vector_marks_->stride));
   if (may_stride && small && !varies(affine->rest))
     return {uniform_index(index), Address::Shape::strided, static_cast<int>(*stride)};
   return {index_value(index), Address::Shape::scattered};
@@ -178,6 +179,18 @@ Value* Emitter::strided_load(llvm::Type* type, Value* first, llvm::Align align, 
   return ir_.CreateShuffleVector(raw, taken);
 }
 
+/// Lane i of the result is element -i from `first` on: what lies before it, turned around.
+Value* Emitter::backward_load(llvm::Type* type, Value* first, llvm::Align align, Value* enabled) {
+  llvm::SmallVector<int, 64> turned;
+  for (int lane = lanes_; lane-- > 0;) turned.push_back(lane);
+  Value* last = ir_.CreateConstGEP1_64(type, first, static_cast<uint64_t>(int64_t{1} - lanes_));
+  llvm::Type* lanes = llvm::FixedVectorType::get(type, static_cast<unsigned>(lanes_));
+  Value* raw = enabled == nullptr
+                   ? static_cast<Value*>(ir_.CreateAlignedLoad(lanes, last, align))
+                   : masked_load(lanes, last, align, ir_.CreateShuffleVector(enabled, turned));
+  return ir_.CreateShuffleVector(raw, turned);
+}
+
 llvm::Type* Emitter::memory_type(DType dtype) {
   return dtype == DType::boolean ? ir_.getInt8Ty() : type_of(dtype);
 }
@@ -240,6 +253,9 @@ Value* Emitter::load(Val val) {
       return from_memory(ir_.CreateAlignedLoad(lanes, pointer, align), val->dtype);
     return from_memory(masked_load(lanes, pointer, align, enabled), val->dtype);
   }
+  if (at.shape == Address::Shape::strided && at.stride == -1)
+    return from_memory(backward_load(type, element_pointer(*val, at.index), align, enabled),
+                       val->dtype);
   if (enabled == nullptr) enabled = llvm::Constant::getAllOnesValue(with_lanes(ir_.getInt1Ty()));
   if (at.shape == Address::Shape::strided) {
     Value* first = element_pointer(*val, at.index);
