@@ -152,6 +152,7 @@ const std::vector<std::string>& all_features() {
                                                      "argmax",
                                                      "norm",
                                                      "view",
+                                                     "rolled",
                                                      "join",
                                                      "mm",
                                                      "bmm",

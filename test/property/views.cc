@@ -101,6 +101,17 @@ void add_reshape(Writer& w, size_t id) {
   add_seen(w, id, fmt::format("reshape(%{}, [{}])", v.name, text_of(dims)), dims);
 }
 
+/// Of a known size anywhere in it, else around its first rows.
+void add_rolled(Writer& w, size_t id, size_t dim) {
+  const Value v = w.value(id);
+  const bool is_known = !v.dims[dim].is_symbolic();
+  w.feature("rolled");
+  add_seen(w, id,
+           fmt::format("roll(%{}, [{}], [{}])", v.name,
+                       is_known ? w.random().below(static_cast<size_t>(7)) + 1 : 1, dim),
+           v.dims);
+}
+
 }  // namespace
 
 void add_view(Writer& w) {
@@ -118,6 +129,7 @@ void add_view(Writer& w) {
       const size_t dim = w.random().below(v.rank());
       if (w.random().one_in(2))
         return add_seen(w, id, fmt::format("flip(%{}, [{}])", v.name, dim), v.dims);
+      if (w.random().one_in(2)) return add_rolled(w, id, dim);
       Dims dims = v.dims;
       dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(dim), known(1));
       add_seen(w, id, fmt::format("unsqueeze(%{}, {})", v.name, dim), dims);

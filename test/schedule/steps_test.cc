@@ -1,6 +1,7 @@
 // The steps of the room as passes: their order, their text, and what flags do to them.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
 
 #include "base/diagnostic.h"
@@ -44,6 +45,16 @@ std::string problem_with(Flag flag, const std::string& value) {
 TEST(Steps, HaveNamesOfTheirOwn) {
   const std::vector<std::string_view> names = step_names();
   EXPECT_EQ(std::set<std::string_view>(names.begin(), names.end()).size(), names.size());
+}
+
+/// The page that shows the road leaves none out.
+TEST(Steps, StandOnThePageInTheirOrder) {
+  std::ifstream page(TANDEM_SOURCE_DIR "/docs/design.md");
+  std::string line;
+  while (std::getline(page, line) && !line.starts_with("   schedule  ")) continue;
+  std::string road;
+  for (std::string_view step : step_names()) road += std::string(step) + " ─► ";
+  EXPECT_EQ(line, "   schedule  " + road + "emit_program");
 }
 
 TEST(Steps, LeaveOneKernelInOrder) {
