@@ -65,7 +65,7 @@ class KernelBuilder {
 
   loop::ScalarPool& scalars() { return writer_.scalars(); }
 
-  /// Element of a realised value or input in its storage dtype.
+  /// Element of a materialized value or input in its storage dtype.
   Val element(const Value* value, const ops::Index& index, Val mask) {
     Home home = graph_.homes.at(value);
     const Member* member = home.item == nullptr ? nullptr : member_of(home.item);

@@ -165,7 +165,7 @@ class Checker {
   void check_operands(const Member& member) {
     ir::for_each_operand(member.item->node->args, [&](const Value* operand) {
       if (!operand->type.is_tensor()) return;
-      while (!graph_.is_realized(operand)) operand = std::get<Value*>(operand->node->args[0]);
+      while (!graph_.is_materialized(operand)) operand = std::get<Value*>(operand->node->args[0]);
       check_said(operand);
     });
   }

@@ -184,7 +184,7 @@ class Checker {
     const DenseMap<Value, char> wanted = wanted_values(*graph_.graph);
     for (const ir::Node* node = graph_.graph->first(); node != nullptr; node = node->next)
       for (const Value* result : node->results) {
-        if (graph_.is_realized(result) || wanted.at(result) == 0) continue;
+        if (graph_.is_materialized(result) || wanted.at(result) == 0) continue;
         int deepest = 0;
         ir::for_each_operand(node->args, [&](const Value* operand) {
           deepest = std::max(deepest, depth.at(operand));
@@ -212,10 +212,10 @@ class Checker {
     item_ = &item;
     ir::for_each_operand(item.node->args, [&](const Value* operand) {
       const Value* from = operand;
-      while (!graph_.is_realized(from) && from->node->op->is_view() &&
+      while (!graph_.is_materialized(from) && from->node->op->is_view() &&
              std::holds_alternative<Value*>(from->node->args[0]))
         from = std::get<Value*>(from->node->args[0]);
-      expect(graph_.is_realized(from), "the library reads %{}, which has no place",
+      expect(graph_.is_materialized(from), "the library reads %{}, which has no place",
              names_.at(operand));
     });
   }

@@ -183,7 +183,7 @@ std::optional<Group> computed_at_groups(KernelGraph& graph, const Group& reader,
 
 std::optional<Group> computed_at_windows(KernelGraph& graph, const Group& reader, Item& sum) {
   Inliner inliner(graph.scalars, graph.computations,
-                  [&](const Value* value) { return graph.is_realized(value); });
+                  [&](const Value* value) { return graph.is_materialized(value); });
   sum.computation = inliner.inlined(graph.computations.of(sum.node), sum.result);
   std::optional<Group> joined = computed_at_groups(graph, reader, sum);
   if (!joined) sum.computation = {};

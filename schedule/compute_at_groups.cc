@@ -47,20 +47,15 @@ std::string try_sums(Joining& joining, uint32_t reader, uint32_t sums, const Val
   KernelGraph& graph = joining.graph;
   if (!is_inside(joining, std::array{reader, sums}, value)) return "others read it, too";
   if (!are_read_once(graph.groups[reader], value)) return "it is read several times";
-  if (!place_of(joining, std::array{reader, sums}))
-    return "something between needs one and makes another";
+  const std::optional<uint32_t> place = place_of(joining, std::array{reader, sums});
+  if (!place) return "something between needs one and makes another";
   const Item& item = graph.groups[sums].first();
   std::optional<Group> joined = computed_at_groups(graph, graph.groups[reader], item);
   if (!joined) return "it is read at several places";
   const std::string misfit = misfit_of_footprint(joined->kernel, graph.target);
   if (!misfit.empty()) return "lanes do not run along its results (" + misfit + ")";
   graph.note(*item.node, "summed where its groups are added");
-  const Group& from = graph.groups[sums];
-  joined->members.insert(joined->members.begin(), from.members[0]);
-  joined->needs.reads.insert(from.needs.reads.begin(), from.needs.reads.end());
-  joined->needs.groups.insert(from.needs.groups.begin(), from.needs.groups.end());
-  put(joining, std::array{reader, sums}, *place_of(joining, std::array{reader, sums}),
-      std::move(*joined));
+  put_sum_into(joining, reader, sums, *place, std::move(*joined));
   return "";
 }
 

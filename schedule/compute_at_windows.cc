@@ -94,11 +94,7 @@ std::string try_sum(Joining& joining, uint32_t reader, uint32_t sum) {
   }
   item.kind = Item::Kind::reduce;  // by loops now
   graph.note(*item.node, "summed where windows see it");
-  Group& from = graph.groups[sum];
-  joined->members.insert(joined->members.begin(), from.members[0]);
-  joined->needs.reads.insert(from.needs.reads.begin(), from.needs.reads.end());
-  joined->needs.groups.insert(from.needs.groups.begin(), from.needs.groups.end());
-  put(joining, std::array{reader, sum}, reader, std::move(*joined));
+  put_sum_into(joining, reader, sum, reader, std::move(*joined));
   return "";
 }
 

@@ -281,7 +281,7 @@ class Fuser {
     Reads reads;
     ir::for_each_operand(item.node->args, [&](const Value* operand) {
       if (!operand->type.is_tensor()) return;
-      const Value* source = graph_.is_realized(operand) ? operand : view_root_of(operand);
+      const Value* source = graph_.is_materialized(operand) ? operand : view_root_of(operand);
       reads.at.emplace_back(source, 0);
     });
     for (Item* source : unplaced_sources(reads)) start_alone(*source);
@@ -294,7 +294,7 @@ class Fuser {
   }
 
   const Value* view_root_of(const Value* value) const {
-    while (!graph_.is_realized(value)) value = std::get<Value*>(value->node->args[0]);
+    while (!graph_.is_materialized(value)) value = std::get<Value*>(value->node->args[0]);
     return value;
   }
 

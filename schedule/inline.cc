@@ -1,8 +1,8 @@
 // Inlining is rewriting the producer's computation at the index where it is read. Remembered by
 // (value, index, mask), so an expression with sharing costs what its distinct parts cost. Depth is
-// bounded: realize.cc realises a value before chains of inlined ones grow long. Masks go down: what
-// is read under a mask is read under it in the producer too, and what fails there fails only where
-// the mask holds.
+// bounded: materialize.cc gives a place to a value before chains of inlined ones grow long. Masks
+// go down: what is read under a mask is read under it in the producer too, and what fails there
+// fails only where the mask holds.
 #include "schedule/inline.h"
 
 #include <array>
@@ -147,7 +147,7 @@ std::vector<Val> masked(loop::ScalarPool& pool, std::span<const Val> roots,
 
 void inline_values(KernelGraph& graph) {
   Inliner inliner(graph.scalars, graph.computations,
-                  [&](const ir::Value* value) { return graph.is_realized(value); });
+                  [&](const ir::Value* value) { return graph.is_materialized(value); });
   for (const std::unique_ptr<Item>& item : graph.items) {
     if (item->kind == Item::Kind::library) continue;
     item->computation = inliner.inlined(graph.computations.of(item->node), item->result);

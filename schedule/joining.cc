@@ -5,6 +5,7 @@
 #include "schedule/joining.h"
 
 #include <algorithm>
+#include <array>
 
 namespace tandem::schedule {
 
@@ -106,6 +107,14 @@ void put(Joining& joining, GroupNumbers members, uint32_t place, Group group) {
     joining.graph.groups[member] = {};
   }
   joining.graph.groups[place] = std::move(group);
+}
+
+void put_sum_into(Joining& joining, uint32_t reader, uint32_t sum, uint32_t place, Group joined) {
+  const Group& from = joining.graph.groups[sum];
+  joined.members.insert(joined.members.begin(), from.members[0]);
+  joined.needs.reads.insert(from.needs.reads.begin(), from.needs.reads.end());
+  joined.needs.groups.insert(from.needs.groups.begin(), from.needs.groups.end());
+  put(joining, std::array{reader, sum}, place, std::move(joined));
 }
 
 }  // namespace tandem::schedule

@@ -37,5 +37,7 @@ bool is_inside(const Joining& joining, GroupNumbers members, const ir::Value* va
 std::optional<uint32_t> place_of(const Joining& joining, GroupNumbers members);
 /// The members are one group now, at the place of one of them.
 void put(Joining& joining, GroupNumbers members, uint32_t place, Group group);
+/// The same of a sum and its reader, whose kernel `joined` has both: the sum's item comes first.
+void put_sum_into(Joining& joining, uint32_t reader, uint32_t sum, uint32_t place, Group joined);
 
 }  // namespace tandem::schedule

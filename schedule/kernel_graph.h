@@ -43,8 +43,8 @@ struct Item {
   Kind kind = Kind::map;
   const ir::Node* node = nullptr;
   size_t result = 0;        // of a map: which result of the node
-  Computation computation;  // over realised values, once inline_values has run; of a library item:
-                            // unused
+  Computation computation;  // over materialized values, once inline_values has run; of a library
+                            // item: unused
   ops::RouteKind route = ops::RouteKind::matmul;
   std::vector<Slot> slots;
   /// Split reductions: the item whose slots hold this item's partial results, and the number of
@@ -53,7 +53,7 @@ struct Item {
   /// Partial sums of columns: how many rows there are (each block takes reduce_sizes[0] of them); 0
   /// where the sums are no columns of a row-major space.
   sym::Expr partial_rows = 0;
-  std::string reason;  // why it is realised
+  std::string reason;  // why it is materialized
   /// The item walks memory channels-last: so lie its slots, or what it reduces.
   bool channels_last = false;
 };
@@ -90,9 +90,10 @@ struct Member {
 
 /// What a group needs of others.
 struct Needs {
-  std::set<const ir::Value*> reads;  // realised values and inputs read from memory or from members
-  std::set<uint32_t> groups;         // numbers of those that must run before
-  bool can_fail = false;             // it checks: nothing it would leave half done may come first
+  std::set<const ir::Value*>
+      reads;                  // materialized values and inputs read from memory or from members
+  std::set<uint32_t> groups;  // numbers of those that must run before
+  bool can_fail = false;      // it checks: nothing it would leave half done may come first
 };
 
 /// A library call whose result a kernel works on line by line.
@@ -134,10 +135,10 @@ struct KernelGraph {
   KernelGraph(const KernelGraph&) = delete;
   KernelGraph& operator=(const KernelGraph&) = delete;
 
-  bool is_realized(const ir::Value* value) const {
+  bool is_materialized(const ir::Value* value) const {
     return value->node == nullptr || homes.at(value).item != nullptr;
   }
-  /// How the memory of a realised value or an input lies.
+  /// How the memory of a materialized value or an input lies.
   ir::Sizes strides_of(const ir::Value* value) const;
   /// The value that memory belongs to: itself, or the input that it replaces.
   const ir::Value* memory_of(const ir::Value* value) const;
@@ -168,7 +169,7 @@ using KernelPass = Pass<KernelGraph>;
 // What holds of a kernel graph, in the order in which it comes to hold.
 enum KernelFacts : Facts {
   kItems = 1,         // values that get memory or a place in a kernel; their routes
-  kComputations = 2,  // each item says what it computes of realised values
+  kComputations = 2,  // each item says what it computes of materialized values
   kGroups = 4,        // items that share a kernel
   kKernels = 8,       // each group has one
   kOrdered = 16,      // groups run in this order

@@ -1,4 +1,4 @@
-// Which realised values lie channels-last. The library computes convolutions channels-last and
+// Which materialized values lie channels-last. The library computes convolutions channels-last and
 // reorders what lies otherwise, at every call; kernels run along whatever dimension is dense, but
 // one that meets two layouts walks one of them across memory. So every value has two layouts to
 // choose from, and every item an order in which it walks (that of its results, or of what it
@@ -155,7 +155,7 @@ std::unique_ptr<Item> copied(KernelGraph& graph, const Flattened& view) {
   copy->node = view.shown->node;
   copy->result = view.shown->index;
   Inliner inliner(graph.scalars, graph.computations,
-                  [&](const Value* value) { return graph.is_realized(value); });
+                  [&](const Value* value) { return graph.is_materialized(value); });
   copy->computation = inliner.inlined(graph.computations.of(copy->node), copy->result);
   copy->reason = "a library call reads it in this order";
   const ir::Type& type = view.shown->type;
@@ -297,7 +297,7 @@ class Layouts {
   }
 
   void add_activation(const Value* value) {
-    if (vertex(value) == 0 || !graph_.is_realized(value)) return;
+    if (vertex(value) == 0 || !graph_.is_materialized(value)) return;
     tie(vertex(value), kChannelsLast,
         tuning_.reorder * bytes_of(value->type.sizes, value->type.dtype));
     ++convolutions_[value];
@@ -306,7 +306,7 @@ class Layouts {
   /// The library reads views by strides. One that has none when its root is channels-last (a
   /// flattened image) would be copied then, once for all its readers.
   void keep_strided(const Item& item, const Value* operand) {
-    if (graph_.is_realized(operand)) return;
+    if (graph_.is_materialized(operand)) return;
     const Value* root = view_root(graph_, operand);
     if (vertex(root) == 0 || root->node == nullptr) return;
     if (is_strided(graph_, channels_last(operand, root))) return;
@@ -331,7 +331,7 @@ class Layouts {
   }
 
   bool lost_strides(const Flattened& view) const {
-    return channels_last_[vertex(view.root)] && !graph_.is_realized(view.shown);
+    return channels_last_[vertex(view.root)] && !graph_.is_materialized(view.shown);
   }
 
   // --- loops

@@ -25,7 +25,7 @@ struct LibraryCalls {
   }
 
   Expr split_of(const Value* value) const {
-    if (graph.is_realized(value)) return 1;
+    if (graph.is_materialized(value)) return 1;
     const View shown = view_of(graph, value, stored_root(graph, value));
     return strided_view(graph, shown) ? Expr(1) : batch_split(graph, shown);
   }

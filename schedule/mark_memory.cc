@@ -67,11 +67,11 @@ void mark_stores(const KernelGraph& graph, Group& group) {
   for (size_t i = 0; i < kernel.buffers.size(); ++i) {
     if (!is_larger(held_by(group, i), most) || !is_fresh(graph, group, i)) continue;
     for (Stage& stage : kernel.stages)
-      for (std::vector<Store>* stores : {&stage.body, &stage.after})
-        for (Store& store : *stores)
-          if (store.buffer == static_cast<int32_t>(i) &&
-              fills_lines(stage, store, kernel.buffers[i].dtype))
-            send_past_caches(stage, store);
+      loop::for_each_store(stage, [&](Store& store) {
+        if (store.buffer == static_cast<int32_t>(i) &&
+            fills_lines(stage, store, kernel.buffers[i].dtype))
+          send_past_caches(stage, store);
+      });
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace tandem::schedule {
 
-/// Elements of realised values and inputs, by their row-major position.
+/// Elements of materialized values and inputs, by their row-major position.
 using ReadList = std::vector<std::pair<const ir::Value*, sym::Expr>>;
 
 /// All that has no place inlined, over the axes of the item's computation.

@@ -67,8 +67,8 @@ void run_mark_memory(KernelGraph& graph, PassCtx&) {
 }
 
 constexpr std::array kSteps = {
-    // From the readers up: what is not realised is inlined into them.
-    KernelPass{"realize", run<realize>, 0, kItems, 0},
+    // From the readers up: what is not materialized is inlined into them.
+    KernelPass{"materialize", run<materialize>, 0, kItems, 0},
     // Once all places are known; all later steps ask computations, none asks ops.
     KernelPass{"inline_values", run<inline_values>, kItems, kComputations, 0},
     // Of all values at once, before anybody counts on one.
@@ -94,7 +94,7 @@ constexpr std::array kSteps = {
     KernelPass{"mark_loops", run_mark_loops, kKernels, 0, 0},
     // Of loops as they will run.
     KernelPass{"mark_memory", run_mark_memory, kKernels, 0, 0},
-    KernelPass{"side_by_side", run<side_by_side>, kKernels, kOrdered, 0},
+    KernelPass{"fuse_horizontally", run<fuse_horizontally>, kKernels, kOrdered, 0},
 };
 
 /// A step that another one needs was disabled: the user's doing.

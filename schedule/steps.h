@@ -7,10 +7,11 @@
 namespace tandem::schedule {
 
 /// Decides which values are computed as such (items) and which are inlined into their users;
-/// chooses library routes. realize.cc
-void realize(KernelGraph& graph);
+/// chooses library routes. materialize.cc
+void materialize(KernelGraph& graph);
 
-/// Writes each item's computation over realised values: what else it reads is inlined. inline.cc
+/// Writes each item's computation over materialized values: what else it reads is inlined.
+/// inline.cc
 void inline_values(KernelGraph& graph);
 
 /// Gives every slot its strides: channels-last where convolutions and what stands between them are
@@ -51,8 +52,8 @@ void share_scratch(Group& group);
 /// Marks stores of what no cache will hold, and loops that read such. mark_memory.cc
 void mark_memory(const KernelGraph& graph, Group& group);
 
-/// Which launches run together. side_by_side.cc
-void side_by_side(KernelGraph& graph);
+/// Which launches run together. fuse_horizontally.cc
+void fuse_horizontally(KernelGraph& graph);
 
 /// Why the library computes what it does, and why each two kernels of which one reads the other's
 /// results are two. why.cc

@@ -89,7 +89,7 @@ const ir::Value* view_root(KernelGraph& graph, const ir::Value* value) {
 const ir::Value* stored_root(KernelGraph& graph, const ir::Value* value) {
   const ir::Value* last = view_root(graph, value);
   for (const ir::Value* at = value; at != last; at = std::get<ir::Value*>(at->node->args[0]))
-    if (graph.is_realized(at) && is_strided(graph, view_of(graph, value, at))) return at;
+    if (graph.is_materialized(at) && is_strided(graph, view_of(graph, value, at))) return at;
   return last;
 }
 

@@ -7,7 +7,7 @@
 
 namespace tandem::schedule {
 
-/// Strided elements of a realised value (or graph input): what a view of it denotes.
+/// Strided elements of a materialized value (or graph input): what a view of it denotes.
 struct StridedRef {
   const ir::Value* root = nullptr;
   ir::Sizes sizes;
@@ -24,8 +24,9 @@ struct View {
 /// Of a root as it lies.
 View view_of(const KernelGraph& graph, const ir::Value* value, const ir::Value* root);
 
-/// What a chain of views of a realised value denotes, when strides can say it. `split`: cut result
-/// dimension 0 into (n / split, split) first (batches that flatten two dimensions); 1 for no cut.
+/// What a chain of views of a materialized value denotes, when strides can say it. `split`: cut
+/// result dimension 0 into (n / split, split) first (batches that flatten two dimensions); 1 for no
+/// cut.
 std::optional<StridedRef> strided_view(KernelGraph& graph, const View& view, sym::Expr split = 1);
 /// Whether the library can read it: by strides, or by strides of a cut batch.
 bool is_strided(KernelGraph& graph, const View& view);
@@ -40,8 +41,8 @@ const ir::Value* view_root(KernelGraph& graph, const ir::Value* value);
 /// Of a result of a signature: the input's elements that it shows, where strides can say which. A
 /// signature gives views of its arguments; any other graph gives memory of its own.
 std::optional<StridedRef> shown_input(KernelGraph& graph, const ir::Value* result);
-/// Once all is realised: the nearest value with a place that strides can show `value` of; itself
-/// where it has one.
+/// Once all is materialized: the nearest value with a place that strides can show `value` of;
+/// itself where it has one.
 const ir::Value* stored_root(KernelGraph& graph, const ir::Value* value);
 
 }  // namespace tandem::schedule

@@ -124,7 +124,8 @@ class Verifier {
       return;
     }
     const Home home = graph_.homes.at(value);
-    expect(graph_.is_realized(value), Of::item, item.id, "it reads %{}, which has no place", name);
+    expect(graph_.is_materialized(value), Of::item, item.id, "it reads %{}, which has no place",
+           name);
     expect(home.item == nullptr || home.item->id < item.id, Of::item, item.id,
            "it reads %{}, which comes later", name);
     expect(element.at.size() == value->type.sizes.size(), Of::item, item.id,
@@ -136,8 +137,8 @@ class Verifier {
     const auto expect_place = [&](const Value* value) {
       const Value* other = graph_.leaves_as.at(value);
       const bool is_there =
-          graph_.is_realized(value) ||
-          (other != nullptr && graph_.is_realized(other) &&
+          graph_.is_materialized(value) ||
+          (other != nullptr && graph_.is_materialized(other) &&
            other->type.numel() == value->type.numel() && other->type.dtype == value->type.dtype);
       expect(is_there || graph_.items.empty(), Of::graph, 0, "%{} leaves without a place",
              names_.at(value));
@@ -162,7 +163,7 @@ class Verifier {
     const bool is_last = group.needs.groups.empty() || *group.needs.groups.rbegin() < number;
     expect(is_last, Of::group, number, "it needs a later one");
     for (const Value* value : group.needs.reads)
-      expect(graph_.is_realized(value), Of::group, number, "it reads %{}, which has no place",
+      expect(graph_.is_materialized(value), Of::group, number, "it reads %{}, which has no place",
              names_.at(value));
     const auto is_negative = [](sym::Expr size) { return size.constant().value_or(0) < 0; };
     expect(std::ranges::none_of(group.space.outer, is_negative) &&

@@ -6,10 +6,10 @@
 
 #include "base/diagnostic.h"
 #include "ir/text.h"
+#include "schedule/fuse_horizontally.h"
 #include "schedule/kernel_graph.h"
 #include "schedule/reads.h"
 #include "schedule/schedule.h"
-#include "schedule/side_by_side.h"
 #include "schedule/steps.h"
 
 namespace tandem::schedule {

@@ -61,7 +61,8 @@ class Bans {
     if (is_dear(node)) return {Ban::Kind::dear, "it takes a kernel of its own"};
     if (is_source(node)) return {};
     // Casts of weights: keeping a copy alive from step to step is worse than making it.
-    const bool is_placed = knobs_.ban_recompute_materialized_backward && is_realized_behind(node);
+    const bool is_placed =
+        knobs_.ban_recompute_materialized_backward && is_materialized_behind(node);
     if (is_placed && !reads_what_lives_anyway(node))
       return {Ban::Kind::placed, "backward needs it in memory"};
     if (knobs_.ban_recompute_reductions && shrinks(node))
@@ -104,7 +105,7 @@ class Bans {
   }
 
   /// A reader that does not fuse, through views: the value gets memory anyway.
-  bool is_realized_behind(const Node& node) const {
+  bool is_materialized_behind(const Node& node) const {
     ir::Values open = node.results;
     while (!open.empty()) {
       const Value* at = open.back();

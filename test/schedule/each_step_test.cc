@@ -12,8 +12,8 @@
 #include "ir/text.h"
 #include "loop/stage.h"
 #include "ops/opdef.h"
+#include "schedule/fuse_horizontally.h"
 #include "schedule/schedule.h"
-#include "schedule/side_by_side.h"
 #include "schedule/steps.h"
 #include "schedule/strided.h"
 
@@ -73,8 +73,8 @@ constexpr const char* kShared = R"(graph @f(%x: f32[64, 256]) {
 }
 )";
 
-TEST(Realize, WhatIsDearToComputeTwiceGetsAPlace) {
-  const After made(kShared, "realize");
+TEST(Materialize, WhatIsDearToComputeTwiceGetsAPlace) {
+  const After made(kShared, "materialize");
   ASSERT_NE(made.item("e"), nullptr);
   EXPECT_EQ(made.item("e")->reason, "several kernels or stages read it");
   EXPECT_EQ(made.item("n"), nullptr);  // one operation, of one operand
@@ -172,7 +172,8 @@ TEST(ShareScratch, WhatHasEndedMakesRoom) {
 }
 
 constexpr const char* kWide = R"(
-graph @wide(%x: f32[2, 8, 120, 120], %a: f32[32, 8, 1, 1], %w: f32[32, 1, 3, 3], %b: f32[16, 32, 1, 1]) {
+graph @wide(%x: f32[2, 8, 120, 120], %a: f32[32, 8, 1, 1], %w: f32[32, 1, 3, 3],
+            %b: f32[16, 32, 1, 1]) {
   %p = aten.convolution(%x, %a, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)
   %r = aten.relu(%p)
   %d = aten.convolution(%r, %w, none, [2, 2], [1, 1], [1, 1], false, [0, 0], 32)

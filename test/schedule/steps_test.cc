@@ -70,8 +70,8 @@ TEST(Steps, LeaveOneKernelInOrder) {
 TEST(Steps, ANeededOneIsMissedByName) {
   EXPECT_EQ(problem_with(Flag::disable, "form_groups"),
             "step build_kernels needs form_groups, which is disabled");
-  EXPECT_EQ(problem_with(Flag::disable, "realize"),
-            "step inline_values needs realize, which is disabled");
+  EXPECT_EQ(problem_with(Flag::disable, "materialize"),
+            "step inline_values needs materialize, which is disabled");
 }
 
 TEST(Steps, OptionalOnesMayBeMissing) {

@@ -67,11 +67,11 @@ TEST(KernelGraphText, AStepGoesOnFromText) {
   const std::unique_ptr<ir::Module> module = ir::parse_module(kGraph, ops::op_table());
   const ir::Graph& graph = *module->graphs()[0];
   std::string text = kKernels;
-  for (const char* step : {"form_groups", "build_kernels", "map_axes", "side_by_side"})
+  for (const char* step : {"form_groups", "build_kernels", "map_axes", "fuse_horizontally"})
     text = after_step(graph, {}, step, text);
   EXPECT_NE(text.find("outer x0 < n0 task"), std::string::npos) << text;
   EXPECT_NE(text.find("scalar$a"), std::string::npos) << text;
-  EXPECT_EQ(text, after_step(graph, {}, "side_by_side"));
+  EXPECT_EQ(text, after_step(graph, {}, "fuse_horizontally"));
 }
 
 TEST(KernelGraphText, SaysWhereItIsWrong) {
@@ -151,8 +151,8 @@ TEST(KernelGraphText, KeepsASumOfOneNumber) {
   const ir::Graph& graph = *module->graphs()[0];
   const std::string text = after_step(graph, {}, "inline_values");
   EXPECT_NE(text.find("l0 = sum"), std::string::npos) << text;
-  EXPECT_EQ(after_step(graph, {}, "side_by_side", after_step(graph, {}, "map_axes")),
-            after_step(graph, {}, "side_by_side"));
+  EXPECT_EQ(after_step(graph, {}, "fuse_horizontally", after_step(graph, {}, "map_axes")),
+            after_step(graph, {}, "fuse_horizontally"));
 }
 
 TEST(KernelGraphText, AStageFollowsThoseBefore) {

@@ -127,9 +127,9 @@ void add_places(const Node& node, const Reach& from, Reach& to, int64_t most) {
   }
 }
 
-class Realizer {
+class Materializer {
  public:
-  explicit Realizer(KernelGraph& graph)
+  explicit Materializer(KernelGraph& graph)
       : graph_(graph),
         tuning_(graph.target.tuning),
         routes_(graph),
@@ -284,7 +284,7 @@ class Realizer {
 
   void visit_map(const Node& node, const Value* result) {
     if (result->uses.empty() && forced_.at(result) == nullptr) return;
-    std::string reason = why_realize(node, result);
+    std::string reason = why_materialize(node, result);
     if (reason.empty()) {
       // A copy: the table grows, and moves, as operands are entered.
       propagate(node, Reach(reach(result)));
@@ -298,7 +298,7 @@ class Realizer {
     propagate(node, from);
   }
 
-  std::string why_realize(const Node& node, const Value* result) {
+  std::string why_materialize(const Node& node, const Value* result) {
     if (graph_.leaves_as.at(result) != nullptr) return "";
     if (const char* reason = forced_.at(result)) return reason;
     const Reach& to = reach(result);
@@ -372,6 +372,6 @@ class Realizer {
 
 }  // namespace
 
-void realize(KernelGraph& graph) { Realizer(graph).run(); }
+void materialize(KernelGraph& graph) { Materializer(graph).run(); }
 
 }  // namespace tandem::schedule

@@ -3,7 +3,7 @@
 // become one step: from the first that has not run, those after it join that conflict with nothing
 // between. What they write must take no room (in place, a result, a number): others stay where the
 // fuser put them, next to their readers. Libraries and kernels that may fail are not passed.
-#include "schedule/side_by_side.h"
+#include "schedule/fuse_horizontally.h"
 
 #include <algorithm>
 #include <unordered_set>
@@ -140,7 +140,7 @@ void take_followers(KernelGraph& graph) {
   std::erase_if(graph.order, follows);
 }
 
-void side_by_side(KernelGraph& graph) {
+void fuse_horizontally(KernelGraph& graph) {
   std::vector<GroupUse> uses;
   for (const Group& group : graph.groups) uses.push_back(use_of(group, graph));
   graph.order = order_of(uses);
