@@ -152,7 +152,6 @@ const std::vector<std::string>& all_features() {
                                                      "argmax",
                                                      "norm",
                                                      "view",
-                                                     "rolled",
                                                      "join",
                                                      "mm",
                                                      "bmm",

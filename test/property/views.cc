@@ -127,7 +127,7 @@ void add_view(Writer& w) {
     case 5: return add_reshape(w, id);
     default: {
       const size_t dim = w.random().below(v.rank());
-      if (w.random().one_in(2))
+      if (w.random().one_in(3))
         return add_seen(w, id, fmt::format("flip(%{}, [{}])", v.name, dim), v.dims);
       if (w.random().one_in(2)) return add_rolled(w, id, dim);
       Dims dims = v.dims;
