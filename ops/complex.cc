@@ -178,8 +178,11 @@ ComplexResults complex_reciprocal(const ComplexCall& c) {
 /// z / w = z conj(w / r) / (r |w / r|^2)
 ComplexResults complex_quotient(const ComplexCall& c) {
   const ComplexParts z = c.given("self");
-  if (!is_complex(c.whole.type("other").dtype)) return complex_each(c);
   const DType dtype = part_type(c.whole.result()->type.dtype);
+  if (!is_complex(c.whole.type("other").dtype)) {
+    const Tensor real = c.given("other").re;
+    return {{to(z.re / real, dtype), to(z.im / real, dtype)}};
+  }
   const auto [parts, scale] = divisor_of(c.given("other"), dtype);
   const auto [re, im] = parts;
   const Tensor a = to(z.re, dtype);

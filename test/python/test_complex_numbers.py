@@ -230,6 +230,8 @@ def written_part(z):
 ON_COMPLEX = {
     "a square": lambda z: z * z.conj(),
     "a quotient": lambda z: z / (z[0] + 3),
+    "by real ones": lambda z: z / (z.real.square() + 1) + z.real / (z.abs() + 1j),
+    "by numbers": lambda z: torch.arange(1, z.shape[1] + 1) * z / torch.arange(1, z.shape[1] + 1),
     "one over": lambda z: (2 + 1j) / (z + 4),
     "powers": lambda z: z**2 + torch.square(z[0]) + z.pow(3),
     "e to it": lambda z: torch.exp(1j * z.real) + z.exp(),
