@@ -133,7 +133,7 @@ class Parting {
 
   ir::Graph& graph_;
   std::map<const Value*, std::pair<Value*, Value*>> parts_;  // looked up only
-  std::map<const Value*, Value*> wholes_;                         // as well
+  std::map<const Value*, Value*> wholes_;                    // as well
   std::vector<Node*> old_;
 };
 

@@ -146,7 +146,9 @@ class Compiled:
             given[number] = given[number].clone()
         results = self._function.apply(None, *given)
         for number in views:
-            values[number].copy_(given[number])
+            # Without elements it shows nothing, and has the history of its base; which may be saved.
+            if values[number].numel() or not values[number].requires_grad:
+                values[number].copy_(given[number])
         return results
 
     def _call(self, *args):
