@@ -146,7 +146,7 @@ class Compiled:
             given[number] = given[number].clone()
         results = self._function.apply(None, *given)
         for number in views:
-            # Without elements it shows nothing, and has the history of its base; which may be saved.
+            # Without elements it shows nothing of its base, which may be saved for backward.
             if values[number].numel() or not values[number].requires_grad:
                 values[number].copy_(given[number])
         return results
