@@ -161,7 +161,7 @@ void give_parts(ir::Graph& graph, Parting& parting) {
 }
 
 bool has_complex(const ir::Graph& graph) {
-  const auto inputs = graph.inputs();
+  const ir::Values& inputs = graph.inputs();
   if (std::ranges::any_of(inputs, [](const Value* v) { return is_complex(v); })) return true;
   for (const Node* node = graph.first(); node != nullptr; node = node->next)
     if (concerns(*node)) return true;
