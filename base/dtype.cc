@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-enum class Category : uint8_t { boolean, integer, floating };
+enum class Category : uint8_t { boolean, integer, floating, complex };
 
 struct Facts {
   std::string_view name;
@@ -29,6 +29,8 @@ constexpr std::array<Facts, kDTypeCount> kFacts = {{
     {"bool", 1, Category::boolean, false},
     {"f8e4m3fn", 1, Category::floating, true},
     {"f8e5m2", 1, Category::floating, true},
+    {"c64", 8, Category::complex, true},
+    {"c128", 16, Category::complex, true},
 }};
 
 const Facts& facts(DType dtype) { return kFacts[static_cast<size_t>(dtype)]; }
@@ -59,10 +61,19 @@ std::optional<DType> dtype_from_name(std::string_view name) {
 
 bool is_float(DType dtype) { return facts(dtype).category == Category::floating; }
 bool is_float8(DType dtype) { return is_float(dtype) && size_of(dtype) == 1; }
+bool is_complex(DType dtype) { return facts(dtype).category == Category::complex; }
+DType part_type(DType dtype) {
+  if (!is_complex(dtype)) return dtype;
+  return dtype == DType::c128 ? DType::f64 : DType::f32;
+}
+DType complex_type(DType dtype) {
+  return part_type(dtype) == DType::f64 ? DType::c128 : DType::c64;
+}
 bool is_int(DType dtype) { return facts(dtype).category == Category::integer; }
 bool is_signed(DType dtype) { return facts(dtype).is_signed; }
 
 DType promote(DType a, DType b) {
+  if (is_complex(a) || is_complex(b)) return complex_type(promote(part_type(a), part_type(b)));
   if (facts(a).category != facts(b).category) return facts(a).category > facts(b).category ? a : b;
   if (is_float(a)) return promote_floats(a, b);
   return is_int(a) ? promote_ints(a, b) : DType::boolean;

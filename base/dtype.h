@@ -8,7 +8,8 @@
 namespace tandem {
 
 /// f8e4m3fn and f8e5m2 are PyTorch's float8_e4m3fn (no infinity; 448 is the largest, and what is
-/// beyond becomes it) and float8_e5m2.
+/// beyond becomes it) and float8_e5m2. c64 and c128 are complex numbers, pairs of f32 and of f64:
+/// of graphs as they are read alone (passes/complex_parts.cc).
 enum class DType : uint8_t {
   f32,
   f64,
@@ -21,20 +22,28 @@ enum class DType : uint8_t {
   i64,
   boolean,
   f8e4m3fn,
-  f8e5m2
+  f8e5m2,
+  c64,
+  c128
 };
-inline constexpr int kDTypeCount = 12;
+inline constexpr int kDTypeCount = 14;
 
 /// Bytes of one element in memory; bool takes one byte.
 int64_t size_of(DType dtype);
 
-/// Text form used by both IRs: f32, f64, bf16, f16, i8, u8, i16, i32, i64, bool, f8e4m3fn, f8e5m2.
+/// Text form used by both IRs: f32, f64, bf16, f16, i8, u8, i16, i32, i64, bool, f8e4m3fn, f8e5m2,
+/// c64, c128.
 std::string_view name_of(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
 
 bool is_float(DType dtype);
 /// Floats of 8 bits: they are stored and converted; PyTorch promotes them with no other type.
 bool is_float8(DType dtype);
+bool is_complex(DType dtype);
+/// The type of the parts of complex numbers; else the type itself.
+DType part_type(DType dtype);
+/// Complex numbers that hold such numbers: c128 for f64 and c128, else c64.
+DType complex_type(DType dtype);
 /// Integer types proper: bool is not one.
 bool is_int(DType dtype);
 bool is_signed(DType dtype);

@@ -57,6 +57,8 @@ llvm::Type* Emitter::type_of(DType dtype) {
     case DType::i32: return ir_.getInt32Ty();
     case DType::i64: return ir_.getInt64Ty();
     case DType::boolean: return ir_.getInt1Ty();
+    case DType::c64:
+    case DType::c128: break;  // of no kernel
   }
   return nullptr;
 }

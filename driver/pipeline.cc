@@ -38,6 +38,10 @@ constexpr GraphPass kJoinLaterInputs{"join_later_inputs", passes::join_later_inp
 constexpr GraphPass kFunctionalize{"functionalize", passes::functionalize, 0, kFunctional, 0};
 // Beyond this point nothing mutates but write-backs at the end.
 
+// Behind functionalize, which follows writes through views of complex numbers, and before anything
+// that has loops or gradients.
+constexpr GraphPass kComplexParts{"complex_parts", passes::complex_parts, kFunctional, 0, 0};
+
 // Bodies have no constants and no factors but their operands, so where weights are constant there
 // are no calls. Behind functionalize, for which a result that is an operand would be one memory.
 constexpr GraphPass kInlineCalls{"inline_calls", passes::inline_calls, kFunctional, 0, 0};
@@ -125,6 +129,7 @@ constexpr std::array kAllPasses = {kShareOutputs,
                                    kLaterInputs,
                                    kSyntheticBases,
                                    kFunctionalize,
+                                   kComplexParts,
                                    kInlineCalls,
                                    kVmap,
                                    kFreeze,
@@ -194,6 +199,7 @@ std::vector<ir::Graph*> bodies_of(ir::Graph& graph) {
 /// Backward of a custom function: reverse mode writes its nodes into the joint graph.
 void prepare_body(ir::Graph& body, GraphCtx& ctx) {
   run_pass(body, kFunctionalize, ctx);
+  run_pass(body, kComplexParts, ctx);
   run_pass(body, kDecomposeComposite, ctx);
   run_pass(body, kInnerGradients, ctx);
 }
@@ -203,6 +209,7 @@ void functionalize_with_bodies(ir::Graph& graph, bool inlines, GraphCtx& ctx) {
   graphs.push_back(&graph);
   for (ir::Graph* each : graphs) {
     run_pass(*each, kFunctionalize, ctx);
+    run_pass(*each, kComplexParts, ctx);
     ops::check_bodies(*each);
     if (inlines) run_pass(*each, kInlineCalls, ctx);
   }
@@ -307,6 +314,7 @@ void run_until_joint(ir::Graph& graph, Gradients gradients, GraphCtx& ctx) {
 void run_signature_passes(ir::Graph& signature) {
   GraphCtx ctx;
   run_pass(signature, kFunctionalize, ctx);  // as_strided counts in row-major order from here on
+  run_pass(signature, kComplexParts, ctx);
   run_pass(signature, kDecomposeCore, ctx);
   run_pass(signature, kConstantFold, ctx);
   run_pass(signature, kDce, ctx);

@@ -34,10 +34,9 @@ constexpr std::pair<std::string_view, DType> kTypes[] = {{"F64", DType::f64},
                                                          {"F8_E5M2", DType::f8e5m2}};
 
 std::string_view text_of(DType dtype) {
-  return std::find_if(
-             std::begin(kTypes), std::end(kTypes),
-             [&](const std::pair<std::string_view, DType>& t) { return t.second == dtype; })
-      ->first;
+  for (const auto& [text, known] : kTypes)
+    if (known == dtype) return text;
+  throw Unsupported(fmt::format("[safetensors] no tensor has elements of {}", name_of(dtype)));
 }
 
 struct Place {

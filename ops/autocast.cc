@@ -36,7 +36,7 @@ constexpr std::array<std::string_view, 21> kLower = {
 };
 
 // Losses and what loses digits.
-constexpr std::array<std::string_view, 38> kFull = {"prod",
+constexpr std::array<std::string_view, 52> kFull = {"prod",
                                                     "prod.dim_int",
                                                     "mse_loss",
                                                     "l1_loss",
@@ -73,7 +73,21 @@ constexpr std::array<std::string_view, 38> kFull = {"prod",
                                                     "replication_pad3d",
                                                     "trace",
                                                     "cdist",
-                                                    "fake_quantize_per_tensor_affine"};
+                                                    "fake_quantize_per_tensor_affine",
+                                                    "view_as_complex",
+                                                    "polar",
+                                                    "fft_fft",
+                                                    "fft_ifft",
+                                                    "fft_fft2",
+                                                    "fft_ifft2",
+                                                    "fft_fftn",
+                                                    "fft_ifftn",
+                                                    "fft_rfft",
+                                                    "fft_irfft",
+                                                    "fft_rfft2",
+                                                    "fft_irfft2",
+                                                    "fft_rfftn",
+                                                    "fft_irfftn"};
 
 // Operands of one call get the widest of their types.
 constexpr std::array<std::string_view, 3> kPromote = {"cat", "stack", "index_copy"};

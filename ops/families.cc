@@ -81,6 +81,7 @@ std::vector<Family> other_families() {
 
       transcendental_family(),
       parts_family(),
+      complex_numbers_family(),
       division_family(),
       bitwise_family(),
       pairs_family(),
@@ -130,10 +131,12 @@ std::vector<Family> all_families() {
   return families;
 }
 
-/// What eager calls can_cast: a float result does not go into integers, nor a number into bool.
+/// What eager calls can_cast: a complex result goes into complex numbers alone, a float one not
+/// into integers, nor a number into bool.
 void check_cast(const ir::Call& call, const ir::Type& result, const ir::Type& target) {
-  bool fits = is_float(target.dtype) ||
-              (!is_float(result.dtype) && (is_int(target.dtype) || result.dtype == DType::boolean));
+  bool fits = is_complex(target.dtype) || (is_float(target.dtype) && !is_complex(result.dtype)) ||
+              (!is_complex(result.dtype) && !is_float(result.dtype) &&
+               (is_int(target.dtype) || result.dtype == DType::boolean));
   if (!fits)
     call.fail(fmt::format("a result of {} does not go into {}", name_of(result.dtype),
                           to_string(target)));
@@ -246,6 +249,11 @@ ir::OpTable make_table() {
   return table;
 }
 
+/// Its calls become calls over real parts before anything is lowered (passes/complex_parts.cc).
+bool is_parted(const OpDef& def) {
+  return def.complex != nullptr && def.lower == nullptr && def.decompose == nullptr;
+}
+
 bool is_tensor_param(const ir::Param& param) {
   return param.type == ir::ParamType::tensor || param.type == ir::ParamType::tensor_list;
 }
@@ -285,8 +293,11 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
     const OpDef& def = def_of(op);
     bool is_effect = op.mutates();  // copy_: functionalize removes it
     if (def.opaque || is_replaced(op)) continue;
+    if (op.is_view() && def.scatter == nullptr && def.scatter_part == nullptr)
+      problems.push_back(op.name() + " is a view without a scatter rule");
     if (def.types == nullptr && def.data_sized.types == nullptr)
       problems.push_back(op.name() + " has no type rule");
+    if (is_parted(def)) continue;
     if (def.lower == nullptr && def.decompose == nullptr && !is_effect)
       problems.push_back(op.name() + " has neither a lowering nor a decomposition");
     if (def.composite != nullptr && def.decompose == nullptr)
@@ -294,8 +305,6 @@ std::vector<std::string> check_table(const ir::OpTable& table) {
     bool differentiable = has_tensor_param(op.schema) && def.no_grad.empty() && !is_effect;
     if (differentiable && def.vjp == nullptr && def.decompose == nullptr)
       problems.push_back(op.name() + " has no gradient and gives no reason");
-    if (op.is_view() && def.scatter == nullptr && def.scatter_part == nullptr)
-      problems.push_back(op.name() + " is a view without a scatter rule");
     const bool has_graph = std::any_of(op.schema.params.begin(), op.schema.params.end(),
                                        [](const ir::Param& param) { return param.name == "body"; });
     const bool gives_number =

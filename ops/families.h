@@ -99,6 +99,7 @@ Family random_ops_family();
 Family dropout_family();
 Family transcendental_family();
 Family parts_family();
+Family complex_numbers_family();
 Family division_family();
 Family bitwise_family();
 Family pairs_family();

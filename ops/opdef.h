@@ -13,6 +13,7 @@
 #include "ir/op.h"
 #include "loop/kernel.h"
 #include "ops/batch.h"
+#include "ops/complex.h"
 #include "ops/tensor.h"
 
 namespace tandem::ops {
@@ -215,6 +216,9 @@ struct OpDef {
   /// Of each row at once (vmap). Pointwise ops broadcast; others that have no rule are decomposed,
   /// or done row by row.
   BatchRule batch = nullptr;
+  /// Of complex numbers. Views that have no rule are taken of each part; others that have none are
+  /// decomposed.
+  ComplexRule complex = nullptr;
 };
 
 inline const OpDef& def_of(const ir::Op& op) { return *op.def; }

@@ -11,7 +11,9 @@
 namespace tandem::ops {
 namespace {
 
-int category(DType dtype) { return is_float(dtype) ? 2 : is_int(dtype) ? 1 : 0; }
+int category(DType dtype) {
+  return is_complex(dtype) ? 3 : is_float(dtype) ? 2 : is_int(dtype) ? 1 : 0;
+}
 
 const ir::Type& self_type(const ir::Call& call) {
   return call.type(call.op().schema.params[0].name);
@@ -124,7 +126,11 @@ DType Promotion::result(const ir::Call& call) const {
   DType best = DType::f32;
   for (int group = 0; group < 3; ++group) {
     if (!seen_[group]) continue;
-    if (!any || category(dtypes_[group]) > category(best)) best = dtypes_[group];
+    const DType next = dtypes_[group];
+    if (any && is_float(best) && is_complex(next))
+      best = complex_type(best);  // of the precision that the tensors have
+    else if (!any || category(next) > category(best))
+      best = next;
     any = true;
   }
   return best;
@@ -136,7 +142,7 @@ DType common_dtype(const ir::Call& call, std::initializer_list<std::string_view>
   return promotion.result(call);
 }
 
-DType to_float(DType dtype) { return is_float(dtype) ? dtype : DType::f32; }
+DType to_float(DType dtype) { return is_float(dtype) || is_complex(dtype) ? dtype : DType::f32; }
 
 bool is_tensor(const ir::Call& call, std::string_view param) {
   ir::Value* const* value = std::get_if<ir::Value*>(&call.arg(param));

@@ -37,7 +37,7 @@ void need_alpha(const ir::Call& call, DType result);
 bool wants_output(const ir::Call& call, size_t i);
 
 /// Promotion over operands: tensors with dimensions before 0-d tensors before numbers, a later
-/// group counting only when its category (bool < int < float) is higher.
+/// group counting only when its category (bool < int < float < complex) is higher.
 class Promotion {
  public:
   void add(const ir::Type& type);

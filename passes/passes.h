@@ -187,6 +187,11 @@ void later_inputs(ir::Graph& graph, GraphCtx& ctx);
 /// no later inputs any more.
 void join_later_inputs(ir::Graph& graph, GraphCtx& ctx);
 
+/// Complex values become two real ones, by the rules of their ops (ops/complex.h); inputs and
+/// results become real ones with a dimension of two parts behind the others, as they lie in memory.
+/// Unsupported for ops that have no rule and are not composite. complex_parts.cc
+void complex_parts(ir::Graph& graph, GraphCtx& ctx);
+
 /// Each tandem::vmap becomes the nodes of its body, on all rows at once. Bodies are functional and
 /// in ops that have gradients. Unsupported where a body draws, or asks data for a size. vmap.cc
 void vmap(ir::Graph& graph, GraphCtx& ctx);

@@ -61,6 +61,13 @@ class Aliases {
   ir::Sizes strides(const Value* value) const {
     return value->type.strides.empty() ? strides_.of(value) : value->type.strides;
   }
+  /// Empty where it lies row-major, as far as is known. A view that counts in its operand's storage
+  /// (as_strided) goes by them.
+  ir::Sizes odd_strides(const Value* value) const {
+    if (!value->type.is_tensor() || !strides_.knows(value)) return {};
+    const ir::Sizes known = strides(value);
+    return known == ir::contiguous_strides(value->type.sizes) ? ir::Sizes() : known;
+  }
   /// Autograd sees a write to the detached alias, or below it.
   bool has_own_history(const Value* value) const { return own_.at(value) != 0; }
   bool is_hooked(const Value* root) const { return handed_on_.at(root) != 0; }
@@ -321,8 +328,11 @@ class SignatureWriter {
     Node* made = ir::clone_node_with_args(signature_, view, std::move(args), nullptr);
     made->region = 0;
     made->policy = ir::RecomputePolicy::none;
-    for (size_t i = 0; i < view.results.size(); ++i)
-      if (aliases_.of(view.results[i]).parent == parent) known_[view.results[i]] = made->results[i];
+    for (size_t i = 0; i < view.results.size(); ++i) {
+      if (aliases_.of(view.results[i]).parent != parent) continue;
+      known_[view.results[i]] = made->results[i];
+      made->results[i]->type.strides = aliases_.odd_strides(view.results[i]);
+    }
   }
 
   /// Of another operand than what is viewed only the sizes count (view_as).

@@ -21,7 +21,7 @@ using Capsule = nb::ndarray<nb::device::cpu>;
 const dlpack::Exchange* g_exchange = nullptr;
 PyTypeObject* g_tensor_type = nullptr;
 
-constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kBool = 6;
+constexpr uint8_t kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6;
 constexpr uint8_t kFloat8E4M3FN = 10, kFloat8E5M2 = 12;
 
 struct Numbered {
@@ -40,7 +40,9 @@ constexpr std::array<Numbered, kDTypeCount> kTypes{{{DType::f32, kFloat, 32},
                                                     {DType::i64, kInt, 64},
                                                     {DType::boolean, kBool, 8},
                                                     {DType::f8e4m3fn, kFloat8E4M3FN, 8},
-                                                    {DType::f8e5m2, kFloat8E5M2, 8}}};
+                                                    {DType::f8e5m2, kFloat8E5M2, 8},
+                                                    {DType::c64, kComplex, 64},
+                                                    {DType::c128, kComplex, 128}}};
 
 DType dtype_of(uint8_t code, uint8_t bits, std::string_view what) {
   for (const Numbered& entry : kTypes)

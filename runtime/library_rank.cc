@@ -211,6 +211,8 @@ Plan plan_rank(std::span<const Operand> operands, const abi::RankParams& params)
     case DType::boolean: return make<uint8_t, int16_t, key_of_u8>(operands, params);
     case DType::f8e4m3fn: return make<int8_t, int8_t, float_key<int8_t, 0x7E>>(operands, params);
     case DType::f8e5m2: return make<int8_t, int8_t, float_key<int8_t, 0x7C>>(operands, params);
+    case DType::c64:
+    case DType::c128: break;
   }
   throw Unsupported("rank of this dtype");
 }

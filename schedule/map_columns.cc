@@ -86,6 +86,7 @@ void sum_in_scratch(Kernel& kernel, const Axis& columns, int64_t block) {
   Stage stage = std::move(kernel.stages[0]);
   Stage clear;
   Stage add;
+  add.body = std::move(stage.body);  // what is stored of each element on the way
   std::map<int32_t, Val> sums;
   for (const loop::Reduction& reduction : stage.reductions) {
     int32_t number = static_cast<int32_t>(kernel.buffers.size());

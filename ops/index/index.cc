@@ -222,7 +222,8 @@ const OpDef kGather{
     .out = true,
     .gathers = "self",
     .can_fail = true,
-    .batch = batch_by_elements};
+    .batch = batch_by_elements,
+    .complex = complex_each};
 
 const OpDef kIndexSelect{
     .schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor",
@@ -254,7 +255,8 @@ const OpDef kIndexSelect{
     .out = true,
     .gathers = "self",
     .can_fail = true,
-    .batch = batch_index_select};
+    .batch = batch_index_select,
+    .complex = complex_each};
 
 // --- scatter
 // --------------------------------------------------------------------------------------

@@ -151,7 +151,8 @@ const OpDef kIndex{
     .sample_dtypes = DTypes::all,
     .gathers = "self",
     .can_fail = true,
-    .batch = batch_index};
+    .batch = batch_index,
+    .complex = complex_each};
 
 const OpDef kWrapped{
     .schema = "tandem::wrapped_index(Tensor self, SymInt extent, str op) -> Tensor",

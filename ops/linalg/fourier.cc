@@ -1,5 +1,5 @@
-// Discrete Fourier transforms. There is no complex dtype: a complex tensor is two real ones, and
-// one without imaginary parts is real.
+// Discrete Fourier transforms. A complex tensor is two real ones here, and one without imaginary
+// parts is real; PyTorch's transforms of complex tensors are these of their parts (ops/complex.h).
 //
 // A transform of length n = n1 n2 is n2 transforms of length n1, factors, and n1 of length n2
 // (Cooley and Tukey 1965); one that no such pair divides is a product with the matrix
@@ -248,7 +248,136 @@ const OpDef kIrfft{
                 "f64[3, 4], f64[3, 4], 7, -1, \"ortho\"", "f64[3, 4], none, none, 0, \"forward\"",
                 "f32[4], f32[4], 5, 0, \"backward\""}};
 
-const OpDef* const kOps[] = {&kFft, &kIrfft};
+// --- PyTorch's transforms, of complex numbers ---
+
+/// What a call asks for: the length along each dimension (-1: the operand's), and which way.
+struct Transform {
+  std::vector<int64_t> dims;
+  ir::Ints lengths;
+  std::string norm;
+  bool inverse = false;
+};
+
+/// The last ones, as many as there are sizes; all, where nothing is said.
+std::vector<int64_t> transformed_dims(const Call& c, const ir::Ints& sizes) {
+  const int64_t rank = c.type("self").rank();
+  if (c.op().schema.find("dim") < 0 || !c.has("dim")) {
+    const int64_t count = sizes.empty() ? rank : static_cast<int64_t>(sizes.size());
+    std::vector<int64_t> dims;
+    for (int64_t i = std::max<int64_t>(rank - count, 0); i < rank; ++i) dims.push_back(i);
+    return dims;
+  }
+  if (std::holds_alternative<Expr>(c.arg("dim"))) return {c.dim("dim", rank)};
+  return c.dims("dim", rank);
+}
+
+Transform transform_of(const Call& c) {
+  Transform asked;
+  const bool is_one = c.op().schema.find("n") >= 0;
+  if (is_one)
+    asked.lengths = {c.has("n") ? c.integer("n") : Expr(-1)};
+  else if (c.has("s"))
+    asked.lengths = c.ints("s");
+  asked.dims = transformed_dims(c, asked.lengths);
+  if (asked.dims.empty()) c.fail("a transform over no dimension is not defined");
+  if (asked.lengths.empty()) asked.lengths.assign(asked.dims.size(), Expr(-1));
+  if (asked.lengths.size() != asked.dims.size())
+    c.fail(fmt::format("{} sizes for {} dimensions", asked.lengths.size(), asked.dims.size()));
+  asked.norm = c.has("norm") ? c.string("norm") : "backward";
+  asked.inverse = c.op().schema.name.starts_with("aten::fft_i");
+  return asked;
+}
+
+/// Sizes of the whole transform.
+Sizes transformed_sizes(const Call& c, const Transform& asked) {
+  Sizes sizes = c.type("self").sizes;
+  for (size_t i = 0; i < asked.dims.size(); ++i)
+    if (asked.lengths[i] != Expr(-1)) sizes[static_cast<size_t>(asked.dims[i])] = asked.lengths[i];
+  return sizes;
+}
+
+Expr half(Expr length) { return sym::floor_div(length, 2) + 1; }
+
+DType float_type(const Call& c) { return part_type(to_float(c.type("self").dtype)); }
+
+Types whole_types(const Call& c) {
+  return {ir::Type::tensor(complex_type(float_type(c)), transformed_sizes(c, transform_of(c)))};
+}
+Types half_types(const Call& c) {
+  Types types = whole_types(c);
+  Expr& last = types[0].sizes[static_cast<size_t>(transform_of(c).dims.back())];
+  last = half(last);
+  return types;
+}
+/// Without a length it is the longest of which the operand is the half.
+Types real_types(const Call& c) {
+  const Transform asked = transform_of(c);
+  Sizes sizes = transformed_sizes(c, asked);
+  Expr& last = sizes[static_cast<size_t>(asked.dims.back())];
+  if (asked.lengths.back() == Expr(-1)) last = (last - 1) * 2;
+  return {ir::Type::tensor(float_type(c), sizes)};
+}
+
+ComplexParts transformed(ComplexParts x, const Transform& asked) {
+  const Tensors made =
+      call_many(x.re.builder(), "tandem.fft",
+                {x.re, x.im, asked.lengths, asked.dims, asked.norm.c_str(), asked.inverse});
+  return {made[0], made[1]};
+}
+
+ComplexParts self_parts(const ComplexCall& c) {
+  const ComplexParts x = c.given("self");
+  return {to(x.re, float_type(c.whole)), x.im};
+}
+
+ComplexResults whole_parts(const ComplexCall& c) {
+  return {transformed(self_parts(c), transform_of(c.whole))};
+}
+ComplexResults half_parts(const ComplexCall& c) {
+  const ComplexParts whole = whole_parts(c)[0];
+  const int64_t dim = transform_of(c.whole).dims.back();
+  const Expr end = c.whole.result()->type.sizes[static_cast<size_t>(dim)];
+  return {{slice(whole.re, dim, 0, end), slice(whole.im, dim, 0, end)}};
+}
+/// The last dimension is that of the half.
+ComplexResults real_parts(const ComplexCall& c) {
+  Transform asked = transform_of(c.whole);
+  ComplexParts x = self_parts(c);
+  const int64_t dim = asked.dims.back();
+  const Expr length = asked.lengths.back();
+  asked.dims.pop_back();
+  asked.lengths.pop_back();
+  if (!asked.dims.empty()) x = transformed(x, asked);
+  const Operand n = length == Expr(-1) ? Operand(ir::Arg(ir::None{})) : Operand(length);
+  return {{call(c.builder, "tandem.irfft", {x.re, x.im, n, dim, asked.norm.c_str()}), {}}};
+}
+
+OpDef of_complex(std::string_view schema, ir::TypeRule types, ComplexRule rule) {
+  return {.schema = schema, .types = types, .complex = rule};
+}
+
+#define TANDEM_ONE "(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"
+#define TANDEM_TWO "(Tensor self, SymInt[1]? s=None, int[1] dim=[-2,-1], str? norm=None) -> Tensor"
+#define TANDEM_ALL "(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor"
+const OpDef kComplex[] = {
+    of_complex("aten::fft_fft" TANDEM_ONE, whole_types, whole_parts),
+    of_complex("aten::fft_ifft" TANDEM_ONE, whole_types, whole_parts),
+    of_complex("aten::fft_fft2" TANDEM_TWO, whole_types, whole_parts),
+    of_complex("aten::fft_ifft2" TANDEM_TWO, whole_types, whole_parts),
+    of_complex("aten::fft_fftn" TANDEM_ALL, whole_types, whole_parts),
+    of_complex("aten::fft_ifftn" TANDEM_ALL, whole_types, whole_parts),
+    of_complex("aten::fft_rfft" TANDEM_ONE, half_types, half_parts),
+    of_complex("aten::fft_rfft2" TANDEM_TWO, half_types, half_parts),
+    of_complex("aten::fft_rfftn" TANDEM_ALL, half_types, half_parts),
+    of_complex("aten::fft_irfft" TANDEM_ONE, real_types, real_parts),
+    of_complex("aten::fft_irfft2" TANDEM_TWO, real_types, real_parts),
+    of_complex("aten::fft_irfftn" TANDEM_ALL, real_types, real_parts),
+};
+#undef TANDEM_ONE
+#undef TANDEM_TWO
+#undef TANDEM_ALL
+
+const std::vector<const OpDef*> kOps = listed(kComplex, {&kFft, &kIrfft});
 
 }  // namespace
 

@@ -206,7 +206,8 @@ const OpDef kFillScalar{.schema = "aten::fill.Scalar(Tensor self, Scalar value) 
                         .sample_dtypes = DTypes::all,
                         .inplace = true,
                         .out = true,
-                        .out_as = "Scalar_out"};
+                        .out_as = "Scalar_out",
+                        .complex = complex_sum};
 /// The value of each row, broadcast to it.
 Tensors fill_rows(const BatchedCall& c) {
   const ir::Type& self = c.row.type("self");
@@ -239,7 +240,8 @@ const OpDef kZero{.schema = "aten::zero(Tensor self) -> Tensor",
                   .samples = {"$[3, 4]", "$[]", "$[0]"},
                   .sample_dtypes = DTypes::all,
                   .inplace = true,
-                  .out = true};
+                  .out = true,
+                  .complex = complex_each};
 
 const OpDef* const kOps[] = {&kLerpScalar,  &kLerpTensor, &kAddcmul,    &kAddcdiv, &kFma,
                              &kWhereScalar, &kFillScalar, &kFillTensor, &kZero};

@@ -188,21 +188,24 @@ const OpDef kWhere{
     .sample_dtypes = DTypes::all,
     .pointwise = true,
     .out = true,
-    .out_as = "self_out"};
+    .out_as = "self_out",
+    .complex = complex_each};
 const OpDef kWhereScalarOther{
     .schema = "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor",
     .types = where_types,
     .lower = where_lower,
     .vjp = where_vjp,
     .samples = {"bool[3, 4], $[3, 4], 2", "bool[4], $[3, 1], 0.5"},
-    .pointwise = true};
+    .pointwise = true,
+    .complex = complex_sum};
 const OpDef kWhereScalarSelf{
     .schema = "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor",
     .types = where_types,
     .lower = where_lower,
     .vjp = where_vjp,
     .samples = {"bool[3, 4], 2, $[3, 4]", "bool[4], 0.5, $[3, 1]"},
-    .pointwise = true};
+    .pointwise = true,
+    .complex = complex_sum};
 
 const OpDef kMaskedFill{
     .schema = "aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor",
@@ -228,7 +231,8 @@ const OpDef kMaskedFill{
     .pointwise = true,
     .inplace = true,
     .out = true,
-    .out_as = "Scalar_out"};
+    .out_as = "Scalar_out",
+    .complex = complex_sum};
 
 const OpDef* const kOps[] = {
     &kEqTensor,   &kEqScalar,   &kNeTensor,  &kNeScalar,         &kLtTensor,        &kLtScalar,

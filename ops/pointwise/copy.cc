@@ -21,7 +21,8 @@ const OpDef kClone{
     .samples = {"$[3, 4]", "$[]", "$[4, 3]{1, 4}"},
     .sample_dtypes = DTypes::all,
     .pointwise = true,
-    .out = true};
+    .out = true,
+    .complex = complex_each};
 const OpDef kContiguous{
     .schema =
         "aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> "
@@ -31,14 +32,16 @@ const OpDef kContiguous{
     .vjp = same_vjp,
     .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
     .samples = {"$[3, 4]", "$[4, 3]{1, 4}"},
-    .pointwise = true};
+    .pointwise = true,
+    .complex = complex_each};
 const OpDef kAlias{.schema = "aten::alias(Tensor(a) self) -> Tensor(a)",
                    .types = unary_same,
                    .lower = reindex<kSameIndex>,
                    .vjp = same_vjp,
                    .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
                    .samples = {"$[3, 4]"},
-                   .pointwise = true};
+                   .pointwise = true,
+                   .complex = complex_each};
 const OpDef kDetach{.schema = "aten::detach(Tensor(a) self) -> Tensor(a)",
                     .types = unary_same,
                     .lower = reindex<kSameIndex>,
@@ -46,7 +49,17 @@ const OpDef kDetach{.schema = "aten::detach(Tensor(a) self) -> Tensor(a)",
                     .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
                     .samples = {"$[3, 4]"},
                     .pointwise = true,
-                    .inplace = true};
+                    .inplace = true,
+                    .complex = complex_each};
+/// Of real numbers imaginary parts are 0, and real numbers have none.
+ComplexResults converted(const ComplexCall& c) {
+  const ComplexParts z = c.given("self");
+  const DType dtype = c.whole.result()->type.dtype;
+  if (!is_complex(dtype)) return {{to(z.re, dtype), {}}};
+  const Tensor re = to(z.re, part_type(dtype));
+  return {{re, z.im ? to(z.im, part_type(dtype)) : zeros_like(re)}};
+}
+
 const OpDef kToCopy{
     .schema =
         "aten::_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
@@ -70,7 +83,8 @@ const OpDef kToCopy{
                 "f32[99]:special, dtype=f8e4m3fn", "f32[99]:special, dtype=f8e5m2",
                 "f8e4m3fn[99]:special, dtype=$", "f8e5m2[99]:special, dtype=$"},
     .sample_dtypes = DTypes::all,
-    .pointwise = true};
+    .pointwise = true,
+    .complex = converted};
 const OpDef kCopy{
     .schema = "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
     .types =
@@ -91,7 +105,8 @@ const OpDef kCopy{
     },
     .samples = {"$[3, 4], $[4]", "$[3], f32[3]"},
     .sample_dtypes = DTypes::all,
-    .inplace = true};
+    .inplace = true,
+    .complex = complex_each};
 
 const OpDef* const kOps[] = {
     &kClone, &kContiguous, &kAlias, &kDetach, &kToCopy, &kCopy,

@@ -41,12 +41,14 @@ const OpDef kFull{.schema =
                   },
                   .lower = fill<[](const Call& c) { return c.arg("fill_value"); }>,
                   .no_grad = kNoOperand,
-                  .samples = {"[2, 3], 2", "[4], 0.5", "[0], 1", "[], 3.5", "[2], true"}};
+                  .samples = {"[2, 3], 2", "[4], 0.5", "[0], 1", "[], 3.5", "[2], true"},
+                  .complex = complex_sum};
 const OpDef kZeros{.schema = "aten::zeros(SymInt[] size, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
                    .types = sized,
                    .lower = fill<kZero>,
                    .no_grad = kNoOperand,
-                   .samples = {"[2, 3]", "[0]", "[2], dtype=i64"}};
+                   .samples = {"[2, 3]", "[0]", "[2], dtype=i64"},
+                   .complex = complex_each};
 /// Eager gives one that has no memory; what reads it is the same.
 const OpDef kEfficientZeros{
     .schema = "aten::_efficientzerotensor(SymInt[] size, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
@@ -66,7 +68,8 @@ const OpDef kZerosLike{.schema = "aten::zeros_like(Tensor self, *, " TANDEM_FACT
                        .no_grad = kNoOperand,
                        .samples = {"$[2, 3]", "$[0]"},
                        .sample_dtypes = DTypes::all,
-                       .batch = batch_pointwise};
+                       .batch = batch_pointwise,
+                       .complex = complex_each};
 const OpDef kOnesLike{.schema = "aten::ones_like(Tensor self, *, " TANDEM_FACTORY_OPTIONS
                                 ", MemoryFormat? memory_format=None) -> Tensor",
                       .types = like,

@@ -62,7 +62,11 @@ Definition same_lower(Lowering& lowering, const Call& c) {
     return lowering.load(c.value("self"), index);
   });
 }
-OpDef alias(std::string_view schema, ir::TypeRule types = unary_same) {
+Types real_types(const Call& c) {
+  return {ir::Type::tensor(part_type(c.type("self").dtype), c.type("self").sizes)};
+}
+OpDef alias(std::string_view schema, ir::TypeRule types = unary_same,
+            ComplexRule rule = complex_each) {
   return {.schema = schema,
           .types = types,
           .lower = same_lower,
@@ -70,7 +74,8 @@ OpDef alias(std::string_view schema, ir::TypeRule types = unary_same) {
           .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
           .samples = {"$[3, 4]", "$[0]", "$[4, 3]{1, 4}"},
           .sample_dtypes = DTypes::all,
-          .pointwise = true};
+          .pointwise = true,
+          .complex = rule};
 }
 OpDef copy(std::string_view schema, bool inplace) {
   return {.schema = schema,
@@ -81,13 +86,38 @@ OpDef copy(std::string_view schema, bool inplace) {
           .sample_dtypes = DTypes::all,
           .pointwise = true,
           .inplace = inplace,
-          .out = true};
+          .out = true,
+          .complex = complex_conjugate};
+}
+/// Of complex numbers another view: the base keeps its imaginary parts.
+OpDef real_view() {
+  OpDef def =
+      alias("aten::real(Tensor(a) self) -> Tensor(a)", real_types,
+            [](const ComplexCall& c) -> ComplexResults { return {{c.given("self").re, {}}}; });
+  def.scatter = [](Builder& b, const Call&, Tensor base, Tensor value) {
+    if (!is_complex(base.dtype())) return value;
+    return call(b, "aten.complex", {value, call(b, "aten.imag", {base})});
+  };
+  return def;
+}
+OpDef conjugate_view() {
+  OpDef def = alias("aten::conj(Tensor(a) self) -> Tensor(a)", unary_same, complex_conjugate);
+  def.scatter = [](Builder& b, const Call&, Tensor base, Tensor value) {
+    return is_complex(base.dtype()) ? call(b, "aten.conj", {value}) : value;
+  };
+  return def;
+}
+/// A front end leaves out what gives its operand; so of complex numbers it is a copy.
+OpDef resolved_conjugate() {
+  OpDef def = alias("aten::resolve_conj(Tensor(a) self) -> Tensor(a)");
+  def.copies = [](const Call& c) { return is_complex(c.type("self").dtype); };
+  return def;
 }
 const OpDef kSame[] = {
     alias("aten::positive(Tensor(a) self) -> Tensor(a)", unary_number),
-    alias("aten::real(Tensor(a) self) -> Tensor(a)"),
-    alias("aten::conj(Tensor(a) self) -> Tensor(a)"),
-    alias("aten::resolve_conj(Tensor(a) self) -> Tensor(a)"),
+    real_view(),
+    conjugate_view(),
+    resolved_conjugate(),
     alias("aten::resolve_neg(Tensor(a) self) -> Tensor(a)"),
     copy("aten::conj_physical(Tensor self) -> Tensor", true),
     copy("aten::_conj_physical(Tensor self) -> Tensor", false),
@@ -227,7 +257,11 @@ const OpDef kFrexp{
     .pointwise = true};
 
 const OpDef kAngle{.schema = "aten::angle(Tensor self) -> Tensor",
-                   .types = unary_float,
+                   .types = [](const Call& c) -> Types {
+                     Types types = unary_float(c);
+                     types[0].dtype = part_type(types[0].dtype);
+                     return types;
+                   },
                    .lower = unary<[](Element x) {
                      Element angle = choose(x < 0, x.number(std::numbers::pi), x.number(0));
                      return choose(not_equal(x, x), x, angle);
@@ -236,7 +270,8 @@ const OpDef kAngle{.schema = "aten::angle(Tensor self) -> Tensor",
                    .samples = kSamples,
                    .sample_dtypes = DTypes::all,
                    .pointwise = true,
-                   .out = true};
+                   .out = true,
+                   .complex = complex_angle};
 
 /// round(x 10^decimals) / 10^decimals; negative decimals divide first.
 Element round_decimals(Element x, int64_t decimals) {

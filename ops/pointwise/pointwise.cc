@@ -141,7 +141,8 @@ const OpDef kAddTensor{
     .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .complex = complex_sum};
 const OpDef kAddScalar{
     .schema = "aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
     .types = add_types,
@@ -152,7 +153,8 @@ const OpDef kAddScalar{
     .pointwise = true,
     .inplace = true,
     .out = true,
-    .out_as = "Scalar_out"};
+    .out_as = "Scalar_out",
+    .complex = complex_sum};
 const OpDef kSubTensor{
     .schema = "aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
     .types = sub_types,
@@ -162,7 +164,8 @@ const OpDef kSubTensor{
     .sample_dtypes = DTypes::numbers,
     .pointwise = true,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .complex = complex_sum};
 const OpDef kSubScalar{
     .schema = "aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
     .types = sub_types,
@@ -173,7 +176,8 @@ const OpDef kSubScalar{
     .pointwise = true,
     .inplace = true,
     .out = true,
-    .out_as = "Scalar_out"};
+    .out_as = "Scalar_out",
+    .complex = complex_sum};
 const OpDef kRsubScalar{
     .schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
     .types = sub_types,
@@ -183,7 +187,8 @@ const OpDef kRsubScalar{
     .sample_dtypes = DTypes::numbers,
     .pointwise = true,
     .out = true,
-    .out_as = "Scalar_out"};
+    .out_as = "Scalar_out",
+    .complex = complex_sum};
 const OpDef kRsubTensor{
     .schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
     .types = sub_types,
@@ -197,7 +202,8 @@ const OpDef kRsubTensor{
     .sample_dtypes = DTypes::numbers,
     .pointwise = true,
     .out = true,
-    .out_as = "Tensor_out"};
+    .out_as = "Tensor_out",
+    .complex = complex_sum};
 const OpDef kMulTensor{.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor",
                        .types = binary,
                        .lower = binary_map<kProduct>,
@@ -206,7 +212,8 @@ const OpDef kMulTensor{.schema = "aten::mul.Tensor(Tensor self, Tensor other) ->
                        .sample_dtypes = DTypes::all,
                        .pointwise = true,
                        .inplace = true,
-                       .out = true};
+                       .out = true,
+                       .complex = complex_product};
 const OpDef kMulScalar{.schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor",
                        .types = binary,
                        .lower = binary_map<kProduct>,
@@ -216,7 +223,8 @@ const OpDef kMulScalar{.schema = "aten::mul.Scalar(Tensor self, Scalar other) ->
                        .pointwise = true,
                        .inplace = true,
                        .out = true,
-                       .out_as = "Scalar_out"};
+                       .out_as = "Scalar_out",
+                       .complex = complex_each};
 const OpDef kDivTensor{.schema = "aten::div.Tensor(Tensor self, Tensor other) -> Tensor",
                        .types = binary_float,
                        .lower = binary_map<kBinary<Opcode::div>>,
@@ -225,7 +233,8 @@ const OpDef kDivTensor{.schema = "aten::div.Tensor(Tensor self, Tensor other) ->
                        .sample_dtypes = DTypes::numbers,
                        .pointwise = true,
                        .inplace = true,
-                       .out = true};
+                       .out = true,
+                       .complex = complex_quotient};
 const OpDef kDivScalar{.schema = "aten::div.Scalar(Tensor self, Scalar other) -> Tensor",
                        .types = binary_float,
                        .lower = binary_map<kBinary<Opcode::div>>,
@@ -235,7 +244,8 @@ const OpDef kDivScalar{.schema = "aten::div.Scalar(Tensor self, Scalar other) ->
                        .pointwise = true,
                        .inplace = true,
                        .out = true,
-                       .out_as = "Scalar_out"};
+                       .out_as = "Scalar_out",
+                       .complex = complex_each};
 const OpDef kNeg{
     .schema = "aten::neg(Tensor self) -> Tensor",
     .types = unary_number,
@@ -245,13 +255,18 @@ const OpDef kNeg{
     .sample_dtypes = DTypes::numbers,
     .pointwise = true,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .complex = complex_each};
 
 // --- elementary functions
 // -------------------------------------------------------------------------
 
 const OpDef kAbs{.schema = "aten::abs(Tensor self) -> Tensor",
-                 .types = unary_number,
+                 .types = [](const Call& c) -> Types {
+                   Types types = unary_number(c);
+                   types[0].dtype = part_type(types[0].dtype);
+                   return types;
+                 },
                  .lower = unary<kUnary<Opcode::abs>>,
                  // d|x| = sign(x) dx
                  .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
@@ -261,7 +276,8 @@ const OpDef kAbs{.schema = "aten::abs(Tensor self) -> Tensor",
                  .sample_dtypes = DTypes::numbers,
                  .pointwise = true,
                  .inplace = true,
-                 .out = true};
+                 .out = true,
+                 .complex = complex_magnitude};
 const OpDef kSign{.schema = "aten::sign(Tensor self) -> Tensor",
                   .types = unary_same,
                   .lower = unary<[](Element x) {
@@ -285,7 +301,8 @@ const OpDef kExp{.schema = "aten::exp(Tensor self) -> Tensor",
                  .sample_dtypes = DTypes::numbers,
                  .pointwise = true,
                  .inplace = true,
-                 .out = true};
+                 .out = true,
+                 .complex = complex_exponential};
 const OpDef kExpm1{.schema = "aten::expm1(Tensor self) -> Tensor",
                    .types = unary_float,
                    .lower = unary<kUnary<Opcode::expm1>>,
@@ -360,7 +377,8 @@ const OpDef kReciprocal{.schema = "aten::reciprocal(Tensor self) -> Tensor",
                         .samples = kPositiveSamples,
                         .pointwise = true,
                         .inplace = true,
-                        .out = true};
+                        .out = true,
+                        .complex = complex_reciprocal};
 const OpDef kSin{.schema = "aten::sin(Tensor self) -> Tensor",
                  .types = unary_float,
                  .lower = unary<kUnary<Opcode::sin>>,
@@ -480,7 +498,8 @@ const OpDef kPowTensorScalar{
     .inplace = true,
     .out = true,
     .inplace_as = "Scalar",
-    .out_as = "Tensor_Scalar_out"};
+    .out_as = "Tensor_Scalar_out",
+    .complex = complex_power};
 Types pow_types(const Call& c) {
   if (is_tensor(c, "exponent") && c.type("exponent").dtype == DType::boolean &&
       is_tensor(c, "self"))

@@ -181,7 +181,8 @@ const OpDef kMm{.schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
                             "$[70, 65]{1, 70}, $[65, 130]{1, 65}"},
                 .out = true,
                 .multiplies = ProductKind::matrix,
-                .batch = batch_matmul};
+                .batch = batch_matmul,
+                .complex = complex_product};
 const OpDef kBmm{.schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
                  .types = product_types<3>,
                  .lower = product,
@@ -192,7 +193,8 @@ const OpDef kBmm{.schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
                              "$[2, 3, 0], $[2, 0, 5]", "$[7, 17, 33], $[7, 33, 9]"},
                  .out = true,
                  .multiplies = ProductKind::matrix,
-                 .batch = batch_matmul};
+                 .batch = batch_matmul,
+                 .complex = complex_product};
 const OpDef kAddmm{
     .schema =
         "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> "

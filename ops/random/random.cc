@@ -258,7 +258,8 @@ const OpDef kWithHistory{
     // A value written under no_grad keeps the history of what it replaced.
     .vjp = [](Builder&, const Call&, Grads g) -> Gradients { return {{"old", g[0]}}; },
     .samples = {"$[3], $[3]"},
-    .pointwise = true};
+    .pointwise = true,
+    .complex = complex_each};
 
 const OpDef* const kOps[] = {&kUniform,     &kNormal,        &kInteger,
                              &kRand,        &kRandn,         &kRandLike,

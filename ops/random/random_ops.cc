@@ -265,7 +265,9 @@ const OpDef kBernoulliInplace{
 /// Largest integer that a random_ without bounds gives: floats hold all integers up to it.
 int64_t largest(DType dtype) {
   switch (dtype) {
+    case DType::c128:
     case DType::f64: return int64_t{1} << 53;
+    case DType::c64:
     case DType::f32: return int64_t{1} << 24;
     case DType::bf16: return int64_t{1} << 8;
     case DType::f16: return int64_t{1} << 11;

@@ -106,7 +106,7 @@ namespace {
 /// not.
 DType sum_result(const Call& c) {
   DType self = c.type("self").dtype;
-  return c.dtype("dtype", is_float(self) ? self : DType::i64);
+  return c.dtype("dtype", is_float(self) || is_complex(self) ? self : DType::i64);
 }
 
 Definition sum_lower(Lowering& lowering, const Call& c) {
@@ -131,7 +131,8 @@ const OpDef kSum{.schema = "aten::sum(Tensor self, *, ScalarType? dtype=None) ->
                  .samples = {"$[3, 4]", "$[]", "$[0]", "$[1000]", "$[4, 3]{1, 4}"},
                  .sample_dtypes = DTypes::all,
                  .out = true,
-                 .batch = batch_whole};
+                 .batch = batch_whole,
+                 .complex = complex_each};
 const OpDef kSumDim{
     .schema =
         "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? "
@@ -141,11 +142,13 @@ const OpDef kSumDim{
     .vjp = sum_vjp,
     .samples = kReduceSamples,
     .sample_dtypes = DTypes::all,
-    .batch = batch_reduction};
+    .batch = batch_reduction,
+    .complex = complex_each};
 
 Types mean_types(const Call& c) {
   DType dtype = c.dtype("dtype", c.type("self").dtype);
-  if (!is_float(dtype)) c.fail("the mean needs a float dtype, not " + c.describe("self"));
+  if (!is_float(dtype) && !is_complex(dtype))
+    c.fail("the mean needs a float dtype, not " + c.describe("self"));
   return reduced_types(c, dtype);
 }
 Definition mean_lower(Lowering& lowering, const Call& c) {
@@ -170,7 +173,8 @@ const OpDef kMean{.schema = "aten::mean(Tensor self, *, ScalarType? dtype=None) 
                   .lower = mean_lower,
                   .vjp = mean_vjp,
                   .samples = {"$[3, 4]", "$[]", "$[0]", "$[1000]"},
-                  .batch = batch_whole};
+                  .batch = batch_whole,
+                  .complex = complex_each};
 const OpDef kMeanDim{.schema =
                          "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, "
                          "ScalarType? dtype=None) -> Tensor",
@@ -178,7 +182,8 @@ const OpDef kMeanDim{.schema =
                      .lower = mean_lower,
                      .vjp = mean_vjp,
                      .samples = kReduceSamples,
-                     .batch = batch_reduction};
+                     .batch = batch_reduction,
+                     .complex = complex_each};
 
 Types extremum_types(const Call& c) {
   for (int64_t dim : reduced_dims(c))

@@ -232,7 +232,8 @@ const OpDef kCumsum{
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
     .out = true,
-    .batch = batch_along_dims};
+    .batch = batch_along_dims,
+    .complex = complex_each};
 
 const OpDef* const kCumsums[] = {&kCumsum};
 const OpDef* const kOps[] = {&kCumprod, &kCummax, &kCummin, &kLogcumsumexp, &kPrivateLogcumsumexp};

@@ -1,5 +1,6 @@
 // The same bytes as numbers of another type. A view in eager, so a write through it writes the bits
 // of its base. NaNs of 16-bit floats may lose their payload: they are widened where they are read.
+#include "base/diagnostic.h"
 #include "ops/elements.h"
 #include "ops/families.h"
 
@@ -9,6 +10,8 @@ namespace {
 Types bits_types(const Call& c) {
   const ir::Type& self = c.type("self");
   const DType dtype = c.dtype("dtype", self.dtype);
+  if (is_complex(dtype) || is_complex(self.dtype))
+    throw Unsupported("[aten::view.dtype] bits of complex numbers are not supported");
   if (size_of(dtype) != size_of(self.dtype))
     c.fail(std::string("seen as ") + std::string(name_of(dtype)) + ": " + c.describe("self") +
            " has elements of another size; types of one size are accepted");

@@ -60,12 +60,12 @@ const OpDef kNarrow{
 // --- permutations under other names
 // ---------------------------------------------------------------
 
-/// mT and its conjugates, which are the same for real numbers.
-bool turns_matrices(const Call& c) {
+/// For real numbers the same as mT.
+bool conjugates(const Call& c) {
   const std::string& name = c.op().schema.name;
-  return name == "aten::mT" || name == "aten::mH" || name == "aten::adjoint" ||
-         name == "aten::matrix_H";
+  return name == "aten::mH" || name == "aten::adjoint" || name == "aten::matrix_H";
 }
+bool turns_matrices(const Call& c) { return c.op().schema.name == "aten::mT" || conjugates(c); }
 /// Dimension of self that each result dimension shows.
 std::vector<int64_t> order_of(const Call& c) {
   int64_t rank = c.type("self").rank();
@@ -117,19 +117,25 @@ Tensors as_permute(Builder& b, const Call& c) {
   return {permute(self_of(b, c), Order(c))};
 }
 template <auto Order>
-Tensor permute_back(Builder&, const Call& c, Tensor, Tensor value) {
+ComplexResults ordered_parts(const ComplexCall& c) {
+  const std::vector<int64_t> order = Order(c.whole);
+  const ComplexParts z = c.given("self");
+  const Tensor im = permute(z.im, order);
+  return {{permute(z.re, order), conjugates(c.whole) ? -im : im}};
+}
+template <auto Order>
+Tensor permute_back(Builder& b, const Call& c, Tensor, Tensor value) {
+  if (is_complex(value.dtype()) && conjugates(c)) value = call(b, "aten.conj", {value});
   std::vector<int64_t> order = Order(c);
   std::vector<int64_t> inverse(order.size());
   for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
   return permute(value, inverse);
 }
 
-#define TANDEM_PERMUTATION(Name, text, order, ...)                                 \
-  const OpDef Name {                                                               \
-    .schema = text, .types = ordered_types<order>, .decompose = as_permute<order>, \
-    .scatter = permute_back<order>, .samples = {                                   \
-      __VA_ARGS__                                                                  \
-    }                                                                              \
+#define TANDEM_PERMUTATION(Name, text, order, ...)                                            \
+  const OpDef Name {                                                                          \
+    .schema = text, .types = ordered_types<order>, .decompose = as_permute<order>,            \
+    .scatter = permute_back<order>, .samples = {__VA_ARGS__}, .complex = ordered_parts<order> \
   }
 TANDEM_PERMUTATION(kMovedim,
                    "aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)",
@@ -377,7 +383,8 @@ const OpDef kAsStridedScatter{
     // is wrong.
     .samples = {"$[12], $[3, 2], [3, 2], [4, 1]", "$[3, 4], $[2, 2], [2, 2], [1, 4], 1"},
     .sample_dtypes = DTypes::integers,
-    .out = true};
+    .out = true,
+    .complex = complex_each};
 // y = self with src added, or stored, at the places: dsrc = dy there.
 Gradients strided_scatter_vjp(Builder& b, const Call& c, Grads g) {
   const ir::Arg& offset = c.arg("storage_offset");

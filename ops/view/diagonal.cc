@@ -138,7 +138,8 @@ const OpDef kDiagonalScatter{
     .samples = {"$[3, 4], $[3]", "$[4, 3], $[2], 1", "$[2, 3, 4], $[3, 2], 1, 0, 2",
                 "$[3, 4], $[4]"},
     .out = true,
-    .batch = batch_along_dims};
+    .batch = batch_along_dims,
+    .complex = complex_each};
 const OpDef kDiagonalBackward{
     .schema =
         "aten::diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int "
@@ -378,7 +379,8 @@ const OpDef kTril{.schema = "aten::tril(Tensor self, SymInt diagonal=0) -> Tenso
                   .sample_dtypes = DTypes::all,
                   .inplace = true,
                   .out = true,
-                  .batch = batch_along_dims};
+                  .batch = batch_along_dims,
+                  .complex = complex_each};
 const OpDef kTriu{.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor",
                   .types = triangle_types,
                   .lower = triangle<false>,
@@ -389,7 +391,8 @@ const OpDef kTriu{.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tenso
                   .sample_dtypes = DTypes::all,
                   .inplace = true,
                   .out = true,
-                  .batch = batch_along_dims};
+                  .batch = batch_along_dims,
+                  .complex = complex_each};
 
 const OpDef* const kOps[] = {
     &kDiagonal, &kLinalgDiagonal, &kDiagonalScatter, &kDiagonalBackward, &kDiagEmbed, &kDiag,

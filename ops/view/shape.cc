@@ -298,7 +298,8 @@ const OpDef kCat{
                 "$[1], $[1], $[1], $[1], $[2], $[1]]"},
     .sample_dtypes = DTypes::all,
     .out = true,
-    .batch = batch_along_dims};
+    .batch = batch_along_dims,
+    .complex = complex_each};
 Tensors as_cat(Builder& b, const Call& c) {
   return {call(b, "aten.cat", {c.arg("tensors"), c.constant("dim")})};
 }
@@ -338,7 +339,8 @@ const OpDef kStack{
     },
     .samples = {"[$[3, 4], $[3, 4]]", "[$[3], $[3], $[3]], -1", "[$[], $[]]", "[$[0, 2]], 1"},
     .sample_dtypes = DTypes::all,
-    .out = true};
+    .out = true,
+    .complex = complex_each};
 
 // --- flip, roll, repeat
 // ---------------------------------------------------------------------------
@@ -363,7 +365,8 @@ const OpDef kFlip{.schema = "aten::flip(Tensor self, int[] dims) -> Tensor",
                   .samples = {"$[3, 4], [0]", "$[3, 4], [0, -1]", "$[3], []", "$[0, 2], [0]"},
                   .sample_dtypes = DTypes::all,
                   .out = true,
-                  .batch = batch_along_dims};
+                  .batch = batch_along_dims,
+                  .complex = complex_each};
 
 /// Dimensions of the shifts; one may be named several times.
 std::vector<int64_t> roll_dims(const Call& c) {
@@ -412,7 +415,8 @@ const OpDef kRoll{
     },
     .samples = {"$[3, 4], [1], [0]", "$[3, 4], [1, -2], [0, 1]", "$[3, 4], [5]", "$[0], [1], [0]"},
     .out = true,
-    .batch = batch_along_dims};
+    .batch = batch_along_dims,
+    .complex = complex_each};
 
 Sizes repeated_sizes(const Call& c, const ir::Ints& repeats) {
   Sizes sizes = repeats;
@@ -460,7 +464,8 @@ const OpDef kRepeat{
     .samples = {"$[3, 4], [2, 1]", "$[3], [2, 3]", "$[], [2]", "$[3], [0]", "$[], []"},
     .sample_dtypes = DTypes::all,
     .out = true,
-    .batch = batch_repeat};
+    .batch = batch_repeat,
+    .complex = complex_each};
 const OpDef kTile{.schema = "aten::tile(Tensor self, SymInt[] dims) -> Tensor",
                   .types = [](const Call& c) -> Types {
                     ir::Ints repeats = c.ints("dims");
@@ -549,7 +554,8 @@ const OpDef kConstantPad{
                 "$[0], [1, 1], 3", "$[2, 3, 4], [0, 0, 1, 1]"},
     .sample_dtypes = DTypes::all,
     .out = true,
-    .batch = batch_along_dims};
+    .batch = batch_along_dims,
+    .complex = complex_sum};
 
 const OpDef* const kOps[] = {
     &kSplit,  &kSplitSizes,       &kSplitWithSizes, &kChunk, &kUnbind, &kCat,

@@ -28,7 +28,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from tandem import complex_numbers
 from tandem._tandem import InternalError, Unsupported, UserError
 from tandem.autocast import ambient_autocast, open_products
 from tandem.control_flow import floored
@@ -98,15 +97,7 @@ class _Interpreter(fx.Interpreter):
             return self._attributes[target]
         return super().get_attr(target, args, kwargs)
 
-    def call_method(self, target, args, kwargs):
-        if self.bodies.complex_calls.takes(target, args, kwargs):
-            return self.bodies.complex_calls.run(target, args, kwargs)
-        return super().call_method(target, args, kwargs)
-
     def call_function(self, target, args, kwargs):
-        name = getattr(target, "__name__", "")
-        if self.bodies.complex_calls.takes(name, args, kwargs):
-            return self.bodies.complex_calls.run(name, args, kwargs)
         if target is torch.amp.autocast_mode._enter_autocast:
             context = torch.amp.autocast(*args, **kwargs)
             context.__enter__()
@@ -271,7 +262,6 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
     def run(*values):
         held = dict(zip(names, values[count:], strict=True))
         results = _Interpreter(module, held, bodies).run(*values[:count])
-        bodies.complex_calls.check(results)
         check_results(results)
         bodies.leaves_grad = torch.is_grad_enabled()
         return results
@@ -308,7 +298,7 @@ def capture(module, examples, inlines=False):
     weights = {i for i, value in enumerate(examples) if get_static_address_type(value) is not None}
     unwatched = {i for i in weights if examples[i].is_inference()}
     for dialect, pre_dispatch in (("pre", True), ("post", False)):
-        bodies = Bodies(not pre_dispatch, complex_numbers.Calls(module), inlines)
+        bodies = Bodies(not pre_dispatch, inlines)
         try:
             traced = _trace(module, attributes, fakes, len(examples), mode, pre_dispatch, bodies)
         except UserError as error:

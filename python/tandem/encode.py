@@ -116,6 +116,7 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         self._last_effect = None  # name of what it gives
         self._bounds = []  # relations of one such symbol and a number
         self._sparse = []  # SparseRows
+        self._complex_names = set()
         self._watched = set()  # names of inputs that custom functions saved by save_for_backward
         self._offsets = {}  # number of an input -> the place in its storage that the text assumes
 
@@ -140,7 +141,7 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         flags = [number >= 0 and self._requires_grad[number] for number in self._arguments]
         readers = readers[0], self._made_sizes(), *readers[1:]
         border = self._examples, numbers, names, self._ops, self._lifted, *readers, flags
-        rest = self._controls, self._sparse, self._watched
+        rest = self._controls, self._sparse, self._watched, self._complex_names
         return Encoded(self._text(), self._results, *border, *rest)
 
     def _text(self):
@@ -176,8 +177,10 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         name = f"a{number}"
         if isinstance(value, torch.Tensor):
             self._names[node] = name
+            if value.is_complex():
+                self._complex_names.add(name)
             grad = " {input grad}" if self._requires_grad[number] else ""
-            if number in self._weights:
+            if number in self._weights and not value.is_complex():
                 zeros = " zeros" if number in self._zeros else ""
                 grad = f' {{param "{name}"{zeros}}}'
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
@@ -330,6 +333,8 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         self._add_line(self._result_names(node, value), call, node)
 
     def _line(self, node, name, value):
+        if name.endswith(".Scalar") and any(isinstance(arg, complex) for arg in node.args):
+            name = name.removesuffix("Scalar") + "Tensor"
         arguments = self._positional(node, name, value)
         arguments += [
             f"{key}={self._argument(arg)}"
@@ -483,7 +488,19 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
             return repr(value) if value == value and abs(value) != float("inf") else str(value)
         if isinstance(value, (int, torch.SymInt)):
             return self._sizes.text(value)
+        if isinstance(value, complex):
+            return self._complex_number(value)
         raise Unsupported(f"an argument of type {type(value).__name__}")
+
+    def _complex_number(self, value):
+        """As a tensor without dimensions, of the type that the operator computes in."""
+        is_wide = self._at.meta["val"].dtype in (torch.complex128, torch.float64)
+        dtype = "f64" if is_wide else "f32"
+        parts = [
+            self.new("aten.full", "[]", self._argument(part), f"dtype={dtype}")
+            for part in (value.real, value.imag)
+        ]
+        return self.new("aten.complex", *parts)
 
     # --- results
 

@@ -32,3 +32,4 @@ class Encoded:
     controls: dict  # loops and branches that the program runs: kind -> count
     sparse: list  # of SparseRows: lookups whose gradient is sparse
     watched: set  # names of inputs that custom functions saved by save_for_backward
+    complex_names: set  # of arguments that hold complex numbers

@@ -20,6 +20,8 @@ DTYPES = {
     torch.bool: "bool",
     torch.float8_e4m3fn: "f8e4m3fn",
     torch.float8_e5m2: "f8e5m2",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
 }
 
 

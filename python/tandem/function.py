@@ -22,6 +22,13 @@ def _taker(numbers):
     return operator.itemgetter(*numbers) if numbers else lambda values: ()
 
 
+def _taker_of_parts(numbers, are_complex):
+    """The same; to a program complex numbers are their parts."""
+    pairs = list(zip(numbers, are_complex, strict=True))
+    as_real = torch.view_as_real
+    return lambda values: tuple(as_real(values[i]) if is_it else values[i] for i, is_it in pairs)
+
+
 class Frozen:
     """The constants of a program among the inputs of its graph. `take(inputs)`: the weights. A call
     asks `find(weights)` for the set of constants that belongs to them as they are now, and runs
@@ -51,7 +58,8 @@ class Compiled:
         self.native = native
         self.encoded = encoded
         places = dict(zip(encoded.names, encoded.arguments, strict=True))
-        numbers = [places[name] for name in native.names]  # constants are none of them
+        names = list(native.names)
+        numbers = [places[name] for name in names]  # constants are none of them
         self._fallback = fallback
         self._turns_grad_on = turns_grad_on
         self._written = [number for number, _ in native.mutations]
@@ -69,8 +77,11 @@ class Compiled:
         is_checked = options.freeze == "checked"
         self._frozen = Frozen(native, encoded, is_checked) if native.constants else None
         own = not encoded.lifted and not encoded.readers and not encoded.offsets
+        own = own and not encoded.complex_names
         self._takes_all = own and numbers == list(range(encoded.inputs))
         self.take = _taker(numbers)
+        if not encoded.complex_names.isdisjoint(names):
+            self.take = _taker_of_parts(numbers, [name in encoded.complex_names for name in names])
         self._later = frozenset(native.later)  # backward writes these
         self._alone = sorted({*self._written, *self._later})  # share no memory with others
         self.overlap = _tandem.Overlap(self._alone)
@@ -135,7 +146,9 @@ class Compiled:
             given[number] = given[number].clone()
         results = self._function.apply(None, *given)
         for number in views:
-            values[number].copy_(given[number])
+            # Without elements it shows nothing of its base, which may be saved for backward.
+            if values[number].numel() or not values[number].requires_grad:
+                values[number].copy_(given[number])
         return results
 
     def _call(self, *args):

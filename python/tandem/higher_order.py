@@ -74,13 +74,11 @@ def _policy_names(target):
 
 class Bodies:
     """What the trace refers to by number: backward bodies and checkpoint regions.
-    `behind_autograd`: the trace is of what autograd and autocast dispatch to. `complex_calls`:
-    those that complex_numbers.py takes. `inlines`: regions that could be compiled once run inline;
-    else `calls` has them."""
+    `behind_autograd`: the trace is of what autograd and autocast dispatch to. `inlines`: regions
+    that could be compiled once run inline; else `calls` has them."""
 
-    def __init__(self, behind_autograd=False, complex_calls=None, inlines=False):
+    def __init__(self, behind_autograd=False, inlines=False):
         self.behind_autograd = behind_autograd
-        self.complex_calls = complex_calls
         self.leaves_grad = None  # the mode after the graph
         self.graphs = []  # every GraphModule that was traced for itself
         # (GraphModule, fakes of its inputs, numbers of the tensors among what forward saved that

@@ -46,12 +46,16 @@ def may_show_history(node):
 def _reads_history(node, made, found, storages):
     if node.target is torch.ops.aten.detach.default:
         return False
-    if not any(tensor.is_floating_point() for each in made for tensor in _tensors(each)):
+    if not any(_is_continuous(tensor) for each in made for tensor in _tensors(each)):
         return False
     return any(
         source in found or any(storage_of(each) in storages for each in _tensors(source))
         for source in node.all_input_nodes
     )
+
+
+def _is_continuous(tensor):
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _tensors(value):

@@ -194,8 +194,14 @@ def _differences(names, actual, expected, tolerance):
     return found
 
 
+def _real(value):
+    """Both parts of complex numbers."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+
+
 def _largest(value):
     """Of the absolute values, but infinities."""
+    value = _real(value) if isinstance(value, torch.Tensor) else value
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return 0.0
     finite = value.detach().double().nan_to_num(0.0, 0.0, 0.0)
@@ -209,7 +215,7 @@ def _difference(actual, expected, tolerance, floor=0.0):
     kinds = [f"{t.dtype} {list(t.shape)}" for t in (actual, expected)]
     if kinds[0] != kinds[1]:
         return f"{kinds[0]} instead of {kinds[1]}"
-    actual, expected = actual.detach(), expected.detach()
+    actual, expected = _real(actual.detach()), _real(expected.detach())
     is_float = expected.is_floating_point()
     a, e = (t.double() if is_float else t for t in (actual, expected))
     allowed = tolerance * _largest(e) + floor if is_float else 0.0

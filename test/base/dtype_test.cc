@@ -16,6 +16,9 @@ TEST(DType, PromotesAsPyTorch) {
   EXPECT_EQ(promote(DType::i64, DType::f32), DType::f32);
   EXPECT_EQ(promote(DType::f64, DType::bf16), DType::f64);
   EXPECT_EQ(promote(DType::i64, DType::f8e5m2), DType::f8e5m2);
+  EXPECT_EQ(promote(DType::c64, DType::bf16), DType::c64);
+  EXPECT_EQ(promote(DType::i64, DType::c64), DType::c64);
+  EXPECT_EQ(promote(DType::c64, DType::f64), DType::c128);
 }
 
 TEST(DType, PromotionCommutes) {

@@ -58,6 +58,7 @@ TEST_F(SafeTensors, WrittenFilesReadBack) {
   std::vector<TensorData> tensors;
   for (int i = 0; i < kDTypeCount; ++i) {
     DType dtype = static_cast<DType>(i);
+    if (is_complex(dtype)) continue;  // no such tensors
     std::span<const std::byte> all = std::as_bytes(std::span(bytes));
     tensors.push_back({"t" + std::to_string(i),
                        dtype,

@@ -17,7 +17,8 @@ Written by `test/python/ops_page.py` from the table of operators; test_ops_page.
   and dtype; *other ops*: the operator is written with others; *view*: no work of its own;
   *passes*: a pass replaces it.
 * **Tested dtypes**: those in which it is compared with eager (`floats`: f32, f64, bf16, f16;
-  `numbers`: integers besides; `all`: bool besides).
+  `numbers`: integers besides; `all`: bool besides; `-`: in no table, but by tests of its own, as
+  complex numbers are).
 * **Gradient**: *yes*, or why there is none. In-place forms have that of the operator.
 
 | operator | route | tested dtypes | gradient | forms |
@@ -38,7 +39,8 @@ def row(op):
     gradient = "yes" if op.differentiable else op.no_grad or "-"
     if op.random:
         gradient += "; draws random numbers"
-    cells = (f"`{op.name}`", op.route, op.sample_dtypes, gradient, forms(op))
+    dtypes = op.sample_dtypes if op.samples else "-"
+    cells = (f"`{op.name}`", op.route, dtypes, gradient, forms(op))
     return "| " + " | ".join(cells) + " |"
 
 

@@ -197,8 +197,14 @@ def is_of_torch(refusal, written, road):
         return True
     if road == "core" or isinstance(refusal, tandem.UserError):
         return False
+    return any(_is_refused_by(backend, written, road) for backend in ("eager", "aot_eager"))
+
+
+def _is_refused_by(backend, written, road):
+    """The second one traces over symbols, as ours does."""
     torch._dynamo.reset()
     compiled = torch.compile(
-        lambda *inputs: written.program(*inputs), backend="eager", dynamic=road == "any_size"
+        lambda *inputs: written.program(*inputs), backend=backend, dynamic=road == "any_size"
     )
-    return isinstance(_outcome_or_error(compiled, written), Exception)
+    sizes = (None, LARGER) if road == "any_size" else (None,)
+    return any(isinstance(_outcome_or_error(compiled, written, each), Exception) for each in sizes)

@@ -102,11 +102,6 @@ def shows_places_twice(x):
     return len(places) < count
 
 
-def has_gaps(x):
-    reach = sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True))
-    return reach + 1 > x.numel()
-
-
 def _broadcasts(x, y):
     return _broadcast(x, y) is not None
 

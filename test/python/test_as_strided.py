@@ -68,6 +68,59 @@ def test_input_with_gaps(strides):
     torch.testing.assert_close(actual[0], x.as_strided(size, stride), rtol=0, atol=0)
 
 
+def written(x):
+    x[1:].mul_(2)
+    return x[1:].as_strided((2, 2), (6, 1)), x
+
+
+PARTS = {  # of an input of rows of 3, of which it shows 2
+    "it": lambda x: x.as_strided((2, 2), (6, 1)),
+    "its rows": lambda x: x[1:].as_strided((2, 2), (6, 1)),
+    "a column": lambda x: (x.select(1, 1).as_strided((2,), (6,)), x),
+    "turned": lambda x: x.t()[:, 1:].as_strided((2, 2), (1, 6)),
+    "of that one": lambda x: x[1:].as_strided((2, 2), (6, 1))[1].as_strided((2, 1), (1, 1)),
+    "in place": lambda x: x[1:].view_as(x[1:]).as_strided_((2, 2), (6, 1)),
+    "written": written,
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_results_that_show_parts(name):
+    """They lie where eager's do, in the memory of the input."""
+    outcomes = []
+    for function in (PARTS[name], compile_with(PARTS[name], fullgraph=True)):
+        leaf = torch.arange(12.0).reshape(4, 3).requires_grad_()
+        x = leaf.clone()[:, :2]
+        results = function(x)
+        results = results if isinstance(results, tuple) else (results,)
+        facts = [(r.stride(), r.storage_offset()) for r in results]
+        assert all(r.data_ptr() >= x.data_ptr() for r in results)
+        assert all(
+            r.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for r in results
+        )
+        gradient = torch.autograd.grad(sum(r.square().sum() for r in results), leaf)
+        outcomes.append((facts, [*results, *gradient]))
+    (facts, tensors), (own_facts, own_tensors) = outcomes
+    assert own_facts == facts
+    for own, tensor in zip(own_tensors, tensors, strict=True):
+        torch.testing.assert_close(own, tensor, rtol=0, atol=0)
+
+
+def smaller(x):
+    y = x * 2
+    z = y.view(-1)
+    y.as_strided_((2,), (1,))
+    return z
+
+
+def test_eagers_gradient_of_other_views_is_wrong():
+    """Of a tensor that as_strided_ makes smaller: eager leaves out what it shows no more."""
+    x = torch.ones(4, requires_grad=True)
+    (own,) = torch.autograd.grad(compile_with(smaller)(x).sum(), x)
+    (eagers,) = torch.autograd.grad(smaller(x).sum(), x)
+    assert own.tolist() == [2, 2, 2, 2] and eagers.tolist() == [2, 2, 0, 0]
+
+
 def windows(x, y):
     """Overlapping, of an operand in another order than its memory; and a write through one."""
     half = y.transpose(0, 1)

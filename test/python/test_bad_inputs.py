@@ -69,12 +69,12 @@ FITTING = {
     "subclass": lambda: torch.ones(3).as_subclass(Named),
     "wrapper": lambda: Wrapper(torch.ones(3)),
     "bool": lambda: torch.tensor([True, False]),
+    "complex": lambda: COMPLEX.clone(),
 }
 # What it refuses, and torch computes.
 REFUSED = {
     "meta": (lambda: torch.ones(3, device="meta"), "meta"),
-    "complex": (lambda: COMPLEX.clone(), "complex64"),
-    "conjugated": (lambda: COMPLEX.conj(), "complex64|conjugates"),
+    "conjugated": (lambda: COMPLEX.conj(), "conjugates"),
     "half of a conjugated": (lambda: COMPLEX.conj().imag, "a view that negates"),
     "negated": (lambda: torch._neg_view(torch.ones(3)), "a view that negates"),
     "jagged": (

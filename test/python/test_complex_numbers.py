@@ -1,5 +1,5 @@
-"""Complex numbers inside of a graph: transforms of every length and norm, arithmetic, gradients,
-and what is refused."""
+"""Complex numbers: transforms of every length and norm, arithmetic, gradients, inputs and results,
+writes to parts, and what is refused."""
 
 import re
 
@@ -117,26 +117,9 @@ def test_double_precision():
     check(lambda x: torch.fft.fft(x).real, x)
 
 
-def write_to_the_whole(x):
-    z = torch.fft.fft(x)
-    torch.view_as_real(z).mul_(2)
-    return z.real
-
-
-def write_by_an_option(x):
-    z = torch.fft.fft(x)
-    torch.nn.functional.relu(z.real, inplace=True)
-    return z.abs()
-
-
 REFUSED = {
-    "a write to the whole": (write_to_the_whole, "write to a part of complex"),
-    "a write by an option": (write_by_an_option, "write to a part of complex"),
-    "a complex result": (lambda x: torch.fft.fft(x), "a result of the graph is complex"),
-    "no pair can": (lambda x: torch.fft.fft(x).tan().real, "tan. of complex numbers"),
-    "a write to a part": (lambda x: torch.fft.fft(x).real.add_(1), "write to a part of complex"),
+    "no rule": (lambda x: torch.fft.fft(x).tan().real, "tan. of complex numbers"),
     "a large prime": (lambda x: torch.fft.fft(x, n=1031).real, "of 1031 no factor is below 1025"),
-    "in place": (lambda x: torch.fft.fft(x).mul_(2).real, "mul_. of complex numbers"),
 }
 
 
@@ -149,6 +132,182 @@ def test_what_is_refused_runs_in_torch(name):
     with pytest.warns(UserWarning, match=text):
         result = compile_with(function, on_unsupported="eager")(x)
     assert torch.equal(result, function(x))
+
+
+def write_to_the_whole(x):
+    z = torch.fft.fft(x)
+    torch.view_as_real(z).mul_(2)
+    return z
+
+
+def write_by_an_option(x):
+    z = torch.fft.fft(x)
+    torch.nn.functional.relu(z.real, inplace=True)
+    return z.abs(), z
+
+
+def write_to_a_conjugate(x):
+    z = torch.fft.fft(x)
+    z.conj()[0].imag.add_(1)
+    return z
+
+
+def write_numbers(x):
+    z = torch.fft.fft(x)
+    z[0] = 1 + 2j
+    z[1].fill_(2)
+    z[2, :3] = x[2, :3]
+    return z
+
+
+def views(x):
+    z = torch.fft.fft(x)
+    return z, z.real, z.imag[0], z.t()
+
+
+def alone(x):
+    return torch.fft.fft(x).real
+
+
+WITH_RESULTS = {
+    "a complex result": lambda x: torch.fft.fft(x),
+    "turned": lambda x: torch.fft.fft(x).t(),
+    "a write to the whole": write_to_the_whole,
+    "a write by an option": write_by_an_option,
+    "a write to a part": lambda x: torch.fft.fft(x).real.add_(1),
+    "a write to a conjugate": write_to_a_conjugate,
+    "written numbers": write_numbers,
+    "in place": lambda x: torch.fft.fft(x).mul_(2j).add_(x),
+    "views": views,
+    "a view alone": alone,
+    "wide": lambda x: torch.fft.fft(x.double()),
+}
+
+
+def outcome_of(function, inputs):
+    """Results, inputs afterwards, and gradients where there are some."""
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    given = [leaf * 1 for leaf in leaves]
+    results = function(*given)
+    results = list(results) if isinstance(results, (list, tuple)) else [results]
+    real = [torch.view_as_real(r.resolve_conj()) if r.is_complex() else r for r in results]
+    loss = sum(r.sin().sum() for r in real)
+    gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+    return [*results, *given, *gradients], results
+
+
+def is_same_outcome(function, *inputs):
+    expected, made = outcome_of(function, inputs)
+    actual, found = outcome_of(compile_with(function, fullgraph=True), inputs)
+    for a, e in zip(actual, expected, strict=True):
+        assert (a is None) == (e is None)
+        if e is not None:
+            assert a.dtype == e.dtype and a.shape == e.shape
+            torch.testing.assert_close(a, e, rtol=1e-5, atol=2e-5)
+    memories = [[r.untyped_storage().data_ptr() for r in each] for each in (made, found)]
+    shared = [[m.index(p) for p in m] for m in memories]
+    assert shared[0] == shared[1]
+    assert [r.stride() for r in made] == [r.stride() for r in found]
+    assert not tandem.report()["graphs"][-1]["fallbacks"]
+
+
+@pytest.mark.parametrize("name", WITH_RESULTS)
+def test_results(name):
+    torch.manual_seed(0)
+    is_same_outcome(WITH_RESULTS[name], torch.randn(3, 8))
+
+
+def scaled(z):
+    z.mul_(2 - 1j)
+    return z.abs()
+
+
+def written_part(z):
+    z.imag.zero_()
+    return z * z
+
+
+ON_COMPLEX = {
+    "a square": lambda z: z * z.conj(),
+    "a quotient": lambda z: z / (z[0] + 3),
+    "by real ones": lambda z: z / (z.real.square() + 1) + z.real / (z.abs() + 1j),
+    "by numbers": lambda z: torch.arange(1, z.shape[1] + 1) * z / torch.arange(1, z.shape[1] + 1),
+    "one over": lambda z: (2 + 1j) / (z + 4),
+    "powers": lambda z: z**2 + torch.square(z[0]) + z.pow(3),
+    "e to it": lambda z: torch.exp(1j * z.real) + z.exp(),
+    "a reciprocal": lambda z: (z + 4).reciprocal(),
+    "its angle": lambda z: torch.where(z.real > 0, z, 0).angle().contiguous(),
+    "an adjoint": lambda z: z.mH @ z,
+    "parts": lambda z: (z.real, z.imag, z.abs()),
+    "real ones joined": lambda z: torch.stack([z, z.real.to(z.dtype)], -1).sum(0),
+    "chosen": lambda z: torch.where(z.real > 0, z, z.new_zeros(())),
+    "moved": lambda z: z[[2, 0]].flip(1).roll(1, 0).reshape(-1),
+    "alias": lambda z: (z, z.t(), z.real),
+    "minus": lambda z: 1 - z * 2j + z.real - 0.5 * z,
+    "written": scaled,
+    "a written part": written_part,
+}
+
+
+@pytest.mark.parametrize("name", ON_COMPLEX)
+def test_complex_inputs(name):
+    torch.manual_seed(0)
+    is_same_outcome(ON_COMPLEX[name], torch.randn(3, 4, dtype=torch.complex64))
+    is_same_outcome(ON_COMPLEX[name], torch.randn(4, 3, dtype=torch.complex128).t())
+
+
+def test_complex_weights():
+    class Mixing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(5, 5, dtype=torch.complex64))
+
+        def forward(self, x):
+            return torch.fft.irfft(torch.fft.rfft(x) @ self.weight, n=x.shape[-1])
+
+    torch.manual_seed(0)
+    model, x = Mixing(), torch.randn(3, 8)
+    program = compile_with(model, fullgraph=True)
+    expected, actual = model(x), program(x)
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    wanted = torch.autograd.grad(expected.square().sum(), model.weight)
+    found = torch.autograd.grad(actual.square().sum(), model.weight)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        frozen = compile_with(model, fullgraph=True, freeze=True)
+        torch.testing.assert_close(frozen(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_any_size():
+    torch.manual_seed(0)
+    program = compile_with(lambda z: (z * z.conj()).sum(0), dynamic=True)
+    for rows in (3, 7):
+        z = torch.randn(rows, 4, dtype=torch.complex64)
+        torch.testing.assert_close(program(z), (z * z.conj()).sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_a_gradient_of_a_gradient():
+    torch.manual_seed(0)
+    z = torch.randn(3, dtype=torch.complex128, requires_grad=True)
+    program = compile_with(lambda z: (z * z * z.conj()).abs().sum(), fullgraph=True)
+    second = []
+    for function in (program, lambda z: (z * z * z.conj()).abs().sum()):
+        (first,) = torch.autograd.grad(function(z), z, create_graph=True)
+        second.append(torch.autograd.grad(torch.view_as_real(first).square().sum(), z)[0])
+    torch.testing.assert_close(*second)
+
+
+def test_a_text_of_complex_numbers():
+    """As a C++ program has them: parts lie along a last dimension."""
+    program = tandem.compile_text(
+        "graph @f(%z: c64[3, 4]) {\n  %0 = aten.fft_fft(%z)\n  %1 = aten.abs(%0)\n"
+        "  return %0, %1\n}\n"
+    )
+    torch.manual_seed(0)
+    z = torch.randn(3, 4, dtype=torch.complex64)
+    whole, size = program([torch.view_as_real(z)])
+    is_close(whole, torch.view_as_real(torch.fft.fft(z)), TWO)
+    is_close(size, torch.fft.fft(z).abs(), TWO)
 
 
 TEXTS = [

@@ -181,7 +181,8 @@ ARGUMENTS = [
     ([None], "argument 0 is no tensor on the CPU"),
     ([torch.zeros(3, 4, device="meta")], "argument 0 is no tensor on the CPU"),
     ([torch.zeros(3, 4).to_sparse()], "argument 0 is no tensor on the CPU"),
-    ([torch.zeros(3, 4, dtype=torch.complex64)], "an element type that is not supported"),
+    ([torch.zeros(3, 4, dtype=torch.complex64)], "expected f32[3, 4], got c64[3, 4]"),
+    ([torch.zeros(3, 4, dtype=torch.complex32)], "an element type that is not supported"),
 ]
 
 
