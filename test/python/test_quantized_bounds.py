@@ -48,7 +48,7 @@ def test_bounds_before_a_quantization(bounds, range_):
     x = numbers(scale, zero, low, high, (least, most))
     found = torch.compile(program, backend=tandem.backend)(x)
     expected = program(x)
-    # Eager's cast of a NaN to an integer is the processor's; a NaN is 0 here (docs/quantization.md).
+    # Eager's cast of a NaN to an integer is the processor's; a NaN is 0 here.
     is_number = ~torch.clamp(x, least, most).isnan()
     assert torch.equal(found[is_number], expected[is_number])
     assert not found[~is_number].any()
