@@ -251,7 +251,8 @@ bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
     return true;
   }
   Sizes own = of(self);
-  if (is_complex(self->type.dtype) || is_complex(view.results[0]->type.dtype)) return true;
+  const auto of_complex = [](const ir::Value* value) { return is_complex(value->type.dtype); };
+  if (of_complex(self) || std::ranges::any_of(view.results, of_complex)) return true;
   if (def.lower == nullptr) {
     if (shows_all(view, self)) strides_[view.results[0]] = own;
     if (def.repeats) strides_[view.results[0]] = broadcast_strides(*self, own, *view.results[0]);

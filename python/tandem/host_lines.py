@@ -86,6 +86,8 @@ class HostLines:
             names = self._names[node]
             results = names if isinstance(names, list) else [names]
             values = value if isinstance(value, (list, tuple)) else [value]
+        if any(each is None for each in values):
+            raise Unsupported(f"[{node.target}] runs in torch, and one of its results is none")
         self._host_line(node, host, tensors, [*zip(results, values, strict=True), *more])
         written = []
         for result, arg in zip(results, host.written, strict=False):
