@@ -115,7 +115,7 @@ double ArgReader::parse_share() {
                        : whole != nullptr ? static_cast<double>(whole->constant().value_or(-1))
                                           : -1;
   if (!(value >= 0 && value <= 1)) fail("a memory_budget of nodes is a number from 0 to 1");
-  return value;
+  return value + 0.0;  // -0 is 0, as which it would be read again
 }
 
 Value* ArgReader::read_value() {
