@@ -98,19 +98,32 @@ ComplexParts product(const ComplexParts& x, const ComplexParts& y) {
   return {ac - bd, ad + bc};
 }
 
-/// w / r and r |w / r|^2, where r is the larger part of w: no square overflows.
-struct Divisor {
-  ComplexParts parts;
-  Tensor scale;
-};
-
-Divisor divisor_of(const ComplexParts& w, DType dtype) {
-  const Tensor re = to(w.re, dtype);
-  const Tensor im = to(w.im, dtype);
-  const Tensor larger = call(w.re.builder(), "aten.maximum", {abs(re), abs(im)});
-  const ComplexParts small{re / larger, im / larger};
-  const Tensor squares = small.re * small.re;
-  return {small, larger * (squares + small.im * small.im)};
+/// z / w as eager has it, with what infinities and zeros give. Of the parts of w the larger one is
+/// divided by, and no square overflows:
+///   |c| >= |d|:  r = d / c,  (a + i b) / (c + i d) = (a + b r + i (b - a r)) / (c + d r)
+/// and otherwise the same of b - i a and d - i c, whose quotient it is too; of w = 0, a / |c| + i b
+/// / |d|.
+ComplexParts quotient(const ComplexParts& z, const ComplexParts& w) {
+  const Tensor re_size = abs(w.re);
+  const Tensor im_size = abs(w.im);
+  const Tensor turns = compare("lt", re_size, im_size);
+  const Tensor is_zero =
+      compare("eq", call(w.re.builder(), "aten.maximum", {re_size, im_size}), 0.0);
+  const auto either = [&](Tensor x, Tensor y) { return where(turns, x, y); };
+  const Tensor larger = either(w.im, w.re);
+  const Tensor smaller = either(w.re, w.im);
+  const Tensor ratio = smaller / larger;
+  const Tensor scale = 1.0 / (larger + smaller * ratio);
+  const Tensor first = either(z.im, z.re);
+  const Tensor second = either(z.re, z.im);
+  const Tensor across = second - first * ratio;
+  const Tensor re = (first + second * ratio) * scale;
+  const Tensor im = either(-across, across) * scale;
+  // Elsewhere it is a division by 1, which has a slope.
+  const auto zero = [&](Tensor x, Tensor size, Tensor y) {
+    return where(is_zero, x / where(is_zero, size, 1.0), y);
+  };
+  return {zero(z.re, re_size, re), zero(z.im, im_size, im)};
 }
 
 }  // namespace
@@ -145,14 +158,26 @@ ComplexResults complex_magnitude(const ComplexCall& c) {
 ComplexResults complex_angle(const ComplexCall& c) {
   const AwayFromZero z = away_from_zero(c);
   const Tensor angle = call(c.builder, "aten.atan2", {z.parts.im, z.parts.re});
-  return {{where(z.is_zero, 0.0, angle), {}}};
+  const ComplexParts own = c.given("self");
+  // Zeros have signs, and so angles, but no slope.
+  const Tensor at_zero =
+      call(c.builder, "aten.detach", {call(c.builder, "aten.atan2", {own.im, own.re})});
+  return {{where(z.is_zero, at_zero, angle), {}}};
 }
 
+/// As C has it: of an infinite or undefined size an angle of 0 stays one, and one that is not
+/// finite turns 0 to 0 and infinity to (infinity, NaN).
 ComplexResults complex_exponential(const ComplexCall& c) {
   const ComplexParts z = c.given("self");
   const Tensor size = exp(z.re);
-  const Tensor re = size * cos(z.im);
-  return {{re, size * sin(z.im)}};
+  const Tensor turn = size * sin(z.im);
+  const auto both = [&](Tensor x, Tensor y) { return call(c.builder, "aten.logical_and", {x, y}); };
+  const Tensor is_odd = call(c.builder, "aten.isnan", {sin(z.im)});
+  const Tensor stays = both(compare("eq", z.im, 0.0), call(c.builder, "aten.isnan", {turn}));
+  const Tensor vanishes = both(is_odd, compare("eq", size, 0.0));
+  const Tensor explodes = both(is_odd, compare("eq", z.re, INFINITY));
+  const Tensor re = where(vanishes, 0.0, where(explodes, size, size * cos(z.im)));
+  return {{re, where(vanishes, 0.0, where(stays, z.im, turn))}};
 }
 
 ComplexResults complex_power(const ComplexCall& c) {
@@ -168,31 +193,19 @@ ComplexResults complex_power(const ComplexCall& c) {
   return {power};
 }
 
-/// 1 / w = conj(w / r) / (r |w / r|^2)
 ComplexResults complex_reciprocal(const ComplexCall& c) {
   const ComplexParts w = c.given("self");
-  const Divisor divisor = divisor_of(w, w.re.dtype());
-  return {{divisor.parts.re / divisor.scale, -divisor.parts.im / divisor.scale}};
+  return {quotient({ones_like(w.re), zeros_like(w.re)}, w)};
 }
 
-/// z / w = z conj(w / r) / (r |w / r|^2)
 ComplexResults complex_quotient(const ComplexCall& c) {
-  const ComplexParts z = c.given("self");
   const DType dtype = part_type(c.whole.result()->type.dtype);
-  if (!is_complex(c.whole.type("other").dtype)) {
-    const Tensor real = c.given("other").re;
-    return {{to(z.re / real, dtype), to(z.im / real, dtype)}};
-  }
-  const auto [parts, scale] = divisor_of(c.given("other"), dtype);
-  const auto [re, im] = parts;
-  const Tensor a = to(z.re, dtype);
-  const Tensor ac = a * re;
-  const Tensor ad = a * im;
-  if (!z.im) return {{ac / scale, -ad / scale}};
-  const Tensor b = to(z.im, dtype);
-  const Tensor bd = b * im;
-  const Tensor bc = b * re;
-  return {{(ac + bd) / scale, (bc - ad) / scale}};
+  const auto parts = [&](std::string_view param) -> ComplexParts {
+    const ComplexParts given = c.given(param);
+    const Tensor re = to(given.re, dtype);
+    return {re, given.im ? to(given.im, dtype) : zeros_like(re)};
+  };
+  return {quotient(parts("self"), parts("other"))};
 }
 
 ComplexResults complex_conjugate(const ComplexCall& c) {
