@@ -54,6 +54,8 @@ void check_types(const Call& c) {
   if (!taps || *taps < 1 ||
       !sym::known_eq(weight.sizes[0], sym::ceil_div(sym::Expr(*taps), kParts)))
     c.fail(c.describe("weight") + " has other packs than the taps need");
+  const std::optional<int64_t> fill = c.integer("fill").constant();
+  if (!fill || *fill < 0 || *fill > 255) c.fail("fill must be a number that a u8 holds");
 }
 
 Types types(const Call& c) {
@@ -68,7 +70,7 @@ Types types(const Call& c) {
 Val packed_rows(Lowering& lowering, const Call& c, const Windows& windows, const Index& out,
                 const Index& r) {
   loop::ScalarPool& pool = lowering.scalars();
-  const int64_t fill = c.integer("fill").constant().value_or(0);
+  const int64_t fill = *c.integer("fill").constant();
   const Val beside = pool.integer(DType::u8, fill);
   std::vector<Val> parts;
   for (int64_t part = 0; part < kParts; ++part) {
