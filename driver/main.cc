@@ -19,6 +19,7 @@
 #include "driver/step_report.h"
 #include "ir/text.h"
 #include "ops/opdef.h"
+#include "passes/passes.h"
 
 namespace tandem::driver {
 namespace {
@@ -153,14 +154,26 @@ int opt(std::vector<std::string> args) {
   return 0;
 }
 
+/// UserError, all of it at once, where the passes have not made loops of everything yet.
+void need_core(const ir::Graph& graph) {
+  std::vector<Diagnostic> problems =
+      passes::check_facts(graph, passes::kFunctional | passes::kCore);
+  if (problems.empty()) return;
+  for (Diagnostic& problem : problems)
+    problem.text += ": --core and --step take what the passes leave (TANDEM_DUMP=all:DIR)";
+  throw UserError(std::move(problems));
+}
+
 /// Of a graph of core operations, with a kernel graph behind it or none.
 int run_step(const std::string& step, const std::string& text, const Target& target) {
   const size_t kernels = std::min(text.find("\nkernels @"), text.size());
   const std::unique_ptr<ir::Module> module =
       ir::parse_module(text.substr(0, kernels), ops::op_table());
   const std::string after = kernels == text.size() ? "" : text.substr(kernels + 1);
-  for (const ir::Graph* graph : programs_of(*module))
+  for (const ir::Graph* graph : programs_of(*module)) {
+    need_core(*graph);
     std::fputs(schedule::after_step(*graph, target, step, after).c_str(), stdout);
+  }
   return 0;
 }
 
@@ -180,7 +193,7 @@ int schedule_command(std::vector<std::string> args) {
     if (role.kind == ir::GraphRole::Kind::setup && module->find(role.of) != nullptr)
       continue;  // goes with the graph that it is of
     GraphCtx ctx;
-    if (!is_core) run_passes(*graph, options, ctx);
+    is_core ? need_core(*graph) : run_passes(*graph, options, ctx);
     const std::string text = asked.empty() ? schedule::report(schedule::schedule(*graph, target))
                                            : schedule::why(*graph, target, asked);
     std::fputs(text.c_str(), stdout);

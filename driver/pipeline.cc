@@ -86,6 +86,9 @@ constexpr GraphPass kDecomposeCore{"decompose_core", passes::decompose_core, kFu
 constexpr GraphPass kConstantFold{"constant_fold", passes::constant_fold, kFunctional, 0, 0};
 // Core ops show what is scattered; in front of cse and dce, which take the zeros away.
 constexpr GraphPass kAccumulate{"accumulate", passes::accumulate, kFunctional | kCore, 0, 0};
+// Core ops show what is scattered; in front of cse, which makes one check of equal ones.
+constexpr GraphPass kCheckedPlaces{"checked_places", passes::checked_places, kFunctional | kCore, 0,
+                                   0};
 // Last of a body: what its nodes read of sizes is known.
 constexpr GraphPass kSizeInputs{"size_inputs", passes::size_inputs, kFunctional, 0, 0};
 // A weight that something writes is no constant, and functionalize shows what is written.
@@ -153,6 +156,7 @@ constexpr std::array kAllPasses = {kShareOutputs,
                                    kDecomposeCore,
                                    kConstantFold,
                                    kAccumulate,
+                                   kCheckedPlaces,
                                    kWeightPanels,
                                    kSizeInputs,
                                    kSetup,
@@ -374,6 +378,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   run_pass(graph, kDecomposeCore, ctx);
   run_pass(graph, kConstantFold, ctx);
   run_pass(graph, kAccumulate, ctx);
+  run_pass(graph, kCheckedPlaces, ctx);
   if (has_constants && !differentiates) run_pass(graph, kWeightPanels, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);

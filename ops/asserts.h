@@ -9,4 +9,8 @@ namespace tandem::ops {
 /// that read them alone.
 bool is_asserted(const ir::Node& node);
 
+/// tandem::checked_places: it is stored, never computed where it is read, so that its check comes
+/// before what its readers write.
+bool is_checked_first(const ir::Node& node);
+
 }  // namespace tandem::ops

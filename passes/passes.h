@@ -264,6 +264,10 @@ void constant_fold(ir::Graph& graph, GraphCtx& ctx);
 /// sums have another order.
 void accumulate(ir::Graph& graph, GraphCtx& ctx);
 
+/// The places of a scatter that is written back to what it starts as are checked by a node of their
+/// own, so that it cannot fail and may write the input's memory.
+void checked_places(ir::Graph& graph, GraphCtx& ctx);
+
 // Constants: inputs given once for a program. No gradients are asked for.
 
 /// Parameters and buffers become constants, but for those that the program writes.

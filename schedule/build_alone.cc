@@ -37,8 +37,8 @@ void build_scan(KernelWriter& writer, const Item& item) {
                    writer.scalars().cast(results[i], item.slots[i].dtype));
 }
 
-/// First stage: the initial values; second: the sources, in order. Tasks own ranges of the
-/// dimensions that destination and source share, so no two tasks touch one place.
+/// First stage: the initial values, which in place are there; second: the sources, in order. Tasks
+/// own ranges of the dimensions that destination and source share, so no two tasks touch one place.
 void build_scatter(KernelWriter& writer, const Item& item) {
   loop::Kernel& kernel = writer.kernel();
   loop::ScalarPool& scalars = writer.scalars();
@@ -54,8 +54,12 @@ void build_scatter(KernelWriter& writer, const Item& item) {
     loop::Axis axis{index.back(), slot.sizes[i]};
     (shared ? kernel.outer : kernel.stages.back().axes).push_back(axis);
   }
-  writer.store(kernel.stages.back().body, key, index,
-               scalars.cast(writer.point(def, 0, index), slot.dtype));
+  if (slot.in_place_of != nullptr) {
+    kernel.stages.clear();
+  } else {
+    writer.store(kernel.stages.back().body, key, index,
+                 scalars.cast(writer.point(def, 0, index), slot.dtype));
+  }
   kernel.stages.emplace_back();
   ops::Index source;
   ops::Index target;

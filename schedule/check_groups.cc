@@ -201,6 +201,7 @@ class Checker {
     for (size_t i = number_ + 1; i < graph_.groups.size(); ++i)
       expect(graph_.groups[i].needs.reads.count(input) == 0,
              "it writes over %{}, which group {} reads later", names_.at(input), i);
+    if (starts_as(graph_.computations, *writer.item, input)) return;
     for (const Member& reader : group_.members) {
       const PlacedReads& reads = reads_.of(*reader.item, group_.space, reader.extent);
       const bool by_row = reader.extent != Extent::full;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "ops/asserts.h"
+#include "schedule/reads.h"
 
 namespace tandem::schedule {
 namespace {
@@ -68,13 +69,15 @@ struct InPlace {
     const Group& group = graph.groups[position[reads.group_of[item.id]]];
     bool one_stage = std::all_of(group.members.begin(), group.members.end(),
                                  [](const Member& member) { return member.stage == 0; });
+    // What it starts as is there already: only what is scattered is stored.
+    const bool scatters = starts_as(graph.computations, item, input);
     bool map_only = item.kind == Item::Kind::map && one_stage;
     bool same_layout = input->type.sizes == value->type.sizes && input->type.strides.empty() &&
                        input->type.dtype == value->type.dtype;
     uint32_t original = reads.group_of[item.id];
     uint32_t place = position[original];
-    if (!map_only || !same_layout || place < after_failing) return;
-    if (reads.moved.count({original, input})) return;
+    if ((!map_only && !scatters) || !same_layout || place < after_failing) return;
+    if (!scatters && reads.moved.count({original, input})) return;
     // What is computed once a row reads after the row's elements are written.
     bool writes_rows = member_of(graph, group, value)->extent == Extent::full;
     if (writes_rows && reads.once_a_row.count({original, input})) return;

@@ -33,17 +33,16 @@ void rows_to_tasks(Kernel& kernel) {
 
 }  // namespace
 
+// What is there before is a stage in front of it, but where it stores in place.
 bool stores_where_data_says(const Kernel& kernel) {
-  return kernel.stages.size() == 2 && kernel.stages[1].reductions.empty() &&
-         !kernel.stages[1].body.empty() &&
-         std::any_of(kernel.stages[1].body.begin(), kernel.stages[1].body.end(),
-                     [&](const loop::Store& store) {
-                       std::vector<Expr> symbols = sym::free_symbols(store.index);
-                       return store.accumulate ||
-                              std::any_of(symbols.begin(), symbols.end(), [&](Expr symbol) {
-                                return kernel.scalars->indirect(symbol) != nullptr;
-                              });
-                     });
+  const size_t stages = kernel.stages.size();
+  if (stages == 0 || stages > 2 || !kernel.stages[stages - 1].reductions.empty()) return false;
+  return std::ranges::any_of(kernel.stages[stages - 1].body, [&](const loop::Store& store) {
+    return (stages == 2 && store.accumulate) ||
+           std::ranges::any_of(sym::free_symbols(store.index), [&](Expr symbol) {
+             return kernel.scalars->indirect(symbol) != nullptr;
+           });
+  });
 }
 
 void map_row_stage(Stage& stage, const Target& target) {
@@ -68,11 +67,11 @@ Misfit map_scatter(Kernel& kernel, const Target& target) {
   if (!stores_where_data_says(kernel)) return "nothing is stored where data says";
   if (kernel.outer.empty()) {
     kernel.parallel = false;
-    if (!kernel.stages[0].axes.empty())
+    if (kernel.stages.size() > 1 && !kernel.stages[0].axes.empty())
       make_vector(kernel.stages[0].axes.back(), kernel.stages[0], target, false);
     return nullptr;
   }
-  Stage& sources = kernel.stages[1];
+  Stage& sources = kernel.stages.back();  // the only one where it writes in place
   int score = 0;
   int axis = best_axis(kernel.outer, {sources.body[0].index}, &score);
   if (score < 3) {
@@ -81,7 +80,9 @@ Misfit map_scatter(Kernel& kernel, const Target& target) {
   }
   move_last(kernel.outer, axis);
   int lanes = choose_lanes(sources, target, kernel.outer.back().extent, false);
-  Axis low = take_block(kernel, kernel.outer.size() - 1, lanes, {&kernel.stages[0], &sources});
+  std::vector<Stage*> stages;
+  for (Stage& stage : kernel.stages) stages.push_back(&stage);
+  Axis low = take_block(kernel, kernel.outer.size() - 1, lanes, stages);
   low.kind = AxisKind::vector;
   low.lanes = lanes;
   for (Stage& stage : kernel.stages) stage.axes.push_back(low);

@@ -161,8 +161,11 @@ class Materializer {
   }
 
   void mark_asserts() {
-    for (const Node* node = graph_.graph->first(); node != nullptr; node = node->next)
+    for (const Node* node = graph_.graph->first(); node != nullptr; node = node->next) {
       if (ops::is_asserted(*node)) force(node->results[0], "it is asserted");
+      if (ops::is_checked_first(*node))
+        force(node->results[0], "it is checked before what reads it writes");
+    }
   }
 
   /// The product of which a result of the graph shows all elements in their order, where the

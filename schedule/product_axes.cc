@@ -18,6 +18,11 @@ using sym::Expr;
 
 bool is_plain_load(Val value) { return value->opcode == loop::Opcode::load && value->args.empty(); }
 
+bool is_widened_load(Val value) {
+  return value->opcode == loop::Opcode::cast && is_plain_load(value->args[0]) &&
+         size_of(value->args[0]->dtype) < size_of(value->dtype);
+}
+
 bool is_read_in_place(Val left, Expr rows) {
   return is_plain_load(left) && sym::affine_in(left->index, rows);
 }

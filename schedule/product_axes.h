@@ -8,6 +8,8 @@ namespace tandem::schedule {
 
 /// Cheap enough for the innermost loop: no cast, no mask, no index that is computed from data.
 bool is_plain_load(loop::Val value);
+/// A cast of such a load to a wider type: an instruction or two.
+bool is_widened_load(loop::Val value);
 /// Whether the rows' factor is read as it lies: else a task copies its part.
 bool is_read_in_place(loop::Val left, sym::Expr rows);
 /// Whether a factor that is loaded lies in panels: as many columns as the axis has, term by term.

@@ -2,6 +2,7 @@
 #include "schedule/reads.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/asserts.h"
 #include "ops/opdef.h"
@@ -19,6 +20,31 @@ std::vector<Val> elements_of(const Computations& computations, std::span<const V
            !computations.value(part->slot)->type.is_tensor();
   });
   return found;
+}
+
+namespace {
+
+/// A 16-bit float that is widened where it is read is the same one when it is stored.
+Val unwidened(Val value) {
+  const bool widens = value->opcode == loop::Opcode::cast && is_float(value->dtype) &&
+                      size_of(value->args[0]->dtype) < size_of(value->dtype);
+  return widens ? value->args[0] : value;
+}
+
+}  // namespace
+
+bool starts_as(const Computations& computations, const Item& item, const ir::Value* value) {
+  if (item.kind != Item::Kind::scatter) return false;
+  const Computation& of = item.computation;
+  const Computation::Points& start = of.results[0];
+  const Val element = unwidened(start.value);
+  if (element->opcode != loop::Opcode::element || computations.value(element->slot) != value ||
+      element->masked || element->dtype != item.slots[0].dtype ||
+      linear_index(element->at, value->type.sizes) != linear_index(start.axes, item.slots[0].sizes))
+    return false;
+  const std::array rest{of.destination, of.value};
+  return std::ranges::none_of(elements_of(computations, rest),
+                              [&](Val other) { return computations.value(other->slot) == value; });
 }
 
 DenseMap<ir::Value, char> wanted_values(const ir::Graph& graph) {

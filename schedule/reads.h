@@ -24,6 +24,10 @@ struct ItemReads {
 std::vector<loop::Val> elements_of(const Computations& computations,
                                    std::span<const loop::Val> roots);
 
+/// Whether a scatter's result starts as the value, element by element, and nothing else of the
+/// value is read: in the value's own memory only what is scattered need be stored.
+bool starts_as(const Computations& computations, const Item& item, const ir::Value* value);
+
 /// Values that results, write-backs and what runs elsewhere are made of. What may fail stays in the
 /// graph unread; what only it reads is computed for nobody.
 DenseMap<ir::Value, char> wanted_values(const ir::Graph& graph);

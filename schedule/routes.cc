@@ -130,6 +130,15 @@ bool widens(const Value* value) {
   return false;
 }
 
+/// One row, whose other factor is made as it is read from what takes less memory: a cache of keys
+/// in 16 bits beside one token. The library would want it made first, and read it from memory
+/// again.
+bool is_row_of_widened(KernelGraph& graph, const Node& node) {
+  const ir::Sizes& sizes = node.results[0]->type.sizes;
+  const Value* right = node.call().value(ops::factors_of(*node.op).right);
+  return sym::known_eq(sizes[sizes.size() - 2], 1) && widens(view_root(graph, right));
+}
+
 /// Whether a weight is read in an order that has no strides, as panels of columns are: the library
 /// would want a copy.
 bool reads_panels(KernelGraph& graph, const Node& node) {
@@ -183,6 +192,9 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
     return "tile registers sum it, and its epilogue comes along";
   if (dtype == DType::f32 && !is_across && ops::is_as_fast_emitted(rows, terms, tuning))
     return "an emitted product is as fast and takes its epilogue along";
+  if (dtype == DType::f32 && is_row_of_widened(graph, node))
+    return "one row: its other factor is widened where it is read, and the library would want it "
+           "in memory";
   return may_end_chain(graph, node) ? "its rows are computed, and it may join what computes them"
                                     : "";
 }

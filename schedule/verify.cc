@@ -8,6 +8,7 @@
 #include "schedule/check_groups.h"
 #include "schedule/check_kernel.h"
 #include "schedule/inline.h"
+#include "schedule/reads.h"
 #include "schedule/strided.h"
 #include "schedule/text.h"
 
@@ -100,7 +101,7 @@ class Verifier {
                           input->type.dtype == slot.dtype &&
                           slot.strides == ir::contiguous_strides(slot.sizes);
     expect(input->node == nullptr && is_written_back && is_alike && slot.is_stored &&
-               item.kind == Item::Kind::map,
+               (item.kind == Item::Kind::map || starts_as(graph_.computations, item, input)),
            Of::item, item.id, "%{} is in place of no input that it is written back to",
            names_.at(slot.value));
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/diagnostic.h"
+#include "ops/asserts.h"
 #include "ops/elements.h"
 #include "ops/families.h"
 #include "ops/index/index_batch.h"
@@ -324,6 +325,30 @@ Gradients scatter_vjp(Builder& b, const Call& c, Grads g) {
                  {g[0], c.constant("dim"), index, zeros_like(src), false, c.arg("op")});
   return {{"self", self}, {"src", slices ? read : widened_to(read, src.sizes())}};
 }
+/// Places as i64, each in [0, extent), or an error of `op`.
+const OpDef kCheckedPlaces{
+    .schema = "tandem::checked_places(Tensor self, SymInt extent, str op) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      check_index(c, "self");
+      return {ir::Type::tensor(DType::i64, c.type("self").sizes)};
+    },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& at) {
+            return checked_index(lowering, c.value("self"), at, c.integer("extent"),
+                                 c.string("op"));
+          });
+        },
+    .no_grad = "indices are integers",
+    .samples = {"i64[3]:index(5), 5, \"tandem::scatter\"",
+                "i32[2, 2]:index(3), 3, \"aten::scatter\""},
+    .can_fail = true};
+
+bool are_in(const ir::Value* places, Expr extent) {
+  return places->node != nullptr && is_checked_first(*places->node) &&
+         places->node->call().integer("extent") == extent;
+}
+
 /// self with src stored, or combined, at index along dim. A 1-d index serves all elements of a
 /// slice of src.
 const OpDef kScatter{
@@ -346,8 +371,11 @@ const OpDef kScatter{
             definition.source_sizes = c.type("index").sizes;
           definition.scatter_dim = dim;
           definition.destination = [&lowering, c, dim, slices, extent](const Index& source) {
-            return checked_index(lowering, c.value("index"), slices ? Index{source[dim]} : source,
-                                 extent, c.string("op"));
+            const ir::Value* places = c.value("index");
+            const Index at = slices ? Index{source[dim]} : source;
+            return are_in(places, extent)
+                       ? lowering.load(places, at)
+                       : checked_index(lowering, places, at, extent, c.string("op"));
           };
           definition.value = [&lowering, c](const Index& source) {
             return lowering.load(c.value("src"), source);
@@ -510,11 +538,13 @@ const OpDef kIndexAdd{
     .out = true,
     .can_fail = true};
 
-const OpDef* const kOps[] = {&kEmbedding,   &kEmbeddingBackward, &kGather,
-                             &kIndexSelect, &kScatter,           &kScatterAdd,
-                             &kScatterSrc,  &kScatterValue,      &kIndexAdd};
+const OpDef* const kOps[] = {&kEmbedding,     &kEmbeddingBackward, &kGather,     &kIndexSelect,
+                             &kCheckedPlaces, &kScatter,           &kScatterAdd, &kScatterSrc,
+                             &kScatterValue,  &kIndexAdd};
 
 }  // namespace
+
+bool is_checked_first(const ir::Node& node) { return &def_of(node) == &kCheckedPlaces; }
 
 Family index_family() { return kOps; }
 

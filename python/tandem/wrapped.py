@@ -81,7 +81,7 @@ class Unwrapped:
         def run(*args):
             flat = []
             for layout, value in zip(self._layouts, args, strict=True):
-                flat.extend([value] if layout is None else parts_of(value))
+                flat.extend((value,) if layout is None else layout.parts_in(value))
             return call(*flat)
 
         return run

@@ -129,14 +129,16 @@ Misfit map_scatter(Kernel& kernel, const Target& target) {
   if (!stores_where_data_says(kernel)) return "nothing is stored where data says";
   for (size_t i = kernel.outer.size(); i-- > 0;) {
     const Axis& axis = kernel.outer[i];
-    if (!can_spread(kernel, kernel.stages[0], axis, false) ||
-        !can_spread(kernel, kernel.stages[1], axis, false))
+    if (!std::ranges::all_of(kernel.stages, [&](const Stage& stage) {
+          return can_spread(kernel, stage, axis, false);
+        }))
       continue;
     thread_for_each(kernel, i, target);
     break;
   }
   // One thread writes in order where they would meet; what is there before may be spread.
-  if (kernel.outer.empty()) spread_stage(kernel, kernel.stages[0], target);
+  if (kernel.outer.empty() && kernel.stages.size() > 1)
+    spread_stage(kernel, kernel.stages[0], target);
   for (Axis& axis : kernel.outer) axis.kind = AxisKind::block;
   finish_blocks(kernel, target);
   return nullptr;

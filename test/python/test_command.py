@@ -120,3 +120,17 @@ def test_partition_says_what_is_kept_small(tmp_path):
     assert "kept as one of" in partition(tmp_path, "--store", "int4").stderr
     assert "needs a number" in partition(tmp_path, "--store-from", "few").stderr
     assert "a place" in partition(tmp_path, "--store-except", "mm").stderr
+
+
+@pytest.mark.parametrize("option", [["--core"], ["--step", "map_axes"]])
+def test_schedule_says_what_the_passes_have_not_done(tmp_path, option):
+    path = tmp_path / "graph.tir"
+    path.write_text(
+        "graph @g(%x: f32[4, 4], %i: i64[1], %y: f32[1, 4]) {\n"
+        "  %0 = aten.index_copy_(%x, 0, %i, %y)\n  %1 = aten.softmax.int(%x, 1)\n  return %1\n}\n"
+    )
+    done = subprocess.run([COMMAND, "schedule", *option, path], capture_output=True, text=True)
+    assert done.returncode not in (0, -6)
+    for problem in ("[aten::index_copy_] mutates", "[aten::softmax.int] has no lowering"):
+        assert problem in done.stderr
+    assert "check failed" not in done.stderr

@@ -52,6 +52,18 @@ def multiply_embedding(v):
     v["d"].copy_(torch.mm(torch.embedding(v["a"], v["i"]).t(), v["c"]))
 
 
+def add_rows(v):
+    v["a"].index_add_(0, v["i"], v["c"])
+
+
+def fill_rows(v):
+    v["b"].index_fill_(0, v["i"], 2.0)
+
+
+def add_own_rows(v):
+    v["c"].index_add_(0, v["i"], v["c"].flip(0))  # of what it writes: not in place
+
+
 STATEMENTS = {
     exp_: ["%{n} = aten.exp_(%a)"],
     add_ones: ["%{n} = aten.add_.Scalar(%b, 1.0)"],
@@ -69,6 +81,9 @@ STATEMENTS = {
         "%{n}s = aten.sum.dim_IntList(%{n}g, [1], true)",
         "%{n} = aten.mul_.Tensor(%b, %{n}s)",
     ],
+    add_rows: ["%{n} = aten.index_add_(%a, 0, %i, %c)"],
+    fill_rows: ["%{n} = aten.index_fill_.int_Scalar(%b, 0, %i, 2.0)"],
+    add_own_rows: ["%{n}f = aten.flip(%c, [0])", "%{n} = aten.index_add_(%c, 0, %i, %{n}f)"],
     multiply_embedding: [
         "%{n}g = aten.embedding(%a, %i)",
         "%{n}t = aten.t(%{n}g)",
@@ -83,6 +98,12 @@ SETS = [
     (add_gathered_sum, exp_, add_across),
     (multiply_embedding, add_ones, swap),
     (add_picked, swap, add_across),
+    (add_rows, fill_rows, add_ones),
+    (add_rows, pick, exp_),
+    (fill_rows, add_picked, add_own_rows),
+    (add_rows, product),
+    (add_rows,),
+    (add_own_rows,),
     (add_picked,),
     (add_gathered_sum,),
     (multiply_embedding, add_picked, exp_),

@@ -169,3 +169,79 @@ def test_an_overwritten_result_keeps_its_history():
     assert [each.requires_grad for each in results] == [True, True]
     results[0].sum().backward()
     assert a.grad is None or not a.grad.any()
+
+
+# --- rows written at places that data tell, as a cache of keys and values has them
+
+
+def one_token(keys, values, place, k, v):
+    keys.index_copy_(1, place, k)
+    values.index_copy_(1, place, v)
+    return (keys * values).sum(1)
+
+
+def added(keys, values, place, k, v):
+    keys.index_add_(1, place, k)
+    values.index_add_(1, place, v, alpha=2)
+
+
+def of_its_own_rows(keys, values, place, k, v):
+    keys.index_copy_(1, place, keys[:, : place.shape[0]] + 1)
+    values.index_copy_(1, place, keys[:, 2 : 2 + place.shape[0]])
+
+
+def twice(keys, values, place, k, v):
+    keys.index_copy_(1, place, k)
+    keys.index_copy_(1, place.flip(0), v)
+    return keys + 1
+
+
+def turned(keys, values, place, k, v):
+    keys.index_copy_(1, place, k)
+    values.copy_(keys.flip(1))
+
+
+def read_before(keys, values, place, k, v):
+    old = keys.sum(1)
+    keys.index_copy_(1, place, k)
+    return old - keys.sum(1)
+
+
+ROWS_AT_PLACES = [one_token, added, of_its_own_rows, twice, turned, read_before]
+
+
+def caches(dtype, places, layout):
+    torch.manual_seed(2)
+    made = [torch.randint(-4, 4, (3, 40, 20)).to(dtype) for _ in range(2)]
+    if layout == "strided":
+        made[0] = made[0].transpose(0, 2).contiguous().transpose(0, 2)
+    rows = [torch.randint(-4, 4, (3, places, 20)).to(dtype) for _ in range(2)]
+    return [*made, torch.randperm(40)[:places], *rows]
+
+
+@pytest.mark.parametrize("function", ROWS_AT_PLACES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("places", [1, 7])
+@pytest.mark.parametrize("layout", ["plain", "strided"])
+def test_rows_at_places(function, dtype, places, layout):
+    compiled = compile_with(function)
+    for _ in range(2):
+        given, expected = caches(dtype, places, layout), caches(dtype, places, layout)
+        result, wanted = compiled(*given), function(*expected)
+        assert (result is None) == (wanted is None)
+        if wanted is not None:
+            torch.testing.assert_close(result, wanted)
+        for a, b in zip(given, expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_no_row_is_written_where_a_place_is_none():
+    compiled = compile_with(one_token)
+    given = caches(torch.float32, 3, "plain")
+    compiled(*given)
+    before = [x.clone() for x in given]
+    given[2][1] = 40
+    with pytest.raises(Exception, match="index out of range"):
+        compiled(*given)
+    for a, b in zip(given[:2], before[:2], strict=True):
+        assert torch.equal(a, b)
