@@ -156,7 +156,8 @@ class Emitter {
   // --- square and interleaved tiles (emit_tile.cc) ---
   void emit_interleaved_axis(const loop::Axis& axis, const loop::Stage& stage);
   void store_interleaved(const loop::Store& store, const std::vector<llvm::Value*>& parts);
-  std::vector<llvm::Value*> load_tile(loop::Val val, const loop::Axis& axis);
+  std::vector<llvm::Value*> load_tile(loop::Val val, const loop::Axis& axis, bool in_words);
+  std::vector<llvm::Value*> load_words(loop::Val val, int side);
   std::vector<llvm::Value*> load_square(loop::Val val, llvm::Type* type, int side);
   void emit_turned_pairs(const loop::Stage& stage);
   /// Whether as many lanes as the axis has points a step are active, all of them.

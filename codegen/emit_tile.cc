@@ -3,7 +3,8 @@
 // transposed in registers: log2(n) rounds of interleaving, n/2 pairs each. And the other way round
 // for a few values that lie side by side in memory (the channels of an image) while the lanes run
 // along what is read: they are interleaved in registers and stored as one piece. Two elements of 16
-// bits that stay side by side (packs of bf16) are turned as one of 32.
+// bits that stay side by side (packs of bf16) are turned as one of 32; and so are two that do not,
+// where they can be taken apart afterwards: half as many rounds, and rows of whole registers.
 #include "codegen/emit.h"
 #include "loop/stage.h"
 
@@ -15,10 +16,24 @@ using sym::Expr;
 
 /// Element k of the result: the lanes' values at position k of the axis (the axis stands at the
 /// tile's start).
-std::vector<Value*> Emitter::load_tile(Val val, const loop::Axis& axis) {
+std::vector<Value*> Emitter::load_tile(Val val, const loop::Axis& axis, bool in_words) {
+  if (in_words) return load_words(val, axis.lanes);
   std::vector<Value*> rows = load_square(val, memory_type(val->dtype), axis.lanes);
   for (Value*& row : rows) row = from_memory(row, val->dtype);
   return rows;
+}
+
+/// 2n elements of 16 bits of each lane, turned by twos.
+std::vector<Value*> Emitter::load_words(Val val, int n) {
+  llvm::Type* half = llvm::FixedVectorType::get(ir_.getInt16Ty(), static_cast<unsigned>(n));
+  llvm::Type* type = llvm::FixedVectorType::get(memory_type(val->dtype), static_cast<unsigned>(n));
+  std::vector<Value*> parts;
+  for (Value* words : load_square(val, ir_.getInt32Ty(), n)) {
+    Value* const second = ir_.CreateLShr(words, 16);
+    for (Value* part : {words, second})
+      parts.push_back(ir_.CreateBitCast(ir_.CreateTrunc(part, half), type));
+  }
+  return parts;
 }
 
 /// Of elements of that type, `n` lanes of it from where `val` is at lane 0.
@@ -121,28 +136,40 @@ void Emitter::store_interleaved(const loop::Store& store, const std::vector<Valu
   }
 }
 
+namespace {
+
+/// What does not fill whole squares of words goes one by one, so all must.
+bool turns_words(const std::vector<Val>& tiles, const loop::Axis& axis) {
+  const std::optional<int64_t> extent = axis.extent.constant();
+  return !tiles.empty() && extent && *extent % (2 * axis.lanes) == 0 &&
+         std::ranges::all_of(tiles, [](Val val) { return size_of(val->dtype) == 2; });
+}
+
+}  // namespace
+
 void Emitter::emit_unrolled_axis(const loop::Axis& axis, const loop::Stage& stage,
                                  const std::function<void()>& body) {
-  Value* extent = index_value(axis.extent);
-  Value* lanes = ir_.getInt64(static_cast<uint64_t>(axis.lanes));
-  Value* whole = ir_.CreateSub(extent, ir_.CreateURem(extent, lanes));
   std::vector<Val> tiles;
   if (axis.kind == loop::AxisKind::transpose) tiles = loop::turned_loads(stage);
-  emit_loop(ir_.getInt64(0), whole, ir_.getInt64(static_cast<uint64_t>(axis.lanes)),
-            [&](Value* at) {
-              symbols_[axis.index] = at;
-              std::vector<std::vector<Value*>> loaded;
-              for (Val val : tiles) loaded.push_back(load_tile(val, axis));
-              for (int k = 0; k < axis.lanes; ++k) {
-                levels_.emplace_back();
-                symbols_[axis.index] = ir_.CreateAdd(at, ir_.getInt64(static_cast<uint64_t>(k)));
-                for (size_t i = 0; i < tiles.size(); ++i)
-                  levels_.back().scalars[tiles[i]] = loaded[i][static_cast<size_t>(k)];
-                body();
-                levels_.pop_back();
-              }
-              symbols_.erase(axis.index);
-            });
+  const bool in_words = turns_words(tiles, axis);
+  const int steps = in_words ? 2 * axis.lanes : axis.lanes;
+  Value* extent = index_value(axis.extent);
+  Value* lanes = ir_.getInt64(static_cast<uint64_t>(steps));
+  Value* whole = ir_.CreateSub(extent, ir_.CreateURem(extent, lanes));
+  emit_loop(ir_.getInt64(0), whole, lanes, [&](Value* at) {
+    symbols_[axis.index] = at;
+    std::vector<std::vector<Value*>> loaded;
+    for (Val val : tiles) loaded.push_back(load_tile(val, axis, in_words));
+    for (int k = 0; k < steps; ++k) {
+      levels_.emplace_back();
+      symbols_[axis.index] = ir_.CreateAdd(at, ir_.getInt64(static_cast<uint64_t>(k)));
+      for (size_t i = 0; i < tiles.size(); ++i)
+        levels_.back().scalars[tiles[i]] = loaded[i][static_cast<size_t>(k)];
+      body();
+      levels_.pop_back();
+    }
+    symbols_.erase(axis.index);
+  });
   emit_loop(whole, extent, ir_.getInt64(1), [&](Value* at) {
     symbols_[axis.index] = at;
     body();

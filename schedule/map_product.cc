@@ -245,10 +245,10 @@ class ProductMapper {
         !blocks_.is_matrix || sym::known_divisible(columns_.extent, blocks_.lanes);
     const bool few_rows = height && *height <= 2 * blocks_.tile_rows && is_padded;
     // Widened once a tile of rows, as a copy would.
-    const bool is_once = height && *height <= blocks_.tile_rows && is_widened_load(value);
+    const bool is_widened = height && *height <= blocks_.tile_rows && is_widened_load(value);
     const Val placed = loop::substituted(pool_, value, {{columns_.index, tiles.column()}});
     if (is_padded && in_panels(placed, tiles)) return placed;
-    if (!has_packs_ && few_rows && (is_plain_load(value) || is_once) &&
+    if (!has_packs_ && few_rows && (is_plain_load(value) || is_widened) &&
         runs_along(value, columns_.index, columns_.index))
       return placed;
     Expr panel = length_ * blocks_.lanes;

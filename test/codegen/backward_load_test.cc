@@ -3,8 +3,6 @@
 // against the interpreter. What is read begins behind a page that may not be read, and ends before
 // another.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <string>
@@ -12,6 +10,7 @@
 
 #include "codegen/codegen.h"
 #include "loop/kernel.h"
+#include "test/codegen/guarded_page.h"
 #include "test/codegen/run_kernel.h"
 
 namespace tandem::codegen {
@@ -35,26 +34,6 @@ loop::Kernel backwards(DType dtype, int64_t columns, int lanes, const std::strin
   }
 })");
 }
-
-/// A page between two that may not be touched.
-class Page {
- public:
-  Page()
-      : size_(static_cast<size_t>(sysconf(_SC_PAGESIZE))),
-        base_(static_cast<std::byte*>(
-            mmap(nullptr, 3 * size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    EXPECT_EQ(mprotect(begin(), size_, PROT_READ | PROT_WRITE), 0);
-  }
-  Page(const Page&) = delete;
-  Page& operator=(const Page&) = delete;
-  ~Page() { munmap(base_, 3 * size_); }
-  std::byte* begin() const { return base_ + size_; }
-  std::byte* end() const { return begin() + size_; }
-
- private:
-  size_t size_;
-  std::byte* base_;
-};
 
 /// With the rows at both ends of the page.
 void check(const loop::Kernel& kernel, const KernelLibrary& library, size_t number, size_t bytes) {
