@@ -53,6 +53,10 @@ struct Target {
   bool multiplies_bf16_tiles() const {
     return !is_gpu() && features.find("+amx-bf16") != std::string::npos;
   }
+  /// Whether one instruction of vector registers sums products of two bf16 in f32.
+  bool multiplies_bf16() const {
+    return !is_gpu() && isa == Isa::avx512 && features.find("+avx512bf16") != std::string::npos;
+  }
   /// Lanes of a loop whose widest common element is f32.
   int lanes() const { return vector_bytes / 4; }
   bool operator==(const Target&) const = default;

@@ -83,6 +83,7 @@ class Emitter {
   llvm::Value* pack(const loop::Scalar& val, const std::vector<llvm::Value*>& parts);
   llvm::Value* packed_product(loop::Combiner combiner, llvm::Value* a, llvm::Value* b,
                               llvm::Value* sum);
+  llvm::Value* add_bf16_products(llvm::Value* a, llvm::Value* b, llvm::Value* sum);
   llvm::Value* product_by_registers(loop::Combiner combiner, llvm::Value* a, llvm::Value* b,
                                     llvm::Value* sum);
   bool has_feature(std::string_view name) const;

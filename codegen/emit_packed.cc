@@ -94,6 +94,7 @@ Value* Emitter::pack(const loop::Scalar& val, const std::vector<Value*>& parts) 
 }
 
 Value* Emitter::packed_product(Combiner combiner, Value* a, Value* b, Value* sum) {
+  if (combiner == Combiner::dot_bf16) return add_bf16_products(a, b, sum);
   const bool bytes = combiner == Combiner::dot4;
   if (bytes && !has_feature("avx512vnni") && !has_feature("avxvnni"))
     return product_by_shifts(ir_, true, a, b, sum);
@@ -109,6 +110,30 @@ Value* Emitter::packed_product(Combiner combiner, Value* a, Value* b, Value* sum
                                          ir_.CreateShuffleVector(sum, own)));
   }
   return llvm::concatenateVectors(ir_, parts);
+}
+
+/// Of registers of 16 lanes; fewer are filled up.
+Value* Emitter::add_bf16_products(Value* a, Value* b, Value* sum) {
+  constexpr unsigned kLanes = 16;
+  const unsigned lanes = has_lanes(sum) ? lanes_of(sum) : 1;
+  llvm::Type* pairs = llvm::FixedVectorType::get(ir_.getBFloatTy(), 2 * kLanes);
+  llvm::SmallVector<Value*, 8> parts;
+  for (unsigned at = 0; at < lanes; at += kLanes) {
+    const unsigned count = std::min(kLanes, lanes - at);
+    const llvm::SmallVector<int, 16> own = llvm::createSequentialMask(at, count, kLanes - count);
+    const auto part = [&](Value* all) {
+      if (!has_lanes(all)) all = ir_.CreateVectorSplat(1, all);
+      return lanes == kLanes ? all : ir_.CreateShuffleVector(all, own);
+    };
+    Value* added = ir_.CreateIntrinsic(
+        llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512, {},
+        {part(sum), ir_.CreateBitCast(part(a), pairs), ir_.CreateBitCast(part(b), pairs)});
+    parts.push_back(count == kLanes
+                        ? added
+                        : ir_.CreateShuffleVector(added, llvm::createSequentialMask(0, count, 0)));
+  }
+  Value* all = llvm::concatenateVectors(ir_, parts);
+  return has_lanes(sum) ? all : ir_.CreateExtractElement(all, uint64_t{0});
 }
 
 /// Of at most one register.

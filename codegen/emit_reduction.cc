@@ -220,6 +220,7 @@ std::vector<Value*> Emitter::combine(Combiner combiner, DType dtype, const std::
     case Combiner::sum:
     case Combiner::dot4:
     case Combiner::dot2:
+    case Combiner::dot_bf16:
     case Combiner::dot: return {floats ? ir_.CreateFAdd(a[0], b[0]) : ir_.CreateAdd(a[0], b[0])};
     case Combiner::prod: return {floats ? ir_.CreateFMul(a[0], b[0]) : ir_.CreateMul(a[0], b[0])};
     case Combiner::min: return {extremum(a[0], b[0], dtype, false)};

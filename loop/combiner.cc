@@ -19,6 +19,7 @@ std::string_view name_of(Combiner combiner) {
     case Combiner::sum: return "sum";
     case Combiner::dot: return "dot";
     case Combiner::dot4: return "dot4";
+    case Combiner::dot_bf16: return "dot_bf16";
     case Combiner::dot2: return "dot2";
     case Combiner::prod: return "prod";
     case Combiner::min: return "min";
@@ -75,7 +76,8 @@ int results(Combiner combiner) {
 }
 
 bool multiplies(Combiner combiner) {
-  return combiner == Combiner::dot || combiner == Combiner::dot4 || combiner == Combiner::dot2;
+  return combiner == Combiner::dot || combiner == Combiner::dot4 || combiner == Combiner::dot2 ||
+         combiner == Combiner::dot_bf16;
 }
 
 int arity(Combiner combiner) { return multiplies(combiner) ? 2 : results(combiner); }
@@ -101,7 +103,8 @@ Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype) {
     case Combiner::sum:
     case Combiner::dot:
     case Combiner::dot4:
-    case Combiner::dot2: return pool.constant(dtype, 0);
+    case Combiner::dot2:
+    case Combiner::dot_bf16: return pool.constant(dtype, 0);
     case Combiner::prod: return pool.constant(dtype, 1);
     case Combiner::min:
     case Combiner::argmin: return extreme(pool, dtype, false);

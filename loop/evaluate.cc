@@ -212,7 +212,8 @@ Opcode opcode_of(Combiner combiner) {
     case Combiner::sum:
     case Combiner::dot:
     case Combiner::dot4:
-    case Combiner::dot2: return Opcode::add;  // how partial results combine
+    case Combiner::dot2:
+    case Combiner::dot_bf16: return Opcode::add;  // how partial results combine
     case Combiner::prod: return Opcode::mul;
     case Combiner::min:
     case Combiner::argmin: return Opcode::min;
@@ -300,7 +301,8 @@ std::vector<Bits> identity_of(Combiner combiner, DType dtype) {
     case Combiner::sum:
     case Combiner::dot:
     case Combiner::dot4:
-    case Combiner::dot2: return {0};
+    case Combiner::dot2:
+    case Combiner::dot_bf16: return {0};
     case Combiner::prod: return {cast_bits(1, DType::i64, dtype)};
     case Combiner::min: return {extreme(dtype, true)};
     case Combiner::max:
@@ -340,6 +342,21 @@ Bits packed_product(DType left, DType right, Bits a, Bits b) {
   return sum;
 }
 
+float or_zero(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0F, x) : x; }
+
+/// One of the two bf16 in the bits of an f32.
+float half_of(Bits word, int number) {
+  const uint32_t bits = static_cast<uint32_t>(word);
+  return or_zero(std::bit_cast<float>(number == 0 ? bits << 16 : bits & 0xffff0000U));
+}
+
+Bits add_bf16_products(Bits a, Bits b, Bits sum) {
+  float result = or_zero(to_float(DType::f32, sum));
+  for (const int number : {1, 0})
+    result = or_zero(std::fma(half_of(a, number), half_of(b, number), result));
+  return from_float(DType::f32, result);
+}
+
 }  // namespace
 
 void accumulate_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
@@ -350,6 +367,8 @@ void accumulate_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
     into[0] = wrap(dtype, into[0] + packed_product(DType::u8, DType::i8, inputs[0], inputs[1]));
   else if (combiner == Combiner::dot2)
     into[0] = wrap(dtype, into[0] + packed_product(DType::i16, DType::i16, inputs[0], inputs[1]));
+  else if (combiner == Combiner::dot_bf16)
+    into[0] = add_bf16_products(inputs[0], inputs[1], into[0]);
   else
     combine_bits(combiner, dtype, into, inputs);
 }

@@ -100,6 +100,8 @@ enum class Combiner : uint8_t {
   dot,   // (a, b): sum of a * b; floats by fused multiply-add, one rounding a step
   dot4,  // (a, b), packed: sum of the four products of an unsigned byte of a and a signed one of b
   dot2,  // (a, b), packed: sum of the two products of signed 16-bit halves; both wrap
+  dot_bf16,  // (a, b), the bits of an f32 hold two bf16: the products of the second ones, then of
+             // the first, added by fused multiply-add; what is too small for a normal f32 is zero
   prod,
   min,
   max,  // NaN wins
@@ -111,7 +113,7 @@ enum class Combiner : uint8_t {
 };
 std::string_view name_of(Combiner combiner);
 std::optional<Combiner> combiner_from_name(std::string_view name);
-bool multiplies(Combiner combiner);  // dot, dot4, dot2: a sum of products
+bool multiplies(Combiner combiner);  // dot, dot4, dot2, dot_bf16: a sum of products
 int arity(Combiner combiner);        // inputs: 2 of products and the arg-reductions, else 1
 int results(Combiner combiner);      // locals: 2 of the arg-reductions, else 1
 /// How an accumulating store is written: "+=", "*=", "min=", "max="; empty for other combiners.

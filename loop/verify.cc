@@ -245,6 +245,8 @@ std::string input_problem(const Reduction& reduction) {
     case Combiner::dot4:
     case Combiner::dot2:
       return type == DType::i32 && reduction.inputs[1]->dtype == type ? "" : "takes two of i32";
+    case Combiner::dot_bf16:
+      return type == DType::f32 && reduction.inputs[1]->dtype == type ? "" : "takes two of f32";
     case Combiner::logaddexp:
       if (!is_float(type)) return "is over floats";
       [[fallthrough]];
@@ -370,7 +372,8 @@ void Verifier::load(Val value) {
   if (!has_buffer(value->slot)) return require(false, name + ": no such buffer");
   index(value->index, "the index of a " + name);
   const Buffer& from = buffer(value->slot);
-  const bool packs = value->dtype == DType::i32 && is_int(from.dtype) && size_of(from.dtype) <= 2;
+  const bool packs = value->dtype == DType::i32 && size_of(from.dtype) <= 2 &&
+                     (is_int(from.dtype) || from.dtype == DType::bf16);
   require(from.dtype == value->dtype || packs,
           name + ": value is " + std::string(name_of(value->dtype)) + ", buffer is " +
               std::string(name_of(from.dtype)));

@@ -32,7 +32,7 @@ bool goes_by_loops(const ir::Type& left, const ir::Type& right, const Target& ta
   const Expr rows = left.sizes[0];
   const Expr terms = right.sizes[0];
   if (right.dtype == DType::f32) return ops::is_as_fast_emitted(rows, terms, target.tuning.routes);
-  return right.dtype == DType::bf16 && ops::is_summed_by_tiles(rows, terms, target) &&
+  return right.dtype == DType::bf16 && ops::is_summed_in_packs(rows, terms, target) &&
          sym::known_divisible(right.sizes[1], panel_width(target));
 }
 

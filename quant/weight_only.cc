@@ -129,10 +129,6 @@ void rewrite(ir::Graph& graph, Node& product, const Weight& weight) {
   graph.erase(&product);
 }
 
-bool multiplies_bf16(const Target& target) {
-  return target.features.find("+avx512bf16") != std::string::npos;
-}
-
 /// So many that sums set the pace: made 16-bit floats once, which holds bytes exactly, the weight
 /// is a factor of tile registers or of instructions for bf16, if there are any. A prompt of 512
 /// took three times as long by bytes with tile registers (Sapphire Rapids), twice without (Zen 5).
@@ -141,7 +137,7 @@ bool has_many_rows(const ir::Type& left, const Target& target) {
   const sym::Expr rows = sym::floor_div(left.numel(), left.sizes.back());
   const bool is_faster = target.multiplies_tiles()
                              ? size_of(left.dtype) == 2
-                             : left.dtype == DType::bf16 && multiplies_bf16(target);
+                             : left.dtype == DType::bf16 && target.multiplies_bf16();
   return is_faster && sym::known_le(kMany, rows);
 }
 

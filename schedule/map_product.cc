@@ -143,6 +143,7 @@ class ProductMapper {
         stage_(stage),
         pool_(*kernel.scalars),
         blocks_(tile),
+        has_packs_(tile.in_packs),
         target_(target),
         block_(block),
         length_(block.part ? block.part->most_terms : block.length.value_or(length_of(stage))),
@@ -154,7 +155,6 @@ class ProductMapper {
 
   std::vector<Stage> run() {
     std::optional<Stage> finish;
-    has_packs_ = blocks_.is_matrix && loop::multiplies_bf16(stage_);
     if (has_heavy_epilogue(stage_) || block_.part) finish = split_epilogue(stage_);
     if (finish && block_.visible) columns_.extent = sym::min(columns_.extent, *block_.visible);
     ColumnTiles tiles = cut();
@@ -180,6 +180,7 @@ class ProductMapper {
       mark_for_tiles(tiles, right_value, is_in_panels);
     else
       ask_for_memory(tiles, right_value, is_in_panels, !finish);
+    if (has_packs_ && !blocks_.is_matrix) sum_packs(kernel_, stage_);
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
     return stages;
@@ -291,19 +292,21 @@ class ProductMapper {
 
   // --- the left factor: as it is, or computed once a task
 
-  /// Tile registers read packs that follow one another.
+  /// Tile registers read packs that follow one another, and words of two bf16 begin at even places.
   bool lies(Val value) const {
     if (!reads_in_place(value, rows_.index, stage_, far_)) return false;
-    const std::optional<sym::Affine> terms =
-        sym::affine_in(value->index, stage_.reduce_axes.back().index);
-    return !blocks_.is_matrix || (terms && terms->coefficient == Expr(1));
+    if (!blocks_.is_matrix && !has_packs_) return true;
+    const Expr term = stage_.reduce_axes.back().index;
+    const std::optional<sym::Affine> terms = sym::affine_in(value->index, term);
+    return terms && terms->coefficient == Expr(1) &&
+           (blocks_.is_matrix || sym::known_divisible(terms->rest, 2));
   }
 
   Val left(Val value, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
     if (reduced.empty() || lies(value)) return value;
-    const bool along_rows =
-        !blocks_.is_matrix && runs_along(value, rows_.index, reduced.back().index);
+    const bool in_order = blocks_.is_matrix || has_packs_;
+    const bool along_rows = !in_order && runs_along(value, rows_.index, reduced.back().index);
     if (along_rows && far_ != INT64_MAX) return left_in_panels(value, stages);
     auto place = [&](Expr row, const std::vector<Axis>& axes) {
       return along_rows ? linear_position(axes) * height_ + row
@@ -317,8 +320,7 @@ class ProductMapper {
     stage.body = {
         {number, place(rows[0].index, inner), loop::substituted(pool_, value, map), false}};
     stage.axes = std::move(inner);
-    if (blocks_.is_matrix && is_plain_load(value) &&
-        runs_along(value, rows_.index, reduced.back().index)) {
+    if (in_order && is_plain_load(value) && runs_along(value, rows_.index, reduced.back().index)) {
       turn_rows(stage.axes, rows[0], target_.lanes());
     } else {
       stage.axes.insert(along_rows ? stage.axes.end() : stage.axes.begin(), rows[0]);
@@ -375,7 +377,7 @@ class ProductMapper {
   Stage& stage_;
   loop::ScalarPool& pool_;
   Blocks blocks_;
-  bool has_packs_ = false;  // of bf16
+  bool has_packs_;  // of bf16
   const Target& target_;
   const ProductBlock& block_;
   Expr length_;  // of the sums, at most
@@ -477,7 +479,7 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
   if (rows && *rows < target.tuning.products.fewest_rows) return "it has few rows";
   if (length && *length == 0) return "its sums have no terms";
-  if (target.multiplies_bf16_tiles()) {
+  if (target.multiplies_bf16_tiles() || target.multiplies_bf16()) {
     merge_packs(kernel, *product);
     merge_short_terms(kernel);
   }

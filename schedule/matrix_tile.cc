@@ -50,6 +50,29 @@ bool suits_bf16_matrix(const Stage& stage, int64_t height, const Target& target)
          fills_tiles(stage.reduce_axes) && height >= target.tuning.products.fewest_matrix_rows;
 }
 
+bool suits_bf16_packs(const Stage& stage, const Target& target) {
+  const std::vector<Axis>& terms = stage.reduce_axes;
+  return target.multiplies_bf16() && !target.multiplies_bf16_tiles() &&
+         loop::multiplies_bf16(stage) && !terms.empty() &&
+         sym::known_divisible(terms.back().extent, 2);
+}
+
+void sum_packs(loop::Kernel& kernel, Stage& stage) {
+  loop::ScalarPool& pool = *kernel.scalars;
+  Axis& terms = stage.reduce_axes.back();
+  const Expr packs = sym::floor_div(terms.extent, 2);
+  const Axis pack{pool.symbols().index("r", packs), packs};
+  loop::substitute(kernel, stage, {{terms.index, pack.index * 2}});
+  loop::Reduction& sum = stage.reductions[0];
+  for (Val& input : sum.inputs) {
+    const Val first = loop::before_cast(input);
+    const Val word = pool.load(first->slot, DType::i32, sym::floor_div(first->index, 2));
+    input = pool.bitcast(word, DType::f32);
+  }
+  sum.combiner = loop::Combiner::dot_bf16;
+  terms = pack;
+}
+
 bool suits_matrix(const Stage& stage, int64_t height, const Target& target) {
   const std::optional<int64_t> length = length_of(stage).constant();
   return target.multiplies_tiles() && stage.reductions[0].combiner == loop::Combiner::dot4 &&

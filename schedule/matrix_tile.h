@@ -17,6 +17,13 @@ bool fills_tiles(const std::vector<loop::Axis>& terms);
 /// The same of a sum of products of bf16 in f32.
 bool suits_bf16_matrix(const loop::Stage& stage, int64_t height, const Target& target);
 
+/// Whether vector registers sum it, two terms a step.
+bool suits_bf16_packs(const loop::Stage& stage, const Target& target);
+
+/// Such a sum, whose factors lie in packs, over words of two bf16: the packs of
+///   sum over k of a[k] b[k] = sum over p of a[2 p + 1] b[2 p + 1] + a[2 p] b[2 p].
+void sum_packs(loop::Kernel& kernel, loop::Stage& stage);
+
 /// Marks a stage {…, lanes, rows} of one sum for them, where its factors lie so (loop/matrix.h);
 /// else it stays a tile of vector registers. Axes of its sums that both factors walk as one become
 /// one; that of bf16 becomes one of the numbers of a pack and one of packs.

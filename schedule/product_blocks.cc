@@ -148,7 +148,8 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes
   const Whole whole = whole_of(kernel, product, rows, enough);
   Blocks blocks = choose_tile(target, whole.width, bytes);
   const bool of_bf16 = suits_bf16_matrix(stage, whole.height, target);
-  if (of_bf16) bytes = size_of(DType::bf16);
+  blocks.in_packs = of_bf16 || suits_bf16_packs(stage, target);
+  if (blocks.in_packs) bytes = size_of(DType::bf16);
   const int64_t panel = panel_terms(stage, target) * blocks.lanes * bytes;
   const int64_t fewest =
       std::max<int64_t>(blocks.lanes, draws_random(stage) ? tuning.random_columns : 1);
@@ -170,7 +171,7 @@ bool sums_in_parts(const Stage& stage, const Target& target) {
   const loop::Reduction& sum = stage.reductions[0];
   const bool of_floats = sum.combiner == loop::Combiner::dot && is_float(sum.inputs[0]->dtype);
   return of_floats && stage.reduce_axes.size() == 1 &&
-         !suits_bf16_matrix(stage, INT64_MAX, target) &&
+         !suits_bf16_matrix(stage, INT64_MAX, target) && !suits_bf16_packs(stage, target) &&
          !sym::known_le(stage.reduce_axes[0].extent, most_terms(target.tuning.products));
 }
 

@@ -16,6 +16,7 @@ struct Blocks {
   int64_t rows = 0;        // of a task
   int64_t columns = 0;     // of a task: a multiple of lanes
   bool is_matrix = false;  // the register tile is one of tile registers, where the factors lie so
+  bool in_packs = false;   // its factors lie in packs of two bf16
 };
 
 /// What blocks are chosen by: the axes of rows, and whether a task copies its part of them.

@@ -188,8 +188,10 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
   if (graph.target.isa == Isa::avx2 && dtype == DType::bf16 &&
       sym::known_le(rows, tuning.converted_rows))
     return "the library would convert it to f32, which costs more than these few rows";
-  if (dtype == DType::bf16 && ops::is_summed_by_tiles(rows, terms, graph.target))
-    return "tile registers sum it, and its epilogue comes along";
+  if (dtype == DType::bf16 && ops::is_summed_in_packs(rows, terms, graph.target))
+    return graph.target.multiplies_bf16_tiles()
+               ? "tile registers sum it, and its epilogue comes along"
+               : "vector registers sum packs of it, and its epilogue comes along";
   if (dtype == DType::f32 && !is_across && ops::is_as_fast_emitted(rows, terms, tuning))
     return "an emitted product is as fast and takes its epilogue along";
   if (dtype == DType::f32 && is_row_of_widened(graph, node))

@@ -14,11 +14,11 @@ bool is_as_fast_emitted(sym::Expr rows, sym::Expr terms, const Tuning::Routes& t
          *count <= tuning.most_long_rows;
 }
 
-bool is_summed_by_tiles(sym::Expr rows, sym::Expr terms, const Target& target) {
+bool is_summed_in_packs(sym::Expr rows, sym::Expr terms, const Target& target) {
   constexpr int64_t kTerms = 8;
   const std::optional<int64_t> length = terms.constant();
-  return target.multiplies_bf16_tiles() && length && *length > 0 && *length % kTerms == 0 &&
-         sym::known_le(target.tuning.routes.tile_rows, rows);
+  return (target.multiplies_bf16_tiles() || target.multiplies_bf16()) && length && *length > 0 &&
+         *length % kTerms == 0 && sym::known_le(target.tuning.routes.tile_rows, rows);
 }
 
 }  // namespace tandem::ops

@@ -9,8 +9,9 @@ namespace tandem::ops {
 /// Of f32, a right factor [terms, columns] that meets so many rows. Unknown numbers count as large.
 bool is_as_fast_emitted(sym::Expr rows, sym::Expr terms, const Tuning::Routes& tuning);
 
-/// Of bf16: whether tile registers sum it in loops, faster than the library. An unknown number of
-/// rows counts by its least, unknown terms fill no tiles.
-bool is_summed_by_tiles(sym::Expr rows, sym::Expr terms, const Target& target);
+/// Of bf16: whether loops sum it in packs of two terms, by tile registers or by vector registers,
+/// faster than the library. An unknown number of rows counts by its least, unknown terms fill no
+/// packs.
+bool is_summed_in_packs(sym::Expr rows, sym::Expr terms, const Target& target);
 
 }  // namespace tandem::ops

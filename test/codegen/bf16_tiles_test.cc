@@ -185,6 +185,22 @@ TEST_P(Bf16Tiles, CodeOfThisMachineGivesTheInterpretersNumbers) {
   EXPECT_EQ(run.compiled(kernel, target), run.interpreted(kernel));
 }
 
+/// Vector registers that sum packs of two: the same layouts, and nothing is widened.
+TEST_P(Bf16Tiles, MappedForPacksMeansTheSame) {
+  const Target target = cpu_target("znver4", std::nullopt);
+  ASSERT_TRUE(target.multiplies_bf16());
+  const loop::Kernel kernel = mapped(GetParam(), target);
+  EXPECT_EQ(is_marked(kernel), false);
+  EXPECT_TRUE(std::ranges::any_of(kernel.stages, [](const loop::Stage& stage) {
+    return stage.reductions.size() == 1 &&
+           stage.reductions[0].combiner == loop::Combiner::dot_bf16;
+  })) << loop::to_string(kernel);
+  EXPECT_EQ(loop::verify(kernel), std::vector<std::string>{});
+  EXPECT_EQ(loop::to_string(loop::parse_kernel(loop::to_string(kernel))), loop::to_string(kernel));
+  Product run(GetParam());
+  EXPECT_EQ(run.interpreted(kernel), run.interpreted(loop::parse_kernel(text_of(GetParam()))));
+}
+
 /// Marks are no promise of the machine.
 TEST_P(Bf16Tiles, MarkedKernelsRunWithoutThem) {
   loop::Kernel kernel = mapped(GetParam(), cpu_target("sapphirerapids", std::nullopt));
