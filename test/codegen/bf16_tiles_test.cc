@@ -192,8 +192,7 @@ TEST_P(Bf16Tiles, MappedForPacksMeansTheSame) {
   const loop::Kernel kernel = mapped(GetParam(), target);
   EXPECT_EQ(is_marked(kernel), false);
   EXPECT_TRUE(std::ranges::any_of(kernel.stages, [](const loop::Stage& stage) {
-    return stage.reductions.size() == 1 &&
-           stage.reductions[0].combiner == loop::Combiner::dot_bf16;
+    return stage.reductions.size() == 1 && stage.reductions[0].combiner == loop::Combiner::dot_bf16;
   })) << loop::to_string(kernel);
   EXPECT_EQ(loop::verify(kernel), std::vector<std::string>{});
   EXPECT_EQ(loop::to_string(loop::parse_kernel(loop::to_string(kernel))), loop::to_string(kernel));
