@@ -212,6 +212,8 @@ class ProductMapper {
                           .length = length_.constant()};
     if (block_.is_streamed && (is_in_panels || !block_.part))
       is_in_panels ? ask_for_panel(at, right) : ask_for_columns(at, right);
+    else if (block_.is_streamed && target_.tuning.products.asks_next_part != 0)
+      ask_for_next_part(at, right, *block_.part);
     if (block_.is_stored_far && stores) ask_for_results(at, tiles.position.index);
   }
 
