@@ -213,9 +213,9 @@ struct Tuning {
 /// Of a processor, by LLVM's name, where it is not as above.
 inline Tuning tuning_of(std::string_view cpu) {
   Tuning tuning;
-  // Zen 5 does not see a part's rows coming, which are 768 bytes each, and its second-level cache
-  // gives a panel as fast as the first: products with weights as they lie, 408 to 430 GFLOP/s in
-  // parts, 455 to 487 so (docs/measured.md). On Sapphire Rapids asking took more than it gave.
+  // Zen 5 does not see the short pieces of rows coming that a part copies. Products with weights as
+  // they lie, 340 to 430 GFLOP/s without, 430 to 455 so (docs/measured.md). On Sapphire Rapids
+  // asking while it sums took more than it gave.
   if (cpu.starts_with("znver")) {
     tuning.products.part_columns = 128;
     tuning.products.asks_next_part = 1;

@@ -199,6 +199,10 @@ class ProductMapper {
     return number;
   }
 
+  bool asks_next_part() const {
+    return block_.part && block_.is_streamed && target_.tuning.products.asks_next_part != 0;
+  }
+
   /// `stores`: the sums go to where the results lie.
   void ask_for_memory(const ColumnTiles& tiles, Val right, bool is_in_panels, bool stores) {
     const ProductTiles at{.stage = stage_,
@@ -212,7 +216,7 @@ class ProductMapper {
                           .length = length_.constant()};
     if (block_.is_streamed && (is_in_panels || !block_.part))
       is_in_panels ? ask_for_panel(at, right) : ask_for_columns(at, right);
-    else if (block_.is_streamed && target_.tuning.products.asks_next_part != 0)
+    else if (asks_next_part())
       ask_for_next_part(at, right, *block_.part);
     if (block_.is_stored_far && stores) ask_for_results(at, tiles.position.index);
   }
@@ -279,7 +283,7 @@ class ProductMapper {
     stage.axes = std::move(reduced);
     stage.axes.insert(crosses ? stage.axes.begin() : stage.axes.end(), tiles.number);
     stage.axes.push_back(tiles.position);
-    if (!crosses && block_.part)
+    if (!crosses && block_.part && !asks_next_part())
       ask_for_rows(kernel_, stage_, value, stage.axes.back(), target_.tuning.products);
     if (!crosses) return stage;
     std::swap(stage.axes.back(), stage.axes[stage.axes.size() - 2]);
