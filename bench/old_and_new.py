@@ -151,8 +151,8 @@ def row(name, parts):
 
 
 def table(results):
-    lines = ["| ms, old → new: ratio (quartiles of turns) | inference | frozen | training | compiling |",
-             "|---|---|---|---|---|"]  # fmt: skip
+    heads = ("ms, old → new: ratio (quartiles)", "inference", "frozen", "training", "compiling")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [row(name, parts) for name, parts in results.items()]
     for kind in KINDS:
         every = [ratios(parts[kind])[1] for parts in results.values() if kind in parts]
@@ -167,8 +167,8 @@ def measured(options, results):
     names = [n for n in model_cases.CASES if any(part in n for part in options.models)]
     for name in names:
         for kind in options.only:
-            found = cold(folders, name) if kind == "cold" else \
-                steps(folders, name, kind, options.turns)  # fmt: skip
+            is_cold = kind == "cold"
+            found = cold(folders, name) if is_cold else steps(folders, name, kind, options.turns)
             results.setdefault(name, {})[kind] = found
             measure.progress(f"{name}, {kind}: {text(found)} {found.get('sums_differ', '')}")
             measure.save(options.out, results)
