@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace tandem {
 
@@ -42,8 +43,6 @@ struct Tuning {
   /// What shares a kernel.
   struct Fusion {
     int64_t longest_row = 32768;   // elements, of rows with several stages: they stay in cache
-    int64_t few_rows = 8;          // fewer are tasks for few cores, and stay apart …
-    int64_t short_row = 4096;      // … but where they are no longer than this
     int64_t buffers = 28;          // of a kernel: addresses in registers or on the stack
     int64_t small_result = 1024;   // elements: may be made early, takes no room that matters
     int64_t footprint_terms = 32;  // of a sum that windows compute where they read it
@@ -137,6 +136,10 @@ struct Tuning {
     int64_t enough_tasks = 8;        // or four for each core: smaller blocks below this
     int64_t row_granule = 8;         // rows of a register tile
     int64_t fewest_matrix_rows = 8;  // half of a tile register; not measured
+    // Columns of a task whose sums are taken in parts, and whether a part asks for the next one
+    // while it sums, where memory runs along the terms (1): see tuning_of.
+    int64_t part_columns = 256;
+    int64_t asks_next_part = 0;
     // A sum in parts: the last has from shortest_part + 1 to shortest_part + part_terms terms, for
     // all that is less than a part would be a round trip of the sums for little.
     int64_t part_terms = 192;
@@ -195,8 +198,30 @@ struct Tuning {
     bool operator==(const Saving&) const = default;
   } saving;
 
+  /// The same for all targets: what asks for them knows none, or is written for them.
+  struct Fixed {
+    static constexpr int64_t typical_size = 64;  // of a symbol, in partitions
+    static constexpr int64_t fewest_packs = 4;   // of 16 that a step of tile registers takes: with
+                                                 // fewer it is no cheaper; not measured
+    static constexpr int product_lanes = 16;     // threads of a GPU along each side of a product's
+                                                 // block; not measured
+  };
+
   bool operator==(const Tuning&) const = default;
 };
+
+/// Of a processor, by LLVM's name, where it is not as above.
+inline Tuning tuning_of(std::string_view cpu) {
+  Tuning tuning;
+  // Zen 5 does not see the short pieces of rows coming that a part copies. Products with weights as
+  // they lie, 340 to 430 GFLOP/s without, 430 to 455 so (docs/measured.md). On Sapphire Rapids
+  // asking while it sums took more than it gave.
+  if (cpu.starts_with("znver")) {
+    tuning.products.part_columns = 128;
+    tuning.products.asks_next_part = 1;
+  }
+  return tuning;
+}
 
 /// For base/archive.h. A forgotten member does not compile.
 template <class A>
@@ -207,7 +232,7 @@ void fields(A& archive, Tuning& tuning) {
   const auto each = [&](auto&... numbers) { (archive(numbers), ...); };
   auto& [a1, a2, a3, a4, a5, a6, a7, a8, a9] = rates;
   auto& [i1, i2, i3, i4] = inlining;
-  auto& [f1, f2, f3, f4, f5, f6, f7] = fusion;
+  auto& [f1, f2, f3, f4, f5] = fusion;
   auto& [t1, t2, t3, t4, t5, t6, t7, t8, t9] = routes;
   auto& [l1, l2] = layouts;
   auto& [s1, s2, s3, s4, s5] = splitting;
@@ -215,15 +240,16 @@ void fields(A& archive, Tuning& tuning) {
   auto& [p1, p2, p3, p4, p5] = points;
   auto& [o1, o2, o3] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7] = windows;
-  auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16, r17] = products;
+  auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16, r17, r18, r19] =
+      products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
   auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
   auto& [v1, v2, v3, v4] = saving;
-  each(a1, a2, a3, a4, a5, a6, a7, a8, a9, i1, i2, i3, i4, f1, f2, f3, f4, f5, f6, f7, t1, t2, t3,
-       t4, t5, t6, t7, t8, t9, l1, l2, s1, s2, s3, s4, s5);
+  each(a1, a2, a3, a4, a5, a6, a7, a8, a9, i1, i2, i3, i4, f1, f2, f3, f4, f5, t1, t2, t3, t4, t5,
+       t6, t7, t8, t9, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, c9, p1, p2, p3, p4, p5, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
-  each(r13, r14, r15, r16, r17);
+  each(r13, r14, r15, r16, r17, r18, r19);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7, v1, v2, v3, v4);
 }
 

@@ -82,6 +82,7 @@ Target described(std::string cpu, const Features& features, const std::optional<
     throw UserError(fmt::format("TANDEM_ISA=avx512: {} has no AVX-512 (F, VL, BW, DQ)", who));
   if (isa == "avx2") wide = false;
   Target target;
+  target.tuning = tuning_of(cpu);
   target.cpu = std::move(cpu);
   target.isa = wide ? Isa::avx512 : Isa::avx2;
   target.vector_bytes = wide ? 64 : 32;

@@ -30,32 +30,33 @@ class OrReason {
   std::string reason_;
 };
 
+/// What a candidate and what it replaces cost.
+struct Comparison {
+  Cost apart;
+  Cost together;
+};
+
 /// Whether an item joins a group that holds or reads what the item reads.
 struct JoinDecision {
   uint32_t item = 0;   // id
   uint32_t group = 0;  // as form_groups numbers them
   bool taken = false;
   std::string reason;  // why not
-  double saved = 0;    // bytes that need not pass through memory once more
+  Comparison cost;     // with the group's loops as they are, where the item does not fit into them
 };
 
 /// Whether the library computes a node.
 struct RouteDecision {
   const ir::Node* node = nullptr;
   bool taken = false;
-  std::string reason;  // why, or why not
+  std::string reason;                // why, or why not
+  std::optional<Comparison> cost{};  // of a product: apart by the library, together as loops
 };
 
 /// Whether a strategy maps a kernel.
 struct MapDecision {
   std::string_view strategy;
   std::string reason;  // why not; empty where it does
-};
-
-/// What a candidate and what it replaces cost.
-struct Comparison {
-  Cost apart;
-  Cost together;
 };
 
 /// Whether an item's kernel is computed at the rows or windows of another's, or that at its.

@@ -13,7 +13,7 @@ namespace {
 using sym::Expr;
 
 constexpr const char* kOtherPoints = "it has another number of points";
-constexpr const char* kLongRows = "rows would be too long, or too few";
+constexpr const char* kLongRows = "rows would be too long";
 constexpr const char* kOtherOrder = "one of them walks memory in another order";
 
 Expr numel(const ir::Sizes& sizes) { return sym::product(sizes); }
@@ -21,10 +21,7 @@ Expr numel(const ir::Sizes& sizes) { return sym::product(sizes); }
 bool rows_may_grow(const Space& space, const Tuning::Fusion& limits) {
   if (!space.whole) return false;
   std::optional<int64_t> length = numel(space.inner).constant();
-  std::optional<int64_t> rows = numel(space.outer).constant();
-  if (length && *length > limits.longest_row) return false;
-  bool few_rows = rows && *rows < limits.few_rows;
-  return !few_rows || (length && *length <= limits.short_row);
+  return !length || *length <= limits.longest_row;
 }
 
 /// Whether the rows of a space run along the memory that a full member walks. Rows of a

@@ -1,6 +1,7 @@
 // Fusion: items are taken in program order; each joins the group whose iteration space it fits
-// into, that it shares the most bytes with, and that it can join without a cycle. What the group
-// computes counts twice, as it is neither stored nor read; of equal groups the latest is taken.
+// into, that it saves the most time with (join_cost.h), and that it can join without a cycle. What
+// the group computes counts twice, as it is neither stored nor read; of equal groups the latest is
+// taken.
 // Whether a read inside a group is legal is not guessed from op kinds: the item's expression is
 // written at the group's axes, and every read of a member must be at exactly the position that the
 // member computes there.
@@ -9,9 +10,9 @@
 
 #include "base/flags.h"
 #include "ir/text.h"
-#include "schedule/cost.h"
 #include "schedule/fit.h"
 #include "schedule/group_storage.h"
+#include "schedule/join_cost.h"
 #include "schedule/numbers_read.h"
 #include "schedule/reads.h"
 #include "schedule/steps.h"
@@ -57,6 +58,32 @@ bool may_have_stage(const Group& group, const Item& item, int stage) {
   return stage == 0 || item.kind != Item::Kind::reduce || !across;
 }
 
+/// An epilogue reads the product. What only reads the same operands would bring its own walk
+/// through them into the product's blocks.
+bool reads_member(const KernelGraph& graph, const Group& group, const PlacedReads& reads) {
+  return std::any_of(reads.at.begin(), reads.at.end(),
+                     [&](const std::pair<const Value*, Expr>& entry) {
+                       return member_of(graph, group, entry.first) != nullptr;
+                     });
+}
+
+/// First stage in which everything the item reads of the group is ready; nothing when a read is
+/// not at the position where the member computes it.
+std::optional<int> stage_of(const KernelGraph& graph, const Group& group, Extent extent,
+                            const PlacedReads& reads) {
+  int stage = 0;
+  for (const std::pair<const Value*, Expr>& entry : reads.at) {
+    const Member* member = member_of(graph, group, entry.first);
+    if (member == nullptr) continue;
+    bool per_row = member->extent == Extent::row || member->item->kind == Item::Kind::reduce;
+    if (entry.second != (per_row ? reads.row : reads.full)) return std::nullopt;
+    bool reader_per_row = extent == Extent::row;
+    if (reader_per_row && !per_row) return std::nullopt;
+    stage = std::max(stage, member->stage + (per_row && !reader_per_row ? 1 : 0));
+  }
+  return stage;
+}
+
 class Fuser {
  public:
   explicit Fuser(KernelGraph& graph) : graph_(graph), reads_(graph), numbers_(*graph.graph) {}
@@ -79,12 +106,13 @@ class Fuser {
     return reads_.of(item, space, extent);
   }
 
+  const Reads& own_reads(const Item& item) { return read(item, space_of(item), Extent::full); }
+
   // --- placing
 
   void place(Item& item) {
     if (item.kind == Item::Kind::library) return start_library(item);
-    Space own = space_of(item);
-    const Reads& reads = read(item, own, Extent::full);
+    const Reads& reads = own_reads(item);
     // What reads nothing (random numbers, ramps) goes where its first reader goes.
     if (reads.at.empty() && item.kind == Item::Kind::map) return;
     std::vector<Item*> sources = unplaced_sources(reads);
@@ -93,12 +121,12 @@ class Fuser {
     for (Item* source : sources)
       if (found_.group_of[source->id] == kUnplaced) start_alone(*source);
     if (!alone && !sources.empty() && join_candidate(item, reads, {})) return;
-    start(item, std::move(own), reads, alone);
+    start(item, space_of(item), reads, alone);
   }
 
   void start_alone(Item& item) {
     Space own = space_of(item);
-    start(item, own, read(item, own, Extent::full), false);
+    start(item, own, own_reads(item), false);
   }
 
   std::vector<Item*> unplaced_sources(const Reads& reads) const {
@@ -114,31 +142,31 @@ class Fuser {
 
   bool join_candidate(Item& item, const Reads& reads, const std::vector<Item*>& sources) {
     if (!flag_fusion()) return false;
-    for (const auto& [candidate, saved] : candidates(reads)) {
+    for (const uint32_t candidate : candidates(reads)) {
       for (Item* source : sources)
-        if (found_.group_of[source->id] == kUnplaced) join(candidate, *source, 0);
+        if (found_.group_of[source->id] == kUnplaced) join(candidate, *source);
       bool all_placed = std::all_of(sources.begin(), sources.end(), [&](const Item* source) {
         return found_.group_of[source->id] != kUnplaced;
       });
-      if (all_placed && join(candidate, item, saved)) return true;
+      if (all_placed && join(candidate, item)) return true;
     }
     return false;
   }
 
-  /// Groups that hold or read what the item reads: by the bytes that joining saves, then the
+  /// Groups that hold or read what the item reads: by the time that joining saves, then the
   /// latest.
-  std::vector<std::pair<uint32_t, double>> candidates(const Reads& reads) const {
-    std::map<uint32_t, double, std::greater<>> saved;
+  std::vector<uint32_t> candidates(const Reads& reads) const {
+    std::map<uint32_t, Cost, std::greater<>> saved;
     for (const std::pair<const Value*, Expr>& entry : reads.at) {
-      const double bytes = bytes_of(*entry.first, graph_.target);
-      std::map<const Value*, std::set<uint32_t>>::const_iterator it =
-          found_.users.find(entry.first);
-      if (it != found_.users.end())
-        for (uint32_t user : it->second) saved[user] += bytes;
-      if (const uint32_t* home = group_of(entry.first)) saved[*home] += 2 * bytes;
+      const Cost once = cost_of_reading(*entry.first, graph_.target);
+      for (uint32_t user : found_.users_of(entry.first)) saved[user] += once;
+      if (const uint32_t* home = group_of(entry.first)) (saved[*home] += once) += once;
     }
-    std::vector<std::pair<uint32_t, double>> order(saved.begin(), saved.end());
-    std::ranges::stable_sort(order, std::greater<>{}, &std::pair<uint32_t, double>::second);
+    std::vector<uint32_t> order;
+    for (const std::pair<const uint32_t, Cost>& entry : saved) order.push_back(entry.first);
+    std::ranges::stable_sort(order, std::greater<>{}, [&](uint32_t number) {
+      return microseconds(saved.at(number), graph_.target);
+    });
     return order;
   }
 
@@ -177,15 +205,6 @@ class Fuser {
     return false;
   }
 
-  /// An epilogue reads the product. What only reads the same operands would bring its own walk
-  /// through them into the product's blocks.
-  bool reads_member(const Group& group, const Reads& reads) const {
-    return std::any_of(reads.at.begin(), reads.at.end(),
-                       [&](const std::pair<const Value*, Expr>& entry) {
-                         return member_of(graph_, group, entry.first) != nullptr;
-                       });
-  }
-
   /// A place in a group: everything that joining takes.
   struct Fit {
     Room room;
@@ -194,11 +213,17 @@ class Fuser {
     int stage = 0;
   };
 
-  bool join(uint32_t number, Item& item, double saved) {
+  bool join(uint32_t number, Item& item) {
     OrReason<Fit> found = fit_into(number, item);
+    const Group& into = graph_.groups[number];
+    const Comparison cost = found
+                                ? compare_join(graph_, into, found->room.space, item, *found->reads)
+                                : compare_join(graph_, into, into.space, item, own_reads(item));
+    const bool is_dear = found && gain_of(cost, graph_.target) < 0;
+    const bool is_taken = found && !is_dear;
     graph_.decisions.joins.push_back(
-        {item.id, number, static_cast<bool>(found), found.reason(), saved});
-    if (!found) return false;
+        {item.id, number, is_taken, is_dear ? "apart they cost less" : found.reason(), cost});
+    if (!is_taken) return false;
     Group& group = graph_.groups[number];
     group.space = found->room.space;
     group.needs.groups.insert(found->depends.begin(), found->depends.end());
@@ -215,35 +240,19 @@ class Fuser {
     const OrReason<Room> room = fit(group, item, graph_.target.tuning.fusion);
     if (!room) return room.reason();
     const Reads& reads = read(item, room->space, room->extent);
-    if (is_product(*group.members[0].item) && !reads_member(group, reads))
+    if (is_product(*group.members[0].item) && !reads_member(graph_, group, reads))
       return "it does not read the product, whose operands it would walk again";
     const Member& first = group.members[0];
     const bool is_first_alone =
         adds_sums(graph_, *first.item, read(*first.item, group.space, first.extent));
-    if (adds_sums(graph_, item, reads) || (is_first_alone && !reads_member(group, reads)))
+    if (adds_sums(graph_, item, reads) || (is_first_alone && !reads_member(graph_, group, reads)))
       return "sums of groups are computed where one sum adds them";
     std::set<uint32_t> depends = dependencies(item, reads, number);
     if (reach(depends, number)) return "something between needs the one and makes the other";
-    const std::optional<int> stage = stage_of(group, room->extent, reads);
+    const std::optional<int> stage = stage_of(graph_, group, room->extent, reads);
     if (!stage) return "it reads elsewhere than the kernel computes at that point";
     if (!may_have_stage(group, item, *stage)) return "columns have one stage";
     return Fit{*room, &reads, std::move(depends), *stage};
-  }
-
-  /// First stage in which everything the item reads of the group is ready; nothing when a read is
-  /// not at the position where the member computes it.
-  std::optional<int> stage_of(const Group& group, Extent extent, const Reads& reads) const {
-    int stage = 0;
-    for (const std::pair<const Value*, Expr>& entry : reads.at) {
-      const Member* member = member_of(graph_, group, entry.first);
-      if (member == nullptr) continue;
-      bool per_row = member->extent == Extent::row || member->item->kind == Item::Kind::reduce;
-      if (entry.second != (per_row ? reads.row : reads.full)) return std::nullopt;
-      bool reader_per_row = extent == Extent::row;
-      if (reader_per_row && !per_row) return std::nullopt;
-      stage = std::max(stage, member->stage + (per_row && !reader_per_row ? 1 : 0));
-    }
-    return stage;
   }
 
   void add_member(uint32_t number, Item& item, Extent extent, int stage, const Reads& reads) {

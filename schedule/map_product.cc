@@ -132,6 +132,10 @@ Stage clear_sums(Kernel& kernel, const loop::Store& sum, const Axis& rows, const
   return clear;
 }
 
+bool asks_next_part(const ProductBlock& block, const Target& target) {
+  return block.part && block.is_streamed && target.tuning.products.asks_next_part != 0;
+}
+
 /// The product of one stage over a block of rows and a block of columns: the stages that it
 /// becomes.
 class ProductMapper {
@@ -190,9 +194,6 @@ class ProductMapper {
   sym::Pool& symbols() { return pool_.symbols(); }
 
   ColumnTiles cut() { return cut_columns(symbols(), columns_, blocks_.lanes); }
-  std::vector<Axis> fresh(const std::vector<Axis>& axes, sym::Substitution& map) {
-    return fresh_axes(symbols(), axes, map);
-  }
 
   int32_t scratch(DType dtype, Expr elements) {
     int32_t number = static_cast<int32_t>(kernel_.buffers.size());
@@ -213,6 +214,8 @@ class ProductMapper {
                           .length = length_.constant()};
     if (block_.is_streamed && (is_in_panels || !block_.part))
       is_in_panels ? ask_for_panel(at, right) : ask_for_columns(at, right);
+    else if (asks_next_part(block_, target_))
+      ask_for_next_part(at, right, *block_.part);
     if (block_.is_stored_far && stores) ask_for_results(at, tiles.position.index);
   }
 
@@ -272,7 +275,7 @@ class ProductMapper {
   Stage copy_right(Val value, int32_t number, const Place& place) {
     ColumnTiles tiles = cut();
     sym::Substitution map{{columns_.index, tiles.column()}};
-    std::vector<Axis> reduced = fresh(stage_.reduce_axes, map);
+    std::vector<Axis> reduced = fresh_axes(symbols(), stage_.reduce_axes, map);
     Stage stage;
     stage.body = {{number, place(tiles, reduced), loop::substituted(pool_, value, map), false}};
     bool crosses =
@@ -280,7 +283,7 @@ class ProductMapper {
     stage.axes = std::move(reduced);
     stage.axes.insert(crosses ? stage.axes.begin() : stage.axes.end(), tiles.number);
     stage.axes.push_back(tiles.position);
-    if (!crosses && block_.part)
+    if (!crosses && block_.part && !asks_next_part(block_, target_))
       ask_for_rows(kernel_, stage_, value, stage.axes.back(), target_.tuning.products);
     if (!crosses) return stage;
     std::swap(stage.axes.back(), stage.axes[stage.axes.size() - 2]);
@@ -314,8 +317,8 @@ class ProductMapper {
     };
     int32_t number = scratch(value->dtype, length_ * height_);
     sym::Substitution map;
-    std::vector<Axis> rows = fresh({rows_}, map);
-    std::vector<Axis> inner = fresh(reduced, map);
+    std::vector<Axis> rows = fresh_axes(symbols(), {rows_}, map);
+    std::vector<Axis> inner = fresh_axes(symbols(), reduced, map);
     Stage stage;
     stage.body = {
         {number, place(rows[0].index, inner), loop::substituted(pool_, value, map), false}};
@@ -356,7 +359,7 @@ class ProductMapper {
     make_vector(finish.axes.back(), finish, target_, false);
     sums.after = {{number, place, pool_.local(reduction.first_local, dtype), false}};
     sym::Substitution map;
-    rows_ = {fresh({rows_}, map)[0].index, rows_.extent};
+    rows_ = {fresh_axes(symbols(), {rows_}, map)[0].index, rows_.extent};
     loop::substitute(kernel_, sums, map);
     return finish;
   }

@@ -18,8 +18,7 @@ using sym::Expr;
 
 /// Packs of one step of a sum of `length`; 0 where they would be too few.
 int64_t packs_of_step(int64_t length) {
-  constexpr int64_t kFewest = 4;
-  for (int64_t packs = loop::kMatrixTile; packs >= kFewest; --packs)
+  for (int64_t packs = loop::kMatrixTile; packs >= Tuning::Fixed::fewest_packs; --packs)
     if (length % packs == 0) return packs;
   return 0;
 }

@@ -165,7 +165,8 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes
   const int64_t fewest =
       std::max<int64_t>(blocks.lanes, draws_random(stage) ? tuning.random_columns : 1);
   blocks.columns = std::max(fewest, target.l2_bytes / 4 / panel * blocks.lanes / fewest * fewest);
-  blocks.columns = std::min(blocks.columns, tuning.most_columns);
+  blocks.columns = std::min(
+      blocks.columns, sums_in_parts(stage, target) ? tuning.part_columns : tuning.most_columns);
   blocks.rows = tuning.most_rows;
   blocks.is_matrix = of_bf16 || suits_matrix(stage, whole.height, target);
   cut_until_enough(blocks, whole, fewest, rows.copies, enough, tuning.smallest_block);

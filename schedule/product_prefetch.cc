@@ -64,6 +64,35 @@ void ask_for_columns(const ProductTiles& tiles, Val right) {
   tiles.stage.prefetches.push_back({right->slot, sym::substitute(right->index, map)});
 }
 
+void ask_for_next_part(const ProductTiles& tiles, Val right, const PartOfSum& part) {
+  const Axis& term = tiles.stage.reduce_axes.back();
+  const int64_t length = tiles.length.value_or(0);
+  const int64_t width = tiles.width.value_or(0);
+  const int64_t row_tiles = tiles.height.value_or(0) / tiles.tile_rows;
+  const int64_t line = kLineBytes / size_of(right->dtype);
+  if (!is_plain_load(right) || row_tiles == 0 || length < line || width < line) return;
+  const bool crosses = runs_along(right, term.index, tiles.columns.index);
+  if (!crosses && !runs_along(right, tiles.columns.index, tiles.columns.index)) return;
+  // Of a row of memory. A power of two, so that no step divides; what is asked for beyond the part
+  // is the one behind.
+  const int64_t lines = static_cast<int64_t>(
+      std::bit_ceil(static_cast<uint64_t>(ceil_div(crosses ? length : width, line))));
+  const int64_t share =
+      ceil_div((crosses ? width : length) * lines, ceil_div(width, tiles.lanes) * row_tiles);
+  if (share > length) return;
+  const int64_t steps = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length / share)));
+  const Expr tile = tiles.tile * row_tiles + sym::floor_div(tiles.rows.index, tiles.tile_rows);
+  const Expr number = tile * share + sym::floor_div(term.index, steps);
+  const Expr along = sym::mod(number, lines) * line;
+  const Expr across = sym::floor_div(number, lines);
+  // The last part asks for the first one of the next block of columns.
+  const sym::Substitution next{
+      {tiles.columns.index, (crosses ? across : along) + part.is_last * width},
+      {term.index, crosses ? along : across},
+      {part.number.index, sym::mod(part.number.index + 1, part.number.extent)}};
+  tiles.stage.prefetches.push_back({right->slot, sym::substitute(right->index, next)});
+}
+
 void ask_for_panel(const ProductTiles& tiles, Val right) {
   const std::vector<Axis>& terms = tiles.stage.reduce_axes;
   const int64_t length = tiles.length.value_or(0);

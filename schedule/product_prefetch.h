@@ -5,6 +5,7 @@
 
 #include "base/target.h"
 #include "loop/kernel.h"
+#include "schedule/map.h"
 
 namespace tandem::schedule {
 
@@ -29,6 +30,8 @@ sym::Expr linear_position(const std::vector<loop::Axis>& axes);
 /// the next few elements. A tile's share is rounded up, and its steps go over it by a shift: they
 /// may ask for a little of the next share, but no step divides.
 void ask_for_columns(const ProductTiles& tiles, loop::Val right);
+/// The same of sums in parts: a part asks for the next one.
+void ask_for_next_part(const ProductTiles& tiles, loop::Val right, const PartOfSum& part);
 /// The same of columns that lie in panels: each step asks for a line of the next one.
 void ask_for_panel(const ProductTiles& tiles, loop::Val right);
 /// While a tile sums, it asks for the lines that its results go to: stores would wait for them, one

@@ -14,6 +14,7 @@
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "ops/product/emitted.h"
+#include "schedule/route_cost.h"
 #include "schedule/strided.h"
 
 namespace tandem::schedule {
@@ -262,6 +263,8 @@ std::optional<ops::RouteKind> Routes::choose(const Node& node) {
     const bool taken = reason.empty();
     graph_.decisions.routes.push_back(
         {&node, taken, taken ? why_library(graph_, node, route.kind) : reason});
+    if (route.kind == ops::RouteKind::matmul && node.results[0]->type.rank() >= 2)
+      graph_.decisions.routes.back().cost = compare_routes(graph_, node);
     if (taken) return route.kind;
     graph_.note(node, "library route declined: " + reason);
   }

@@ -47,7 +47,8 @@ class Answers {
     std::string text;
     for (const RouteDecision& route : graph_.decisions.routes)
       if (route.node == &node)
-        text += fmt::format("  library {}: {}\n", route.taken ? "taken" : "declined", route.reason);
+        text += fmt::format("  library {}: {}\n{}", route.taken ? "taken" : "declined",
+                            route.reason, route.cost ? costs(*route.cost) : "");
     return text;
   }
 
@@ -150,7 +151,7 @@ class Answers {
     for (const JoinDecision& join : graph_.decisions.joins)
       if (join.item == item.id && !join.taken && join.group == graph_.decisions.group_of[other.id])
         text += fmt::format("{} does not join the kernel of {}: {}\n{}", item.node->op->name(),
-                            other.node->op->name(), join.reason, saved(join));
+                            other.node->op->name(), join.reason, costs(join.cost));
     return text;
   }
 
@@ -175,7 +176,7 @@ class Answers {
       for (const JoinDecision& join : graph_.decisions.joins)
         if (join.item == item.id && join.taken)
           return fmt::format("{} joined the kernel of {} before that was asked\n{}", name,
-                             first_in(join.group), saved(join, "it saves"));
+                             first_in(join.group), costs(join.cost));
       return fmt::format("{} began a kernel before {} had one\n", name,
                          made.item->node->op->name());
     }
@@ -189,8 +190,9 @@ class Answers {
     return "another one";
   }
 
-  static std::string saved(const JoinDecision& join, const char* would = "it would save") {
-    return join.saved > 0 ? fmt::format("  {} {:.0f} bytes\n", would, join.saved) : "";
+  std::string costs(const Comparison& cost) const {
+    return fmt::format("  apart {}\n  together {}\n", to_string(cost.apart, graph_.target),
+                       to_string(cost.together, graph_.target));
   }
 
   /// Whether both are one step of the program, as launches or as a call and what runs along it.
@@ -217,9 +219,7 @@ class Answers {
         continue;
       text += fmt::format("{} at the rows or windows of {}: {}\n", item.node->op->name(),
                           other.node->op->name(), at.taken ? "taken" : at.reason);
-      if (at.cost)
-        text += fmt::format("  apart {}\n  together {}\n", to_string(at.cost->apart, graph_.target),
-                            to_string(at.cost->together, graph_.target));
+      if (at.cost) text += costs(*at.cost);
     }
     return text;
   }

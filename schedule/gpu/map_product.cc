@@ -22,7 +22,7 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
-constexpr int kLanes = 16;  // threads along each side of a block
+constexpr int kLanes = Tuning::Fixed::product_lanes;
 
 /// Rows and columns of one thread.
 struct ThreadTile {

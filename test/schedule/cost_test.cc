@@ -99,5 +99,12 @@ TEST(ComputeAt, WhatCostsMoreTogetherSaysBothCosts) {
   EXPECT_NE(text.find(" launches"), std::string::npos) << text;
 }
 
+TEST(Routes, AProductSaysWhatTheLibraryAndLoopsCost) {
+  const std::string text = why_not_one(attention(2048, 512), "s", "o");
+  EXPECT_NE(text.find("library declined: "), std::string::npos) << text;
+  EXPECT_NE(text.find("\n  apart "), std::string::npos) << text;
+  EXPECT_NE(text.find("\n  together "), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace tandem::schedule

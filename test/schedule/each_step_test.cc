@@ -133,8 +133,31 @@ TEST(FormGroups, AReadElsewhereKeepsTwoKernels) {
   EXPECT_EQ(group_of[made.item("e")->id], group_of[made.item("s")->id]);
   EXPECT_NE(group_of[made.item("e")->id], group_of[made.item("t")->id]);
   EXPECT_TRUE(std::ranges::any_of(made.kernels.decisions.joins, [](const JoinDecision& join) {
-    return join.taken && join.saved > 0;
+    return join.taken && join.cost.together.launches < join.cost.apart.launches;
   }));
+}
+
+/// Reasons for which joins were declined.
+std::set<std::string> declined_for(const std::string& text, int cores) {
+  Target target;
+  target.cores = cores;
+  const After made(text, "form_groups", target);
+  std::set<std::string> reasons;
+  for (const JoinDecision& join : made.kernels.decisions.joins)
+    if (!join.taken) reasons.insert(join.reason);
+  return reasons;
+}
+
+TEST(FormGroups, AFewLongRowsAreOneKernelWhereNoCoreWaitsForThem) {
+  const char* const rows = R"(graph @f(%x: f32[2, 30000]) {
+  %m = aten.amax(%x, [1], true)
+  %d = aten.sub.Tensor(%x, %m)
+  %e = aten.exp(%d)
+  return %e
+}
+)";
+  EXPECT_EQ(declined_for(rows, 2).count("apart they cost less"), 0U);
+  EXPECT_EQ(declined_for(rows, 64).count("apart they cost less"), 1U);
 }
 
 TEST(BuildKernels, KernelsAreLegalAndSerial) {
