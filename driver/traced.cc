@@ -23,7 +23,7 @@ void trace_function(ir::Graph& graph, const ModelFunction& function,
     ir::Sizes sizes;
     for (const Size& size : input.sizes) sizes.push_back(size_in(graph, size));
     nn::Tensor& tensor = data.emplace_back(trace.input(input.name, input.dtype, sizes));
-    if (input.requires_grad && !is_float(input.dtype))
+    if (input.requires_grad && !is_float(input.dtype) && !is_complex(input.dtype))
       throw UserError(fmt::format("input '{}' is {}: only floats have gradients", input.name,
                                   name_of(input.dtype)));
     tensor.value()->requires_grad = input.requires_grad;

@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/diagnostic.h"
 #include "base/dtype.h"
+#include "ops/opdef.h"
 
 namespace tandem::ops {
 namespace {
@@ -18,16 +18,14 @@ namespace {
 using ir::Arg;
 using ir::Value;
 
-/// Tensors that say where, and are no numbers to compute with.
-bool is_place(const std::string& param) {
-  constexpr std::array kPlaces = {"index", "indices", "mask", "condition"};
-  return std::ranges::find(kPlaces, param) != kPlaces.end();
-}
-
-/// Numbers that a result is made of, and no factors.
-bool is_term(const std::string& param) {
-  constexpr std::array kTerms = {"self", "other", "value", "fill_value"};
-  return std::ranges::find(kTerms, param) != kTerms.end();
+/// Whether `word` is among the `words`, which have spaces between them.
+bool is_among(std::string_view words, std::string_view word) {
+  while (!words.empty()) {
+    const size_t end = std::min(words.find(' '), words.size());
+    if (words.substr(0, end) == word) return true;
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  return false;
 }
 
 bool is_number(const Arg& arg) {
@@ -43,37 +41,29 @@ Value* part_of(const ComplexCall& c, const Value* value, bool imaginary) {
 }
 
 /// The call's argument `i`, as the call of one part takes it.
-Arg argument(const ComplexCall& c, size_t i, bool imaginary, bool has_terms) {
+Arg argument(const ComplexCall& c, size_t i, bool imaginary) {
   const ir::Param& param = c.whole.op().schema.params[i];
   const Arg& arg = c.whole.args()[i];
   if (const DType* dtype = std::get_if<DType>(&arg)) return part_type(*dtype);
   const bool is_scalar = param.type == ir::ParamType::scalar;
   if (is_scalar && is_number(arg))
-    return imaginary && has_terms && is_term(param.name) ? Arg(sym::Expr(0)) : arg;
+    return imaginary && is_among(c.form.terms, param.name) ? Arg(sym::Expr(0)) : arg;
+  const bool is_place = is_among(c.form.places, param.name);
   return ir::map_operands(arg, [&](const Value* value) {
-    const bool is_whole = is_place(param.name) || !value->type.is_tensor();
+    const bool is_whole = is_place || !value->type.is_tensor();
     return is_whole ? c.given(value).re.value() : part_of(c, value, imaginary);
   });
 }
 
-Tensors of_part(const ComplexCall& c, bool imaginary, bool has_terms) {
+Tensors of_part(const ComplexCall& c, bool imaginary) {
   std::vector<Arg> args;
-  for (size_t i = 0; i < c.whole.args().size(); ++i)
-    args.push_back(argument(c, i, imaginary, has_terms));
+  for (size_t i = 0; i < c.whole.args().size(); ++i) args.push_back(argument(c, i, imaginary));
   Tensors made;
   for (Value* result : c.builder.call(c.whole.op(), std::move(args))->results)
     made.emplace_back(c.builder, result);
   for (size_t i = 0; i < made.size(); ++i)
     made[i] = to(made[i], part_type(c.whole.result(i)->type.dtype));
   return made;
-}
-
-ComplexResults of_both(const ComplexCall& c, bool has_terms) {
-  const Tensors re = of_part(c, false, has_terms);
-  const Tensors im = of_part(c, true, has_terms);
-  ComplexResults results;
-  for (size_t i = 0; i < re.size(); ++i) results.push_back({re[i], im[i]});
-  return results;
 }
 
 /// The parts of `self`, but 1 for 0, and where it is 0.
@@ -89,6 +79,33 @@ AwayFromZero away_from_zero(const ComplexCall& c) {
   const Tensor is_zero = call(c.builder, "aten.logical_and", {re_is_zero, im_is_zero});
   return {{where(is_zero, 1.0, z.re), z.im}, is_zero};
 }
+
+/// Of an operand that may be a number, which then has a tensor without dimensions.
+ComplexParts parts_of(const ComplexCall& c, const Arg& arg, DType dtype) {
+  if (!std::holds_alternative<Value*>(arg) || !std::get<Value*>(arg)->type.is_tensor()) {
+    const Tensor re = call(c.builder, "aten.full", {ir::Sizes{}, arg, dtype});
+    return {re, zeros_like(re)};
+  }
+  const ComplexParts given = c.given(std::get<Value*>(arg));
+  const Tensor re = to(given.re, dtype);
+  return {re, given.im ? to(given.im, dtype) : zeros_like(re)};
+}
+
+DType dtype_of_parts(const ComplexCall& c) { return part_type(c.whole.result()->type.dtype); }
+
+/// Each part by itself, and then `op` of the two.
+ComplexResults joined(const ComplexCall& c, std::string_view op) {
+  const Tensor re = of_part(c, false)[0];
+  return {{call(c.builder, op, {re, of_part(c, true)[0]}), {}}};
+}
+
+/// The quotient below, where w is a number that is not 0.
+ComplexParts over_number(const ComplexParts& z, double n) {
+  const double ratio = 0.0 / n;
+  return {(z.re + z.im * ratio) * (1 / n), (z.im - z.re * ratio) * (1 / n)};
+}
+
+}  // namespace
 
 ComplexParts product(const ComplexParts& x, const ComplexParts& y) {
   const Tensor ac = x.re * y.re;
@@ -126,15 +143,32 @@ ComplexParts quotient(const ComplexParts& z, const ComplexParts& w) {
   return {zero(z.re, re_size, re), zero(z.im, im_size, im)};
 }
 
-}  // namespace
+Tensor stacked(const ComplexParts& z) {
+  return call(z.re.builder(), "aten.stack", {Tensors{z.re, z.im}, -1});
+}
 
-ComplexResults complex_each(const ComplexCall& c) { return of_both(c, false); }
-ComplexResults complex_sum(const ComplexCall& c) { return of_both(c, true); }
+ComplexResults complex_each(const ComplexCall& c) {
+  const Tensors re = of_part(c, false);
+  const Tensors im = of_part(c, true);
+  ComplexResults results;
+  for (size_t i = 0; i < re.size(); ++i) results.push_back({re[i], im[i]});
+  return results;
+}
 
+ComplexResults complex_real(const ComplexCall& c) {
+  const Tensor re = of_part(c, false)[0];
+  return {{re, zeros_like(re)}};
+}
+
+/// Of numbers, and of real ones with complex ones, all four products, as in eager: 0 times infinity
+/// is NaN. A product of matrices meets real ones only where a pass made them.
 ComplexResults complex_product(const ComplexCall& c) {
+  const Arg& right = c.whole.args()[1];
+  const DType dtype = dtype_of_parts(c);
+  if (c.whole.op().def->pointwise)
+    return {product(parts_of(c, c.whole.args()[0], dtype), parts_of(c, right, dtype))};
   const ComplexParts x = c.given(std::get<Value*>(c.whole.args()[0]));
-  const ComplexParts y = c.given(std::get<Value*>(c.whole.args()[1]));
-  const DType dtype = part_type(c.whole.result(0)->type.dtype);
+  const ComplexParts y = c.given(std::get<Value*>(right));
   const auto multiply = [&](Tensor a, Tensor b) {
     std::vector<Arg> args = c.whole.args();
     args[0] = to(a, dtype).value();
@@ -165,32 +199,10 @@ ComplexResults complex_angle(const ComplexCall& c) {
   return {{where(z.is_zero, at_zero, angle), {}}};
 }
 
-/// As C has it: of an infinite or undefined size an angle of 0 stays one, and one that is not
-/// finite turns 0 to 0 and infinity to (infinity, NaN).
-ComplexResults complex_exponential(const ComplexCall& c) {
-  const ComplexParts z = c.given("self");
-  const Tensor size = exp(z.re);
-  const Tensor turn = size * sin(z.im);
-  const auto both = [&](Tensor x, Tensor y) { return call(c.builder, "aten.logical_and", {x, y}); };
-  const Tensor is_odd = call(c.builder, "aten.isnan", {sin(z.im)});
-  const Tensor stays = both(compare("eq", z.im, 0.0), call(c.builder, "aten.isnan", {turn}));
-  const Tensor vanishes = both(is_odd, compare("eq", size, 0.0));
-  const Tensor explodes = both(is_odd, compare("eq", z.re, INFINITY));
-  const Tensor re = where(vanishes, 0.0, where(explodes, size, size * cos(z.im)));
-  return {{re, where(vanishes, 0.0, where(stays, z.im, turn))}};
-}
-
-ComplexResults complex_power(const ComplexCall& c) {
-  constexpr int64_t kMost = 8;
-  const ir::Arg& exponent = c.whole.arg("exponent");
-  const double n = std::holds_alternative<Value*>(exponent) ? 0 : c.whole.floating("exponent");
-  if (n < 1 || n > kMost || n != std::floor(n))
-    throw Unsupported(fmt::format("[{}] of complex numbers is supported for exponents 1 to {}",
-                                  c.whole.op().schema.full_name(), kMost));
-  const ComplexParts z = c.given("self");
-  ComplexParts power = z;
-  for (int64_t i = 1; i < static_cast<int64_t>(n); ++i) power = product(power, z);
-  return {power};
+ComplexResults complex_sign(const ComplexCall& c) {
+  const AwayFromZero z = away_from_zero(c);
+  const Tensor size = call(c.builder, "aten.hypot", {z.parts.re, z.parts.im});
+  return {{where(z.is_zero, 0.0, z.parts.re / size), where(z.is_zero, 0.0, z.parts.im / size)}};
 }
 
 ComplexResults complex_reciprocal(const ComplexCall& c) {
@@ -199,18 +211,32 @@ ComplexResults complex_reciprocal(const ComplexCall& c) {
 }
 
 ComplexResults complex_quotient(const ComplexCall& c) {
-  const DType dtype = part_type(c.whole.result()->type.dtype);
-  const auto parts = [&](std::string_view param) -> ComplexParts {
-    const ComplexParts given = c.given(param);
-    const Tensor re = to(given.re, dtype);
-    return {re, given.im ? to(given.im, dtype) : zeros_like(re)};
-  };
-  return {quotient(parts("self"), parts("other"))};
+  const DType dtype = dtype_of_parts(c);
+  if (const double* n = std::get_if<double>(&c.whole.args()[1]); n != nullptr && *n != 0)
+    return {over_number(parts_of(c, c.whole.args()[0], dtype), *n)};
+  const sym::Expr* n = std::get_if<sym::Expr>(&c.whole.args()[1]);
+  if (n != nullptr && n->constant().value_or(0) != 0)
+    return {
+        over_number(parts_of(c, c.whole.args()[0], dtype), static_cast<double>(*n->constant()))};
+  return {quotient(parts_of(c, c.whole.args()[0], dtype), parts_of(c, c.whole.args()[1], dtype))};
 }
 
 ComplexResults complex_conjugate(const ComplexCall& c) {
   const ComplexParts z = c.given("self");
   return {{z.re, z.im ? -z.im : Tensor()}};
+}
+
+ComplexResults complex_either(const ComplexCall& c) { return joined(c, "aten.logical_or"); }
+ComplexResults complex_both(const ComplexCall& c) { return joined(c, "aten.logical_and"); }
+
+Tensors truth_of_complex(ir::Builder& b, const ir::Call& c) {
+  std::vector<Operand> args;
+  for (const Arg& arg : c.args()) {
+    Value* const* value = std::get_if<Value*>(&arg);
+    const bool is_tensor = value != nullptr && (*value)->type.is_tensor();
+    args.push_back(is_tensor ? Operand(compare("ne", Tensor(b, *value), 0.0)) : Operand(arg));
+  }
+  return call_many(b, c.op().name(), args);
 }
 
 }  // namespace tandem::ops

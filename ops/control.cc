@@ -350,6 +350,31 @@ Gradients second_vjp(Builder&, const Call&, std::span<const Tensor>) {
 
 std::string never(const Call&, const Target&) { return ""; }
 
+/// Bodies have taken their complex inputs for real ones with two parts behind, and give such.
+ComplexResults called_with_parts(const ComplexCall& c) {
+  std::vector<ir::Arg> args;
+  for (const ir::Arg& arg : c.whole.args())
+    args.push_back(ir::map_operands(arg, [&](const Value* value) {
+      const ComplexParts z = c.given(value);
+      return z.im ? stacked(z).value() : z.re.value();
+    }));
+  Types types = result_types(c.whole);
+  for (ir::Type& type : types) {
+    if (!is_complex(type.dtype)) continue;
+    type = ir::Type::tensor(part_type(type.dtype), type.sizes);
+    type.sizes.emplace_back(2);
+  }
+  const ir::Node* node = c.builder.call_typed(c.whole.op(), std::move(args), std::move(types));
+  ComplexResults results;
+  for (size_t i = 0; i < node->results.size(); ++i) {
+    const Tensor made{c.builder, node->results[i]};
+    const bool is_whole = is_complex(c.whole.result(i)->type.dtype);
+    results.push_back(is_whole ? ComplexParts{select(made, -1, 0), select(made, -1, 1)}
+                               : ComplexParts{made, {}});
+  }
+  return results;
+}
+
 const OpDef kCond{
     .schema =
         "tandem::cond(Tensor predicate, Tensor[] operands, str then, str otherwise, int stream=0, "
@@ -359,7 +384,8 @@ const OpDef kCond{
     .can_fail = true,
     .opaque = true,
     .runs = {"then", "otherwise"},
-    .check_bodies = check_cond};
+    .check_bodies = check_cond,
+    .complex = {called_with_parts}};
 const OpDef kWhileLoop{
     .schema =
         "tandem::while_loop(Tensor[] carried, Tensor[] operands, str condition, str body, int "
@@ -369,7 +395,8 @@ const OpDef kWhileLoop{
     .can_fail = true,
     .opaque = true,
     .runs = {"condition", "body"},
-    .check_bodies = check_while};
+    .check_bodies = check_while,
+    .complex = {called_with_parts}};
 const OpDef kWhileLoopBackward{
     .schema =
         "tandem::while_loop_backward(Tensor[] carried, Tensor[] operands, Tensor[] tangents, str "
@@ -388,7 +415,8 @@ const OpDef kScan{
     .can_fail = true,
     .opaque = true,
     .runs = {"body"},
-    .check_bodies = check_scan};
+    .check_bodies = check_scan,
+    .complex = {called_with_parts}};
 const OpDef kInvokeSubgraph{
     .schema =
         "tandem::invoke_subgraph(Tensor[] operands, str body, int stream=0, Scalar? seed=None, str "
@@ -398,14 +426,16 @@ const OpDef kInvokeSubgraph{
     .can_fail = true,
     .opaque = true,
     .runs = {"body"},
-    .check_bodies = check_call};
+    .check_bodies = check_call,
+    .complex = {called_with_parts}};
 
 const OpDef kVmap{.schema = "tandem::vmap(Tensor[] operands, int[] dims, str body) -> Tensor[]",
                   .no_grad = "its body has gradients, in whose place it is",
                   .can_fail = true,
                   .opaque = true,
                   .runs = {"body"},
-                  .check_bodies = check_vmap};
+                  .check_bodies = check_vmap,
+                  .complex = {called_with_parts}};
 
 const OpDef* const kOps[] = {&kCond, &kWhileLoop,      &kWhileLoopBackward,
                              &kScan, &kInvokeSubgraph, &kVmap};

@@ -251,7 +251,7 @@ ir::OpTable make_table() {
 
 /// Its calls become calls over real parts before anything is lowered (passes/complex_parts.cc).
 bool is_parted(const OpDef& def) {
-  return def.complex != nullptr && def.lower == nullptr && def.decompose == nullptr;
+  return def.complex.rule != nullptr && def.lower == nullptr && def.decompose == nullptr;
 }
 
 bool is_tensor_param(const ir::Param& param) {

@@ -17,7 +17,8 @@ Types gradient_types(const Call& c) {
     c.fail(fmt::format("{} tangents for {} outputs", tangents.size(), outputs.size()));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const ir::Type& type = outputs[i]->type;
-    if (!is_float(type.dtype)) c.fail("an output is " + to_string(type) + ", not a float");
+    if (!is_float(type.dtype) && !is_complex(type.dtype))
+      c.fail("an output is " + to_string(type) + ", not a float");
     if (tangents.empty() && !sym::known_eq(type.numel(), 1))
       c.fail("an output without a tangent is " + to_string(type) + ", not one number");
     if (tangents.empty()) continue;
@@ -27,10 +28,36 @@ Types gradient_types(const Call& c) {
   }
   Types types;
   for (const ir::Value* input : c.values("inputs")) {
-    if (!is_float(input->type.dtype)) c.fail("a gradient for " + to_string(input->type));
+    if (!is_float(input->type.dtype) && !is_complex(input->type.dtype))
+      c.fail("a gradient for " + to_string(input->type));
     types.push_back(ir::Type::tensor(input->type.dtype, input->type.sizes));
   }
   return types;
+}
+
+/// Of both parts of each, d/dre + i d/dim.
+ComplexResults gradient_of_parts(const ComplexCall& c) {
+  const auto parts = [&](const ir::Values& values) {
+    Tensors found;
+    for (const ir::Value* value : values) {
+      const ComplexParts z = c.given(value);
+      found.push_back(z.re);
+      if (z.im) found.push_back(z.im);
+    }
+    return found;
+  };
+  const ir::Values& inputs = c.whole.values("inputs");
+  const Tensors made =
+      call_many(c.builder, c.whole.op().name(),
+                {parts(c.whole.values("outputs")), parts(c.whole.values("tangents")), parts(inputs),
+                 c.whole.arg("create_graph")});
+  ComplexResults results;
+  size_t next = 0;
+  for (const ir::Value* input : inputs) {
+    const Tensor re = made[next++];
+    results.push_back({re, is_complex(input->type.dtype) ? made[next++] : Tensor()});
+  }
+  return results;
 }
 
 const OpDef kGradient{
@@ -39,7 +66,8 @@ const OpDef kGradient{
         "create_graph=False) -> Tensor[]",
     .types = gradient_types,
     .no_grad = "the pass inner_gradients writes it in ops that have gradients",
-    .samples = {}};
+    .samples = {},
+    .complex = {gradient_of_parts}};
 
 const OpDef* const kOps[] = {&kGradient};
 

@@ -216,9 +216,9 @@ struct OpDef {
   /// Of each row at once (vmap). Pointwise ops broadcast; others that have no rule are decomposed,
   /// or done row by row.
   BatchRule batch = nullptr;
-  /// Of complex numbers. Views that have no rule are taken of each part; others that have none are
+  /// Of complex numbers. Views that say nothing are taken of each part; others that say nothing are
   /// decomposed.
-  ComplexRule complex = nullptr;
+  ComplexForm complex{};
 };
 
 inline const OpDef& def_of(const ir::Op& op) { return *op.def; }

@@ -68,16 +68,20 @@ class Parting {
   Node* visit(Node* node) {
     Node* const next = node->next;
     if (node->op->mutates()) return write(node);
-    ir::Builder builder(graph_, node);
-    builder.stamp() = ir::Builder::stamp_of(*node);
-    const ops::ComplexRule rule = rule_of(*node);
-    if (rule == nullptr && is_composite(*node)) return decompose(graph_, node);
-    if (rule == nullptr)
+    const ops::OpDef& def = ops::def_of(*node);
+    if (def.complex.composition != nullptr) return decompose(graph_, node, def.complex.composition);
+    if (is_composite(*node) && (!def.complex.is_said() || def.composite != nullptr))
+      return decompose(graph_, node);
+    const ops::ComplexForm& form = form_of(*node);
+    if (form.rule == nullptr)
       throw Unsupported(
           fmt::format("[{}] of complex numbers is not supported", node->op->schema.full_name()),
           node->origin.place);
+    ir::Builder builder(graph_, node);
+    builder.stamp() = ir::Builder::stamp_of(*node);
     const ir::Call call = node->call();
-    set(*node, rule({builder, call, [&](const Value* value) { return of(builder, value); }}));
+    const auto find = [&](const Value* value) { return of(builder, value); };
+    set(*node, form.rule({builder, call, form, find}));
     return next;
   }
 
@@ -91,16 +95,15 @@ class Parting {
     const auto held = wholes_.find(value);
     if (held != wholes_.end()) return held->second;
     ir::Builder builder(graph_, before);
-    const ComplexParts parts = of(builder, value);
-    return ops::call(builder, "aten.stack", {ops::Tensors{parts.re, parts.im}, -1}).value();
+    return ops::stacked(of(builder, value)).value();
   }
 
  private:
-  static ops::ComplexRule rule_of(const Node& node) {
+  static const ops::ComplexForm& form_of(const Node& node) {
+    static const ops::ComplexForm each{ops::complex_each};
     const ops::OpDef& def = ops::def_of(node);
-    if (def.complex != nullptr) return def.complex;
     const bool moves = node.op->is_view() || def.order != nullptr || def.keeps_order || def.repeats;
-    return moves ? ops::complex_each : nullptr;
+    return !def.complex.is_said() && moves ? each : def.complex;
   }
 
   ComplexParts of(ir::Builder& builder, const Value* value) const {

@@ -20,10 +20,14 @@ bool is_composite(const Node& node) {
 }
 
 Node* decompose(ir::Graph& graph, Node* node) {
+  return decompose(graph, node, ops::def_of(*node).decompose);
+}
+
+Node* decompose(ir::Graph& graph, Node* node, ops::DecomposeRule rule) {
   Node* before = node->prev;
   ir::Builder builder(graph, node);
   builder.stamp() = ir::Builder::stamp_of(*node);
-  ops::Tensors results = ops::def_of(*node).decompose(builder, node->call());
+  ops::Tensors results = rule(builder, node->call());
   TD_CHECK(results.size() == node->results.size()) << "decomposition of " << node->op->name();
   for (size_t i = 0; i < results.size(); ++i) {
     if (!results[i]) continue;

@@ -222,8 +222,9 @@ bool EagerStrides::knows(const ir::Value* value) const {
   return is_noted || is_said || value->type.rank() == 0;
 }
 
-std::optional<Sizes> EagerStrides::view_strides(const ir::Node& view, const ir::Value* result,
-                                                const Sizes& self) const {
+std::optional<StridedPlaces> EagerStrides::view_places(const ir::Node& view,
+                                                       const ir::Value* result,
+                                                       const Sizes& self) const {
   AddressLowering lowering(graph_->pool(), self);
   ops::Definition definition = ops::def_of(view).lower(lowering, view.call());
   ops::Index index;
@@ -240,7 +241,14 @@ std::optional<Sizes> EagerStrides::view_strides(const ir::Node& view, const ir::
     strides.push_back(affine->coefficient);
     rest = affine->rest;
   }
-  return strides;
+  return StridedPlaces{strides, rest};
+}
+
+std::optional<Expr> EagerStrides::begin_of(const ir::Value* value) const {
+  if (const std::optional<Expr>* known = begins_.find(value); known != nullptr && *known)
+    return *known;
+  const bool is_view = value->node != nullptr && value->node->op->is_view();
+  return is_view ? std::nullopt : std::optional<Expr>(0);
 }
 
 bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
@@ -254,7 +262,10 @@ bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
   const auto of_complex = [](const ir::Value* value) { return is_complex(value->type.dtype); };
   if (of_complex(self) || std::ranges::any_of(view.results, of_complex)) return true;
   if (def.lower == nullptr) {
-    if (shows_all(view, self)) strides_[view.results[0]] = own;
+    if (shows_all(view, self)) {
+      strides_[view.results[0]] = own;
+      begins_[view.results[0]] = begin_of(self);
+    }
     if (def.repeats) strides_[view.results[0]] = broadcast_strides(*self, own, *view.results[0]);
     return true;
   }
@@ -262,14 +273,15 @@ bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
     return false;
   for (const ir::Value* result : view.results) {
     if (result->type.numel() == Expr(0)) continue;
-    std::optional<Sizes> strides = view_strides(view, result, own);
-    if (!strides && view.op->schema.name == "aten::view")
+    const std::optional<StridedPlaces> places = view_places(view, result, own);
+    if (!places && view.op->schema.name == "aten::view")
       throw UserError(
           fmt::format("[aten::view] sizes {} do not fit the strides {} of self {}: use reshape",
                       ir::to_string(result->type.sizes), ir::to_string(own), to_string(self->type)),
           view.origin.place);
-    if (!strides) return false;
-    strides_[result] = *strides;
+    if (!places) return false;
+    strides_[result] = places->strides;
+    if (const std::optional<Expr> begin = begin_of(self)) begins_[result] = *begin + places->offset;
   }
   return true;
 }
@@ -281,10 +293,10 @@ std::vector<int64_t> EagerStrides::repeated_dims(const ir::Node& view,
   const ops::OpDef& def = ops::def_of(view);
   if (def.lower == nullptr && def.repeats) return broadcast_dims((*self)->type.sizes, *result);
   if (def.lower == nullptr || self == nullptr) return dims;
-  const std::optional<Sizes> steps =
-      view_strides(view, result, ir::contiguous_strides((*self)->type.sizes));
-  for (size_t i = 0; steps && i < steps->size(); ++i)
-    if ((*steps)[i] == Expr(0) && result->type.sizes[i] != Expr(1))
+  const std::optional<StridedPlaces> places =
+      view_places(view, result, ir::contiguous_strides((*self)->type.sizes));
+  for (size_t i = 0; places && i < places->strides.size(); ++i)
+    if (places->strides[i] == Expr(0) && result->type.sizes[i] != Expr(1))
       dims.push_back(static_cast<int64_t>(i));
   return dims;
 }
@@ -294,6 +306,14 @@ bool EagerStrides::shows_places_twice(const ir::Value* value) const {
   for (size_t i = 0; i < strides.size(); ++i)
     if (strides[i] == Expr(0) && value->type.sizes[i] != Expr(1)) return true;
   return false;
+}
+
+bool EagerStrides::overlaps(const ir::Value* value) const {
+  const Sizes strides = of(value);
+  Expr places = 1;
+  for (size_t i = 0; i < strides.size(); ++i)
+    places = places + (value->type.sizes[i] - 1) * strides[i];
+  return sym::known_lt(places, value->type.numel());
 }
 
 bool EagerStrides::counts_elsewhere(const ir::Node& view, const ir::Value* self) const {

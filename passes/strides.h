@@ -50,6 +50,9 @@ class EagerStrides {
   /// over these. Nothing where that is not known, or where a dimension goes on in self's next row.
   std::optional<StridedPlaces> row_major_places(const ir::Node& view, const ir::Value* self) const;
 
+  /// Where it begins in the memory of what it is a view of, where that is known.
+  std::optional<sym::Expr> begin_of(const ir::Value* value) const;
+
   /// What views made of it, else what a front end wrote; row-major where nothing is known.
   ir::Sizes of(const ir::Value* value) const;
   /// False where `of` is row-major because nothing was said: a view made of other views.
@@ -57,8 +60,10 @@ class EagerStrides {
 
   /// Dimensions of a view's result along which it shows the same elements of self again.
   std::vector<int64_t> repeated_dims(const ir::Node& view, const ir::Value* result) const;
-  /// Several elements of it are one place, as far as is known.
+  /// Several elements of it are one place, as far as is known: all along a dimension, or wherever
+  /// there are fewer places than elements.
   bool shows_places_twice(const ir::Value* value) const;
+  bool overlaps(const ir::Value* value) const;
 
   /// Notes whether eager lays the results out in row-major order from the start of a storage;
   /// `shared` when they share self's memory. To be called for every node in order. Unsupported when
@@ -66,11 +71,13 @@ class EagerStrides {
   void note_layout(const ir::Node& node, bool shared);
 
  private:
-  std::optional<ir::Sizes> view_strides(const ir::Node& view, const ir::Value* result,
-                                        const ir::Sizes& self) const;
+  /// Where the result's elements lie, counted from self's begin.
+  std::optional<StridedPlaces> view_places(const ir::Node& view, const ir::Value* result,
+                                           const ir::Sizes& self) const;
   bool is_row_major(const ir::Value* value) const;
   const ir::Graph* graph_;
   DenseMap<ir::Value, ir::Sizes> strides_;
+  DenseMap<ir::Value, std::optional<sym::Expr>> begins_;  // of views
   // Not from the start of a storage, or in strides that are not known.
   DenseMap<ir::Value, char> is_odd_;
 };

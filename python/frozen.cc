@@ -41,6 +41,18 @@ uint64_t checksum(const Array& array, uint64_t sum) {
   return sum;
 }
 
+/// To a program complex numbers are their parts, along a last dimension.
+Array with_parts(const Array& array) {
+  if (!is_complex(array.dtype())) return array;
+  std::vector<int64_t> sizes(array.sizes().begin(), array.sizes().end());
+  std::vector<int64_t> strides;
+  for (int64_t stride : array.strides()) strides.push_back(2 * stride);
+  sizes.push_back(2);
+  strides.push_back(1);
+  const auto keep = [array](void*) {};
+  return Array::borrow(array.raw(), part_type(array.dtype()), sizes, strides, keep);
+}
+
 }  // namespace
 
 /// What a set was made of.
@@ -113,10 +125,11 @@ std::shared_ptr<FrozenSets::Set> FrozenSets::bind(nb::tuple tensors) {
   runtime::ConstantValues values;
   for (size_t i = 0; i < names_.size(); ++i) {
     const int64_t version = version_of(tensors[i]);
-    const nb::object alone = tensors[i].attr("detach")();  // keeps the memory it has now
+    nb::object alone = tensors[i].attr("detach")();  // keeps the memory it has now
+    if (nb::cast<bool>(alone.attr("is_conj")())) alone = alone.attr("resolve_conj")();
     set->seen.push_back(
         {tensors[i].ptr(), version, array_of(alone, "constant '" + names_[i] + "'")});
-    values.insert_or_assign(names_[i], set->seen.back().array);
+    values.insert_or_assign(names_[i], with_parts(set->seen.back().array));
   }
   ++bindings_;
   {

@@ -224,7 +224,7 @@ const OpDef kGather{
     .gathers = "self",
     .can_fail = true,
     .batch = batch_by_elements,
-    .complex = complex_each};
+    .complex = {.rule = complex_each, .places = "index"}};
 
 const OpDef kIndexSelect{
     .schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor",
@@ -257,7 +257,7 @@ const OpDef kIndexSelect{
     .gathers = "self",
     .can_fail = true,
     .batch = batch_index_select,
-    .complex = complex_each};
+    .complex = {.rule = complex_each, .places = "index"}};
 
 // --- scatter
 // --------------------------------------------------------------------------------------
@@ -349,6 +349,12 @@ bool are_in(const ir::Value* places, Expr extent) {
          places->node->call().integer("extent") == extent;
 }
 
+ComplexResults scattered_parts(const ComplexCall& c) {
+  if (c.whole.boolean("accumulate") && c.whole.string("combine") != "sum")
+    throw Unsupported(fmt::format("[{}] of complex numbers combined by {}", c.whole.string("op"),
+                                  c.whole.string("combine")));
+  return complex_each(c);
+}
 /// self with src stored, or combined, at index along dim. A 1-d index serves all elements of a
 /// slice of src.
 const OpDef kScatter{
@@ -390,7 +396,8 @@ const OpDef kScatter{
                 "$[5], 0, i64[9]:index(5), $[9]:special, true, \"tandem::scatter\", \"amax\""},
     .sample_dtypes = DTypes::f32_only,
     .can_fail = true,
-    .batch = batch_scatter};
+    .batch = batch_scatter,
+    .complex = {.rule = scattered_parts, .places = "index"}};
 
 /// Sums of 16-bit floats round once, at the end; a sum of bools is true where any is.
 DType scatter_dtype(DType dtype, bool accumulate) {

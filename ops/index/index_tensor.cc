@@ -152,7 +152,7 @@ const OpDef kIndex{
     .gathers = "self",
     .can_fail = true,
     .batch = batch_index,
-    .complex = complex_each};
+    .complex = {.rule = complex_each, .places = "indices"}};
 
 const OpDef kWrapped{
     .schema = "tandem::wrapped_index(Tensor self, SymInt extent, str op) -> Tensor",

@@ -353,7 +353,7 @@ ComplexResults real_parts(const ComplexCall& c) {
 }
 
 OpDef of_complex(std::string_view schema, ir::TypeRule types, ComplexRule rule) {
-  return {.schema = schema, .types = types, .complex = rule};
+  return {.schema = schema, .types = types, .complex = {rule}};
 }
 
 #define TANDEM_ONE "(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"

@@ -29,6 +29,10 @@ Types dot_types(const Call& c) {
 Tensors dot(Builder& b, const Call& c) {
   return {sum_product(self_of(b, c), tensor(b, c, second(c)), 0)};
 }
+/// Of complex numbers the first one is conjugated.
+Tensors conjugated_dot(Builder& b, const Call& c) {
+  return {sum_product(call(b, "aten.conj", {self_of(b, c)}), tensor(b, c, second(c)), 0)};
+}
 const OpDef kDot{.schema = "aten::dot(Tensor self, Tensor tensor) -> Tensor",
                  .types = dot_types,
                  .decompose = dot,
@@ -38,7 +42,7 @@ const OpDef kDot{.schema = "aten::dot(Tensor self, Tensor tensor) -> Tensor",
                  .out = true};
 const OpDef kVdot{.schema = "aten::vdot(Tensor self, Tensor other) -> Tensor",
                   .types = dot_types,
-                  .decompose = dot,
+                  .decompose = conjugated_dot,
                   .samples = {"$[5], $[5]", "$[0], $[0]"},
                   .sample_dtypes = DTypes::numbers,
                   .out = true};
@@ -66,7 +70,7 @@ const OpDef kMv{.schema = "aten::mv(Tensor self, Tensor vec) -> Tensor",
 Tensor scaled_sum(Builder& b, const Call& c, Tensor product) {
   auto scaled = [&](Tensor x, std::string_view by) {
     const double* number = std::get_if<double>(&c.arg(by));
-    bool truncates = number != nullptr && !is_float(x.dtype());
+    bool truncates = number != nullptr && !is_float(x.dtype()) && !is_complex(x.dtype());
     Operand factor = truncates ? Operand(static_cast<int64_t>(*number)) : Operand(c.arg(by));
     return c.arg(by) == ir::Arg(Expr(1)) ? x : call(b, "aten.mul.Scalar", {x, factor});
   };
@@ -124,29 +128,30 @@ const OpDef kGer{.schema = "aten::ger(Tensor self, Tensor vec2) -> Tensor",
                  .samples = kOuterSamples,
                  .sample_dtypes = DTypes::all,
                  .out = true};
-const OpDef kAddr{.schema =
-                      "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar "
-                      "alpha=1) -> Tensor",
-                  .types = [](const Call& c) -> Types {
-                    need_rank(c, "vec1", 1, 1);
-                    need_rank(c, "vec2", 1, 1);
-                    DType dtype = common_dtype(c, {"self", "vec1", "vec2"});
-                    for (std::string_view name : {"alpha", "beta"})
-                      if (!is_float(dtype) && std::holds_alternative<double>(c.arg(name)))
-                        c.fail(c.describe(name) + " must be an integer for a product of integers");
-                    return added_types(c, ir::Type::tensor(dtype, {c.type("vec1").sizes[0],
-                                                                   c.type("vec2").sizes[0]}));
-                  },
-                  .decompose = [](Builder& b, const Call& c) -> Tensors {
-                    DType wide = compute_type(c.result()->type.dtype);
-                    Tensor left = to(unsqueeze(tensor(b, c, "vec1"), 1), wide);
-                    return {scaled_sum(b, c, left * to(tensor(b, c, "vec2"), wide))};
-                  },
-                  .samples = {"$[3, 4], $[3], $[4]", "$[4], $[3], $[4], beta=2, alpha=3",
-                              "$[3, 1], $[3], $[4], beta=0", "$[3, 4], $[4], $[3]"},
-                  .sample_dtypes = DTypes::numbers,
-                  .inplace = true,
-                  .out = true};
+const OpDef kAddr{
+    .schema =
+        "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar "
+        "alpha=1) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      need_rank(c, "vec1", 1, 1);
+      need_rank(c, "vec2", 1, 1);
+      DType dtype = common_dtype(c, {"self", "vec1", "vec2"});
+      for (std::string_view name : {"alpha", "beta"})
+        if (!is_float(dtype) && !is_complex(dtype) && std::holds_alternative<double>(c.arg(name)))
+          c.fail(c.describe(name) + " must be an integer for a product of integers");
+      return added_types(
+          c, ir::Type::tensor(dtype, {c.type("vec1").sizes[0], c.type("vec2").sizes[0]}));
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      DType wide = compute_type(c.result()->type.dtype);
+      Tensor left = to(unsqueeze(tensor(b, c, "vec1"), 1), wide);
+      return {scaled_sum(b, c, left * to(tensor(b, c, "vec2"), wide))};
+    },
+    .samples = {"$[3, 4], $[3], $[4]", "$[4], $[3], $[4], beta=2, alpha=3",
+                "$[3, 1], $[3], $[4], beta=0", "$[3, 4], $[4], $[3]"},
+    .sample_dtypes = DTypes::numbers,
+    .inplace = true,
+    .out = true};
 
 // sum over the batch is a longer sum: [n, b m] times [b m, p]
 const OpDef kAddbmm{
@@ -183,7 +188,8 @@ const OpDef kVecdot{.schema = "aten::linalg_vecdot(Tensor x, Tensor y, *, int di
                       return {ir::Type::tensor(c.type("x").dtype, sizes)};
                     },
                     .decompose = [](Builder& b, const Call& c) -> Tensors {
-                      Tensor terms = widened(tensor(b, c, "x")) * widened(tensor(b, c, "y"));
+                      const Tensor x = call(b, "aten.conj", {tensor(b, c, "x")});
+                      Tensor terms = widened(x) * widened(tensor(b, c, "y"));
                       return {to(sum(terms, {c.dim("dim", terms.rank())}), c.result()->type.dtype)};
                     },
                     .samples = {"f32[3, 4], f32[3, 4]", "f64[2, 3, 4], f64[3, 4], dim=1",

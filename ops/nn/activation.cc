@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/complex_functions.h"
 #include "ops/families.h"
 #include "ops/formula.h"
 
@@ -31,7 +32,8 @@ const OpDef kSigmoid{.schema = "aten::sigmoid(Tensor self) -> Tensor",
                      .sample_dtypes = DTypes::numbers,
                      .pointwise = true,
                      .inplace = true,
-                     .out = true};
+                     .out = true,
+                     .complex = {complex_function<complex::sigmoid>}};
 // y = sigmoid(x): dx = dy y (1 - y)
 constexpr auto kSigmoidGrad = [](const Call&, auto g, auto y) { return g * ((1.0 - y) * y); };
 const OpDef kSigmoidBackward{
@@ -52,7 +54,8 @@ const OpDef kTanh{.schema = "aten::tanh(Tensor self) -> Tensor",
                   .sample_dtypes = DTypes::numbers,
                   .pointwise = true,
                   .inplace = true,
-                  .out = true};
+                  .out = true,
+                  .complex = {complex_function<complex::tanh>}};
 // y = tanh(x): dx = dy (1 - y^2)
 constexpr auto kTanhGrad = [](const Call&, auto g, auto y) { return g * (1.0 - y * y); };
 const OpDef kTanhBackward{
@@ -64,7 +67,10 @@ const OpDef kTanhBackward{
     .pointwise = true};
 
 const OpDef kSilu{.schema = "aten::silu(Tensor self) -> Tensor",
-                  .types = float_same,
+                  .types =
+                      [](const Call& c) {
+                        return is_complex(c.type("self").dtype) ? unary_same(c) : float_same(c);
+                      },
                   .lower = unary<[](Element x) { return x / (1.0 + exp(-x)); }>,
                   .vjp = [](Builder& b, const Call& c, Grads g) -> Gradients {
                     return {{"self", call(b, "aten.silu_backward", {g[0], self_of(b, c)})}};
@@ -72,7 +78,11 @@ const OpDef kSilu{.schema = "aten::silu(Tensor self) -> Tensor",
                   .samples = kSamples,
                   .pointwise = true,
                   .inplace = true,
-                  .out = true};
+                  .out = true,
+                  .complex = {.composition = [](Builder& b, const Call& c) -> Tensors {
+                    const Tensor z = self_of(b, c);
+                    return {z * sigmoid(z)};
+                  }}};
 // d(x s(x)) = s (1 + x (1 - s)) dx
 constexpr auto kSiluGrad = [](const Call&, auto g, auto x) {
   auto s = sigmoid(x);

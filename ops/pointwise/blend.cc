@@ -16,7 +16,7 @@ Element element(Lowering& lowering, const Call& c, std::string_view param, const
 // -----------------------------------------------------------------------------------------
 
 Types lerp_types(const Call& c) {
-  need_float(c, "self");
+  if (!is_complex(c.type("self").dtype)) need_float(c, "self");
   need_same_dtype(c, {"self", "end"});
   bool by_tensor = is_tensor(c, "weight");
   // A weight of f32 without dimensions serves every dtype.
@@ -45,6 +45,13 @@ Gradients lerp_vjp(Builder& b, const Call& c, Grads g) {
   }
   return grads;
 }
+/// Of complex numbers.
+Tensors moved_towards(Builder& b, const Call& c) {
+  const Tensor self{b, c.value("self")};
+  const Tensor way = Tensor{b, c.value("end")} - self;
+  return {self + call(b, is_tensor(c, "weight") ? "aten.mul.Tensor" : "aten.mul.Scalar",
+                      {way, c.arg("weight")})};
+}
 const OpDef kLerpScalar{
     .schema = "aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor",
     .types = lerp_types,
@@ -56,7 +63,8 @@ const OpDef kLerpScalar{
     .pointwise = true,
     .inplace = true,
     .out = true,
-    .out_as = "Scalar_out"};
+    .out_as = "Scalar_out",
+    .complex = {.composition = moved_towards}};
 const OpDef kLerpTensor{
     .schema = "aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor",
     .types = lerp_types,
@@ -67,7 +75,8 @@ const OpDef kLerpTensor{
     .pointwise = true,
     .inplace = true,
     .out = true,
-    .out_as = "Tensor_out"};
+    .out_as = "Tensor_out",
+    .complex = {.composition = moved_towards}};
 
 // --- addcmul, addcdiv, fma
 // ------------------------------------------------------------------------
@@ -78,9 +87,18 @@ Types three_types(const Call& c) {
   return {ir::Type::tensor(dtype, broadcast_of(c, {"self", "tensor1", "tensor2"}))};
 }
 Types addcdiv_types(const Call& c) {
-  if (!is_float(c.type("tensor1").dtype) && !is_float(c.type("tensor2").dtype))
-    c.fail("integer division is not supported");
+  const auto is_whole = [&](std::string_view name) {
+    return !is_float(c.type(name).dtype) && !is_complex(c.type(name).dtype);
+  };
+  if (is_whole("tensor1") && is_whole("tensor2")) c.fail("integer division is not supported");
   return three_types(c);
+}
+/// The formula over complex numbers.
+template <bool divides>
+Tensors added_parts(Builder& b, const Call& c) {
+  const Tensor x = call(b, "aten.mul.Scalar", {named(b, c, "tensor1"), c.arg("value")});
+  const Tensor y = named(b, c, "tensor2");
+  return {named(b, c, "self") + (divides ? x / y : x * y)};
 }
 template <bool divides>
 Definition add_scaled(Lowering& lowering, const Call& c) {
@@ -123,7 +141,8 @@ const OpDef kAddcmul{
     .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .complex = {.composition = added_parts<false>}};
 const OpDef kAddcdiv{
     .schema =
         "aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> "
@@ -138,7 +157,8 @@ const OpDef kAddcdiv{
     .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .complex = {.composition = added_parts<true>}};
 
 // d(a b + c) = b da + a db + dc
 const OpDef kFma{.schema = "prims::fma(Tensor a, Tensor b, Tensor c) -> Tensor",
@@ -207,7 +227,7 @@ const OpDef kFillScalar{.schema = "aten::fill.Scalar(Tensor self, Scalar value) 
                         .inplace = true,
                         .out = true,
                         .out_as = "Scalar_out",
-                        .complex = complex_sum};
+                        .complex = {.rule = complex_each, .terms = "value"}};
 /// The value of each row, broadcast to it.
 Tensors fill_rows(const BatchedCall& c) {
   const ir::Type& self = c.row.type("self");
@@ -241,7 +261,7 @@ const OpDef kZero{.schema = "aten::zero(Tensor self) -> Tensor",
                   .sample_dtypes = DTypes::all,
                   .inplace = true,
                   .out = true,
-                  .complex = complex_each};
+                  .complex = {complex_each}};
 
 const OpDef* const kOps[] = {&kLerpScalar,  &kLerpTensor, &kAddcmul,    &kAddcdiv, &kFma,
                              &kWhereScalar, &kFillScalar, &kFillTensor, &kZero};

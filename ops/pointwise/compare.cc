@@ -26,7 +26,7 @@ const Samples kScalarSamples = {"$[3, 4], 2", "$[5], -1.5", "$[0], 3", "$[4, 3]{
 // --- comparison and logic
 // -------------------------------------------------------------------------
 
-#define TANDEM_COMPARISON(Name, text, opcode)                                                      \
+#define TANDEM_COMPARISON(Name, text, opcode, ...)                                                 \
   const OpDef Name##Tensor{.schema = "aten::" text ".Tensor(Tensor self, Tensor other) -> Tensor", \
                            .types = binary_bool,                                                   \
                            .lower = binary_map<kBinary<opcode>>,                                   \
@@ -36,20 +36,19 @@ const Samples kScalarSamples = {"$[3, 4], 2", "$[5], -1.5", "$[0], 3", "$[4, 3]{
                            .pointwise = true,                                                      \
                            .inplace = true,                                                        \
                            .out = true,                                                            \
-                           .out_as = "Tensor_out"};                                                \
-  const OpDef Name##Scalar{.schema = "aten::" text ".Scalar(Tensor self, Scalar other) -> Tensor", \
-                           .types = binary_bool,                                                   \
-                           .lower = binary_map<kBinary<opcode>>,                                   \
-                           .no_grad = kBool,                                                       \
-                           .samples = kScalarSamples,                                              \
-                           .sample_dtypes = DTypes::numbers,                                       \
-                           .pointwise = true,                                                      \
-                           .inplace = true,                                                        \
-                           .out = true,                                                            \
-                           .out_as = "Scalar_out"}
+                           .out_as = "Tensor_out",                                                 \
+                           .complex = {__VA_ARGS__}};                                              \
+  const OpDef Name##Scalar {                                                                       \
+    .schema = "aten::" text ".Scalar(Tensor self, Scalar other) -> Tensor", .types = binary_bool,  \
+    .lower = binary_map<kBinary<opcode>>, .no_grad = kBool, .samples = kScalarSamples,             \
+    .sample_dtypes = DTypes::numbers, .pointwise = true, .inplace = true, .out = true,             \
+    .out_as = "Scalar_out", .complex = {                                                           \
+      __VA_ARGS__                                                                                  \
+    }                                                                                              \
+  }
 
-TANDEM_COMPARISON(kEq, "eq", Opcode::eq);
-TANDEM_COMPARISON(kNe, "ne", Opcode::ne);
+TANDEM_COMPARISON(kEq, "eq", Opcode::eq, .rule = complex_both, .terms = "other");
+TANDEM_COMPARISON(kNe, "ne", Opcode::ne, .rule = complex_either, .terms = "other");
 TANDEM_COMPARISON(kLt, "lt", Opcode::lt);
 TANDEM_COMPARISON(kLe, "le", Opcode::le);
 TANDEM_COMPARISON(kGt, "gt", Opcode::gt);
@@ -68,7 +67,8 @@ const OpDef kLogicalNot{
     .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .complex = {.composition = truth_of_complex}};
 const OpDef kLogicalAnd{
     .schema = "aten::logical_and(Tensor self, Tensor other) -> Tensor",
     .types = binary_bool,
@@ -78,7 +78,8 @@ const OpDef kLogicalAnd{
     .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .complex = {.composition = truth_of_complex}};
 const OpDef kLogicalOr{
     .schema = "aten::logical_or(Tensor self, Tensor other) -> Tensor",
     .types = binary_bool,
@@ -88,7 +89,8 @@ const OpDef kLogicalOr{
     .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .complex = {.composition = truth_of_complex}};
 const OpDef kLogicalXor{
     .schema = "aten::logical_xor(Tensor self, Tensor other) -> Tensor",
     .types = binary_bool,
@@ -98,21 +100,24 @@ const OpDef kLogicalXor{
     .sample_dtypes = DTypes::all,
     .pointwise = true,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .complex = {.composition = truth_of_complex}};
 const OpDef kIsnan{.schema = "aten::isnan(Tensor self) -> Tensor",
                    .types = unary_bool,
                    .lower = unary<[](Element x) { return not_equal(x, x); }>,
                    .no_grad = kBool,
                    .samples = kUnarySamples,
                    .pointwise = true,
-                   .out = true};
+                   .out = true,
+                   .complex = {complex_either}};
 const OpDef kIsinf{.schema = "aten::isinf(Tensor self) -> Tensor",
                    .types = unary_bool,
                    .lower = unary<[](Element x) { return equal(abs(x), x.number(HUGE_VAL)); }>,
                    .no_grad = kBool,
                    .samples = kUnarySamples,
                    .pointwise = true,
-                   .out = true};
+                   .out = true,
+                   .complex = {complex_either}};
 
 // --- minimum, maximum, where
 // ------------------------------------------------------------------------
@@ -189,7 +194,7 @@ const OpDef kWhere{
     .pointwise = true,
     .out = true,
     .out_as = "self_out",
-    .complex = complex_each};
+    .complex = {.rule = complex_each, .places = "condition"}};
 const OpDef kWhereScalarOther{
     .schema = "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor",
     .types = where_types,
@@ -197,7 +202,7 @@ const OpDef kWhereScalarOther{
     .vjp = where_vjp,
     .samples = {"bool[3, 4], $[3, 4], 2", "bool[4], $[3, 1], 0.5"},
     .pointwise = true,
-    .complex = complex_sum};
+    .complex = {.rule = complex_each, .places = "condition", .terms = "other"}};
 const OpDef kWhereScalarSelf{
     .schema = "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor",
     .types = where_types,
@@ -205,7 +210,7 @@ const OpDef kWhereScalarSelf{
     .vjp = where_vjp,
     .samples = {"bool[3, 4], 2, $[3, 4]", "bool[4], 0.5, $[3, 1]"},
     .pointwise = true,
-    .complex = complex_sum};
+    .complex = {.rule = complex_each, .places = "condition", .terms = "self"}};
 
 const OpDef kMaskedFill{
     .schema = "aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor",
@@ -232,7 +237,7 @@ const OpDef kMaskedFill{
     .inplace = true,
     .out = true,
     .out_as = "Scalar_out",
-    .complex = complex_sum};
+    .complex = {.rule = complex_each, .places = "mask", .terms = "value"}};
 
 const OpDef* const kOps[] = {
     &kEqTensor,   &kEqScalar,   &kNeTensor,  &kNeScalar,         &kLtTensor,        &kLtScalar,

@@ -47,25 +47,23 @@ const OpDef kImag{
         [](Builder& b, const Call&, Tensor base, Tensor value) {
           return call(b, "aten.complex", {call(b, "aten.real", {base}), value});
         },
-    .complex = [](const ComplexCall& c) -> ComplexResults { return {{c.given("self").im, {}}}; }};
+    .complex = {[](const ComplexCall& c) -> ComplexResults { return {{c.given("self").im, {}}}; }}};
 const OpDef kViewAsReal{
     .schema = "aten::view_as_real(Tensor(a) self) -> Tensor(a)",
     .types = as_real_types,
     .scatter = [](Builder& b, const Call&, Tensor,
                   Tensor value) { return call(b, "aten.view_as_complex", {value}); },
-    .complex = [](const ComplexCall& c) -> ComplexResults {
-      const ComplexParts z = c.given("self");
-      return {{call(c.builder, "aten.stack", {Tensors{z.re, z.im}, -1}), {}}};
-    }};
+    .complex = {
+        [](const ComplexCall& c) -> ComplexResults { return {{stacked(c.given("self")), {}}}; }}};
 const OpDef kViewAsComplex{
     .schema = "aten::view_as_complex(Tensor(a) self) -> Tensor(a)",
     .types = as_complex_types,
     .scatter = [](Builder& b, const Call&, Tensor,
                   Tensor value) { return call(b, "aten.view_as_real", {value}); },
-    .complex = [](const ComplexCall& c) -> ComplexResults {
+    .complex = {[](const ComplexCall& c) -> ComplexResults {
       const Tensor x = c.given("self").re;
       return {{select(x, -1, 0), select(x, -1, 1)}};
-    }};
+    }}};
 /// A view that negates imaginary parts where it is read.
 const OpDef kConjView{.schema = "aten::_conj(Tensor(a) self) -> Tensor(a)",
                       .types = [](const Call& c) -> Types {
@@ -74,7 +72,7 @@ const OpDef kConjView{.schema = "aten::_conj(Tensor(a) self) -> Tensor(a)",
                       },
                       .scatter = [](Builder& b, const Call&, Tensor,
                                     Tensor value) { return call(b, "aten._conj", {value}); },
-                      .complex = complex_conjugate};
+                      .complex = {complex_conjugate}};
 
 // --- made of real tensors ---
 
@@ -91,16 +89,16 @@ Tensor given(const ComplexCall& c, std::string_view param) {
 
 const OpDef kComplex{.schema = "aten::complex(Tensor real, Tensor imag) -> Tensor",
                      .types = [](const Call& c) { return pair_types(c, "real", "imag"); },
-                     .complex = [](const ComplexCall& c) -> ComplexResults {
+                     .complex = {[](const ComplexCall& c) -> ComplexResults {
                        return {{given(c, "real"), given(c, "imag")}};
-                     }};
+                     }}};
 const OpDef kPolar{.schema = "aten::polar(Tensor abs, Tensor angle) -> Tensor",
                    .types = [](const Call& c) { return pair_types(c, "abs", "angle"); },
-                   .complex = [](const ComplexCall& c) -> ComplexResults {
+                   .complex = {[](const ComplexCall& c) -> ComplexResults {
                      const Tensor magnitude = given(c, "abs");
                      const Tensor angle = given(c, "angle");
                      return {{magnitude * cos(angle), magnitude * sin(angle)}};
-                   }};
+                   }}};
 
 const OpDef* const kOps[] = {&kImag, &kViewAsReal, &kViewAsComplex, &kConjView, &kComplex, &kPolar};
 

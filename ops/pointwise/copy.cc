@@ -22,7 +22,7 @@ const OpDef kClone{
     .sample_dtypes = DTypes::all,
     .pointwise = true,
     .out = true,
-    .complex = complex_each};
+    .complex = {complex_each}};
 const OpDef kContiguous{
     .schema =
         "aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> "
@@ -33,7 +33,7 @@ const OpDef kContiguous{
     .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
     .samples = {"$[3, 4]", "$[4, 3]{1, 4}"},
     .pointwise = true,
-    .complex = complex_each};
+    .complex = {complex_each}};
 const OpDef kAlias{.schema = "aten::alias(Tensor(a) self) -> Tensor(a)",
                    .types = unary_same,
                    .lower = reindex<kSameIndex>,
@@ -41,7 +41,7 @@ const OpDef kAlias{.schema = "aten::alias(Tensor(a) self) -> Tensor(a)",
                    .scatter = [](Builder&, const Call&, Tensor, Tensor value) { return value; },
                    .samples = {"$[3, 4]"},
                    .pointwise = true,
-                   .complex = complex_each};
+                   .complex = {complex_each}};
 const OpDef kDetach{.schema = "aten::detach(Tensor(a) self) -> Tensor(a)",
                     .types = unary_same,
                     .lower = reindex<kSameIndex>,
@@ -50,11 +50,13 @@ const OpDef kDetach{.schema = "aten::detach(Tensor(a) self) -> Tensor(a)",
                     .samples = {"$[3, 4]"},
                     .pointwise = true,
                     .inplace = true,
-                    .complex = complex_each};
-/// Of real numbers imaginary parts are 0, and real numbers have none.
+                    .complex = {complex_each}};
+/// Of real numbers imaginary parts are 0, and real numbers have none. What is not 0 is true.
 ComplexResults converted(const ComplexCall& c) {
   const ComplexParts z = c.given("self");
   const DType dtype = c.whole.result()->type.dtype;
+  if (dtype == DType::boolean)
+    return {{call(c.builder, "aten.logical_or", {to(z.re, dtype), to(z.im, dtype)}), {}}};
   if (!is_complex(dtype)) return {{to(z.re, dtype), {}}};
   const Tensor re = to(z.re, part_type(dtype));
   return {{re, z.im ? to(z.im, part_type(dtype)) : zeros_like(re)}};
@@ -84,7 +86,7 @@ const OpDef kToCopy{
                 "f8e4m3fn[99]:special, dtype=$", "f8e5m2[99]:special, dtype=$"},
     .sample_dtypes = DTypes::all,
     .pointwise = true,
-    .complex = converted};
+    .complex = {converted}};
 const OpDef kCopy{
     .schema = "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
     .types =
@@ -106,7 +108,7 @@ const OpDef kCopy{
     .samples = {"$[3, 4], $[4]", "$[3], f32[3]"},
     .sample_dtypes = DTypes::all,
     .inplace = true,
-    .complex = complex_each};
+    .complex = {complex_each}};
 
 const OpDef* const kOps[] = {
     &kClone, &kContiguous, &kAlias, &kDetach, &kToCopy, &kCopy,

@@ -42,25 +42,27 @@ const OpDef kFull{.schema =
                   .lower = fill<[](const Call& c) { return c.arg("fill_value"); }>,
                   .no_grad = kNoOperand,
                   .samples = {"[2, 3], 2", "[4], 0.5", "[0], 1", "[], 3.5", "[2], true"},
-                  .complex = complex_sum};
+                  .complex = {.rule = complex_each, .terms = "fill_value"}};
 const OpDef kZeros{.schema = "aten::zeros(SymInt[] size, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
                    .types = sized,
                    .lower = fill<kZero>,
                    .no_grad = kNoOperand,
                    .samples = {"[2, 3]", "[0]", "[2], dtype=i64"},
-                   .complex = complex_each};
+                   .complex = {complex_each}};
 /// Eager gives one that has no memory; what reads it is the same.
 const OpDef kEfficientZeros{
     .schema = "aten::_efficientzerotensor(SymInt[] size, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
     .types = sized,
     .lower = fill<kZero>,
     .no_grad = kNoOperand,
-    .samples = {"[2, 3]", "[0]", "[2], dtype=i64"}};
+    .samples = {"[2, 3]", "[0]", "[2], dtype=i64"},
+    .complex = {complex_each}};
 const OpDef kOnes{.schema = "aten::ones(SymInt[] size, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
                   .types = sized,
                   .lower = fill<kOne>,
                   .no_grad = kNoOperand,
-                  .samples = {"[2, 3]", "[0]", "[2], dtype=bool"}};
+                  .samples = {"[2, 3]", "[0]", "[2], dtype=bool"},
+                  .complex = {complex_real}};
 const OpDef kZerosLike{.schema = "aten::zeros_like(Tensor self, *, " TANDEM_FACTORY_OPTIONS
                                  ", MemoryFormat? memory_format=None) -> Tensor",
                        .types = like,
@@ -69,7 +71,7 @@ const OpDef kZerosLike{.schema = "aten::zeros_like(Tensor self, *, " TANDEM_FACT
                        .samples = {"$[2, 3]", "$[0]"},
                        .sample_dtypes = DTypes::all,
                        .batch = batch_pointwise,
-                       .complex = complex_each};
+                       .complex = {complex_each}};
 const OpDef kOnesLike{.schema = "aten::ones_like(Tensor self, *, " TANDEM_FACTORY_OPTIONS
                                 ", MemoryFormat? memory_format=None) -> Tensor",
                       .types = like,
@@ -77,7 +79,8 @@ const OpDef kOnesLike{.schema = "aten::ones_like(Tensor self, *, " TANDEM_FACTOR
                       .no_grad = kNoOperand,
                       .samples = {"$[2, 3]", "$[0]"},
                       .sample_dtypes = DTypes::all,
-                      .batch = batch_pointwise};
+                      .batch = batch_pointwise,
+                      .complex = {complex_real}};
 const OpDef kFullLike{
     .schema = "aten::full_like(Tensor self, Scalar fill_value, *, " TANDEM_FACTORY_OPTIONS
               ", MemoryFormat? memory_format=None) -> Tensor",
@@ -86,7 +89,8 @@ const OpDef kFullLike{
     .no_grad = kNoOperand,
     .samples = {"$[2, 3], 2", "$[0], 1"},
     .sample_dtypes = DTypes::numbers,
-    .batch = batch_pointwise};
+    .batch = batch_pointwise,
+    .complex = {.rule = complex_each, .terms = "fill_value"}};
 const OpDef kScalarTensor{
     .schema = "aten::scalar_tensor(Scalar s, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
     .types = [](const Call& c) -> Types {
@@ -94,7 +98,8 @@ const OpDef kScalarTensor{
     },
     .lower = fill<[](const Call& c) { return c.arg("s"); }>,
     .no_grad = kNoOperand,
-    .samples = {"2.5", "3, dtype=i64"}};
+    .samples = {"2.5", "3, dtype=i64"},
+    .complex = {.rule = complex_each, .terms = "s"}};
 
 /// start + i * step, computed in i64 for integers and f64 for floats, as eager does.
 Definition ramp(Lowering& lowering, const Call& c) {

@@ -209,14 +209,17 @@ const OpDef kLdexp{
 // -------------------------------------------------------------------------
 
 Types float_power_types(const Call& c) {
-  return {ir::Type::tensor(DType::f64, broadcast_of(c, {"self", "exponent"}))};
+  const bool is_whole = is_complex(common_dtype(c, {"self", "exponent"}));
+  return {
+      ir::Type::tensor(is_whole ? DType::c128 : DType::f64, broadcast_of(c, {"self", "exponent"}))};
 }
 Tensors float_power(Builder& b, const Call& c) {
+  const DType wide = c.result()->type.dtype;
   if (!is_tensor(c, "exponent"))
     return {call(b, "aten.pow.Tensor_Scalar",
-                 {to(Tensor{b, c.value("self")}, DType::f64), c.floating("exponent")})};
-  Tensor base = to(tensor_of(b, c, "self", DType::f64), DType::f64);
-  Tensor exponent = to(Tensor{b, c.value("exponent")}, DType::f64);
+                 {to(Tensor{b, c.value("self")}, wide), c.floating("exponent")})};
+  Tensor base = to(tensor_of(b, c, "self", wide), wide);
+  Tensor exponent = to(Tensor{b, c.value("exponent")}, wide);
   return {call(b, "aten.pow.Tensor_Tensor", {base, exponent})};
 }
 OpDef float_power_op(std::string_view schema, std::string_view out_as, const Samples& samples) {
@@ -234,12 +237,13 @@ Tensors close(Builder& b, const Call& c) {
   Tensor x{b, c.value("self")};
   Tensor y{b, c.value("other")};
   Tensor same = eq(x, y);
-  if (c.boolean("equal_nan") && is_float(x.dtype())) {
+  const bool is_whole = !is_float(x.dtype()) && !is_complex(x.dtype());
+  if (c.boolean("equal_nan") && !is_whole) {
     Tensor nans = both(call(b, "aten.isnan", {x}), call(b, "aten.isnan", {y}));
     same = either(same, nans);
   }
   if (c.floating("rtol") == 0 && c.floating("atol") == 0) return {same};
-  if (!is_float(x.dtype())) x = to(x, DType::f32), y = to(y, DType::f32);
+  if (is_whole) x = to(x, DType::f32), y = to(y, DType::f32);
   Tensor allowed = abs(y * c.floating("rtol")) + c.floating("atol");
   Tensor error = abs(x - y);
   Tensor near = both(compare("le", error, allowed),

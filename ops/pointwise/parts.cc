@@ -23,7 +23,7 @@ Tensor self_of(Builder& b, const Call& c) { return {b, c.value("self")}; }
 // ----------------------------------------------------------------------------------------
 
 template <auto F>
-OpDef test(std::string_view schema, bool out) {
+OpDef test(std::string_view schema, bool out, ComplexForm form = {}) {
   return {.schema = schema,
           .types = unary_bool,
           .lower = unary<F>,
@@ -31,7 +31,8 @@ OpDef test(std::string_view schema, bool out) {
           .samples = kSamples,
           .sample_dtypes = DTypes::all,
           .pointwise = true,
-          .out = out};
+          .out = out,
+          .complex = form};
 }
 Element always(Element x) { return {x.pool(), x.pool().integer(DType::boolean, 1)}; }
 Element never(Element x) { return {x.pool(), x.pool().integer(DType::boolean, 0)}; }
@@ -45,11 +46,15 @@ constexpr auto kSignbit = [](Element x) {
   return x.dtype() == DType::boolean ? never(x) : signbit(x);
 };
 
+ComplexResults has_no_imaginary_part(const ComplexCall& c) {
+  return {{compare("eq", c.given("self").im, 0.0), {}}};
+}
+
 const OpDef kTests[] = {
-    test<kIsfinite>("aten::isfinite(Tensor self) -> Tensor", false),
+    test<kIsfinite>("aten::isfinite(Tensor self) -> Tensor", false, {complex_both}),
     test<kIsInfinity<1>>("aten::isposinf(Tensor self) -> Tensor", true),
     test<kIsInfinity<-1>>("aten::isneginf(Tensor self) -> Tensor", true),
-    test<always>("aten::isreal(Tensor self) -> Tensor", false),
+    test<always>("aten::isreal(Tensor self) -> Tensor", false, {has_no_imaginary_part}),
     test<kSignbit>("aten::signbit(Tensor self) -> Tensor", true),
 };
 
@@ -75,7 +80,7 @@ OpDef alias(std::string_view schema, ir::TypeRule types = unary_same,
           .samples = {"$[3, 4]", "$[0]", "$[4, 3]{1, 4}"},
           .sample_dtypes = DTypes::all,
           .pointwise = true,
-          .complex = rule};
+          .complex = {rule}};
 }
 OpDef copy(std::string_view schema, bool inplace) {
   return {.schema = schema,
@@ -87,7 +92,7 @@ OpDef copy(std::string_view schema, bool inplace) {
           .pointwise = true,
           .inplace = inplace,
           .out = true,
-          .complex = complex_conjugate};
+          .complex = {complex_conjugate}};
 }
 /// Of complex numbers another view: the base keeps its imaginary parts.
 OpDef real_view() {
@@ -143,7 +148,8 @@ const OpDef kSgn{
     .samples = kSamples,
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
-    .out = true};
+    .out = true,
+    .complex = {complex_sign}};
 const OpDef kSquare{.schema = "aten::square(Tensor self) -> Tensor",
                     .types = [](const Call& c) -> Types {
                       Types types = unary_same(c);
@@ -271,7 +277,7 @@ const OpDef kAngle{.schema = "aten::angle(Tensor self) -> Tensor",
                    .sample_dtypes = DTypes::all,
                    .pointwise = true,
                    .out = true,
-                   .complex = complex_angle};
+                   .complex = {complex_angle}};
 
 /// round(x 10^decimals) / 10^decimals; negative decimals divide first.
 Element round_decimals(Element x, int64_t decimals) {

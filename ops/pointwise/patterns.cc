@@ -32,13 +32,15 @@ const OpDef kEye{.schema = "aten::eye(SymInt n, *, " TANDEM_FACTORY_OPTIONS ") -
                  .types = eye_types,
                  .lower = eye_lower,
                  .no_grad = kNoOperand,
-                 .samples = {"3", "0", "4, dtype=i64", "4, dtype=bool", "4, dtype=bf16", "-1"}};
+                 .samples = {"3", "0", "4, dtype=i64", "4, dtype=bool", "4, dtype=bf16", "-1"},
+                 .complex = {complex_real}};
 const OpDef kEyeM{
     .schema = "aten::eye.m(SymInt n, SymInt m, *, " TANDEM_FACTORY_OPTIONS ") -> Tensor",
     .types = eye_types,
     .lower = eye_lower,
     .no_grad = kNoOperand,
-    .samples = {"3, 5", "5, 3", "0, 2", "2, 3, dtype=f64", "2, -1"}};
+    .samples = {"3, 5", "5, 3", "0, 2", "2, 3, dtype=f64", "2, -1"},
+    .complex = {complex_real}};
 
 // --- evenly spaced numbers
 // ------------------------------------------------------------------------

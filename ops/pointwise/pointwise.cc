@@ -1,6 +1,7 @@
 // Arithmetic, comparison and elementary functions. Each op is one value: types, formula, gradient.
 #include <cmath>
 
+#include "ops/complex_functions.h"
 #include "ops/elements.h"
 #include "ops/families.h"
 
@@ -142,7 +143,7 @@ const OpDef kAddTensor{
     .pointwise = true,
     .inplace = true,
     .out = true,
-    .complex = complex_sum};
+    .complex = {complex_each}};
 const OpDef kAddScalar{
     .schema = "aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
     .types = add_types,
@@ -154,7 +155,7 @@ const OpDef kAddScalar{
     .inplace = true,
     .out = true,
     .out_as = "Scalar_out",
-    .complex = complex_sum};
+    .complex = {.rule = complex_each, .terms = "other"}};
 const OpDef kSubTensor{
     .schema = "aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
     .types = sub_types,
@@ -165,7 +166,7 @@ const OpDef kSubTensor{
     .pointwise = true,
     .inplace = true,
     .out = true,
-    .complex = complex_sum};
+    .complex = {complex_each}};
 const OpDef kSubScalar{
     .schema = "aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
     .types = sub_types,
@@ -177,7 +178,7 @@ const OpDef kSubScalar{
     .inplace = true,
     .out = true,
     .out_as = "Scalar_out",
-    .complex = complex_sum};
+    .complex = {.rule = complex_each, .terms = "other"}};
 const OpDef kRsubScalar{
     .schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
     .types = sub_types,
@@ -188,7 +189,7 @@ const OpDef kRsubScalar{
     .pointwise = true,
     .out = true,
     .out_as = "Scalar_out",
-    .complex = complex_sum};
+    .complex = {.rule = complex_each, .terms = "other"}};
 const OpDef kRsubTensor{
     .schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
     .types = sub_types,
@@ -203,7 +204,7 @@ const OpDef kRsubTensor{
     .pointwise = true,
     .out = true,
     .out_as = "Tensor_out",
-    .complex = complex_sum};
+    .complex = {complex_each}};
 const OpDef kMulTensor{.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor",
                        .types = binary,
                        .lower = binary_map<kProduct>,
@@ -213,7 +214,7 @@ const OpDef kMulTensor{.schema = "aten::mul.Tensor(Tensor self, Tensor other) ->
                        .pointwise = true,
                        .inplace = true,
                        .out = true,
-                       .complex = complex_product};
+                       .complex = {complex_product}};
 const OpDef kMulScalar{.schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor",
                        .types = binary,
                        .lower = binary_map<kProduct>,
@@ -224,7 +225,7 @@ const OpDef kMulScalar{.schema = "aten::mul.Scalar(Tensor self, Scalar other) ->
                        .inplace = true,
                        .out = true,
                        .out_as = "Scalar_out",
-                       .complex = complex_each};
+                       .complex = {complex_product}};
 const OpDef kDivTensor{.schema = "aten::div.Tensor(Tensor self, Tensor other) -> Tensor",
                        .types = binary_float,
                        .lower = binary_map<kBinary<Opcode::div>>,
@@ -234,7 +235,7 @@ const OpDef kDivTensor{.schema = "aten::div.Tensor(Tensor self, Tensor other) ->
                        .pointwise = true,
                        .inplace = true,
                        .out = true,
-                       .complex = complex_quotient};
+                       .complex = {complex_quotient}};
 const OpDef kDivScalar{.schema = "aten::div.Scalar(Tensor self, Scalar other) -> Tensor",
                        .types = binary_float,
                        .lower = binary_map<kBinary<Opcode::div>>,
@@ -245,7 +246,7 @@ const OpDef kDivScalar{.schema = "aten::div.Scalar(Tensor self, Scalar other) ->
                        .inplace = true,
                        .out = true,
                        .out_as = "Scalar_out",
-                       .complex = complex_each};
+                       .complex = {complex_quotient}};
 const OpDef kNeg{
     .schema = "aten::neg(Tensor self) -> Tensor",
     .types = unary_number,
@@ -256,7 +257,7 @@ const OpDef kNeg{
     .pointwise = true,
     .inplace = true,
     .out = true,
-    .complex = complex_each};
+    .complex = {complex_each}};
 
 // --- elementary functions
 // -------------------------------------------------------------------------
@@ -277,7 +278,7 @@ const OpDef kAbs{.schema = "aten::abs(Tensor self) -> Tensor",
                  .pointwise = true,
                  .inplace = true,
                  .out = true,
-                 .complex = complex_magnitude};
+                 .complex = {complex_magnitude}};
 const OpDef kSign{.schema = "aten::sign(Tensor self) -> Tensor",
                   .types = unary_same,
                   .lower = unary<[](Element x) {
@@ -302,7 +303,7 @@ const OpDef kExp{.schema = "aten::exp(Tensor self) -> Tensor",
                  .pointwise = true,
                  .inplace = true,
                  .out = true,
-                 .complex = complex_exponential};
+                 .complex = {complex_exponential}};
 const OpDef kExpm1{.schema = "aten::expm1(Tensor self) -> Tensor",
                    .types = unary_float,
                    .lower = unary<kUnary<Opcode::expm1>>,
@@ -312,7 +313,8 @@ const OpDef kExpm1{.schema = "aten::expm1(Tensor self) -> Tensor",
                    .samples = kUnarySamples,
                    .pointwise = true,
                    .inplace = true,
-                   .out = true};
+                   .out = true,
+                   .complex = {complex_function<complex::expm1>}};
 const OpDef kLog{.schema = "aten::log(Tensor self) -> Tensor",
                  .types = unary_float,
                  .lower = unary<kUnary<Opcode::log>>,
@@ -322,7 +324,8 @@ const OpDef kLog{.schema = "aten::log(Tensor self) -> Tensor",
                  .samples = kPositiveSamples,
                  .pointwise = true,
                  .inplace = true,
-                 .out = true};
+                 .out = true,
+                 .complex = {complex_function<complex::log>}};
 const OpDef kLog1p{.schema = "aten::log1p(Tensor self) -> Tensor",
                    .types = unary_float,
                    .lower = unary<kUnary<Opcode::log1p>>,
@@ -332,7 +335,8 @@ const OpDef kLog1p{.schema = "aten::log1p(Tensor self) -> Tensor",
                    .samples = kPositiveSamples,
                    .pointwise = true,
                    .inplace = true,
-                   .out = true};
+                   .out = true,
+                   .complex = {complex_function<complex::log1p>}};
 const OpDef kLog2{.schema = "aten::log2(Tensor self) -> Tensor",
                   .types = unary_float,
                   .lower = unary<kUnary<Opcode::log2>>,
@@ -342,7 +346,8 @@ const OpDef kLog2{.schema = "aten::log2(Tensor self) -> Tensor",
                   .samples = kPositiveSamples,
                   .pointwise = true,
                   .inplace = true,
-                  .out = true};
+                  .out = true,
+                  .complex = {complex_function<complex::log2>}};
 const OpDef kSqrt{.schema = "aten::sqrt(Tensor self) -> Tensor",
                   .types = unary_float,
                   .lower = unary<kUnary<Opcode::sqrt>>,
@@ -353,7 +358,8 @@ const OpDef kSqrt{.schema = "aten::sqrt(Tensor self) -> Tensor",
                   .samples = kPositiveSamples,
                   .pointwise = true,
                   .inplace = true,
-                  .out = true};
+                  .out = true,
+                  .complex = {complex_function<complex::sqrt>}};
 const OpDef kRsqrt{.schema = "aten::rsqrt(Tensor self) -> Tensor",
                    .types = unary_float,
                    .lower = unary<[](Element x) { return 1.0 / sqrt(x); }>,
@@ -365,7 +371,8 @@ const OpDef kRsqrt{.schema = "aten::rsqrt(Tensor self) -> Tensor",
                    .samples = kPositiveSamples,
                    .pointwise = true,
                    .inplace = true,
-                   .out = true};
+                   .out = true,
+                   .complex = {complex_function<complex::rsqrt>}};
 const OpDef kReciprocal{.schema = "aten::reciprocal(Tensor self) -> Tensor",
                         .types = unary_float,
                         .lower = unary<[](Element x) { return 1.0 / x; }>,
@@ -378,7 +385,7 @@ const OpDef kReciprocal{.schema = "aten::reciprocal(Tensor self) -> Tensor",
                         .pointwise = true,
                         .inplace = true,
                         .out = true,
-                        .complex = complex_reciprocal};
+                        .complex = {complex_reciprocal}};
 const OpDef kSin{.schema = "aten::sin(Tensor self) -> Tensor",
                  .types = unary_float,
                  .lower = unary<kUnary<Opcode::sin>>,
@@ -388,7 +395,8 @@ const OpDef kSin{.schema = "aten::sin(Tensor self) -> Tensor",
                  .samples = kUnarySamples,
                  .pointwise = true,
                  .inplace = true,
-                 .out = true};
+                 .out = true,
+                 .complex = {complex_function<complex::sin>}};
 const OpDef kCos{.schema = "aten::cos(Tensor self) -> Tensor",
                  .types = unary_float,
                  .lower = unary<kUnary<Opcode::cos>>,
@@ -398,7 +406,8 @@ const OpDef kCos{.schema = "aten::cos(Tensor self) -> Tensor",
                  .samples = kUnarySamples,
                  .pointwise = true,
                  .inplace = true,
-                 .out = true};
+                 .out = true,
+                 .complex = {complex_function<complex::cos>}};
 const OpDef kErf{.schema = "aten::erf(Tensor self) -> Tensor",
                  .types = unary_float,
                  .lower = unary<kUnary<Opcode::erf>>,
@@ -474,7 +483,8 @@ const OpDef kPowTensorScalar{
     .schema = "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor",
     .types = [](const Call& c) -> Types {
       ir::Type type = pow_type(c, c.type("self").sizes);
-      bool negative = !is_float(type.dtype) && c.floating("exponent") < 0;
+      bool negative =
+          !is_float(type.dtype) && !is_complex(type.dtype) && c.floating("exponent") < 0;
       if (negative) c.fail("integers to negative integer powers are not allowed");
       return {type};
     },
@@ -499,7 +509,7 @@ const OpDef kPowTensorScalar{
     .out = true,
     .inplace_as = "Scalar",
     .out_as = "Tensor_Scalar_out",
-    .complex = complex_power};
+    .complex = {complex_power}};
 Types pow_types(const Call& c) {
   if (is_tensor(c, "exponent") && c.type("exponent").dtype == DType::boolean &&
       is_tensor(c, "self"))
@@ -539,7 +549,8 @@ const OpDef kPowTensorTensor{
     .inplace = true,
     .out = true,
     .inplace_as = "Tensor",
-    .out_as = "Tensor_Tensor_out"};
+    .out_as = "Tensor_Tensor_out",
+    .complex = {complex_power}};
 const OpDef kPowScalar{
     .schema = "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor",
     .types = pow_types,
@@ -555,7 +566,8 @@ const OpDef kPowScalar{
                 "-7, i64[80]:index(80)"},
     .pointwise = true,
     .out = true,
-    .out_as = "Scalar_out"};
+    .out_as = "Scalar_out",
+    .complex = {complex_power}};
 
 const OpDef* const kOps[] = {
     &kAddTensor,

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "base/diagnostic.h"
+#include "ops/complex_functions.h"
 #include "ops/elementary.h"
 #include "ops/families.h"
 #include "ops/formula.h"
@@ -27,7 +28,7 @@ Tensor square(Tensor x) { return x * x; }
 
 /// y = F(x) with slope Slope(x, y).
 template <auto F, auto Slope>
-OpDef function(std::string_view schema, const Samples& samples) {
+OpDef function(std::string_view schema, const Samples& samples, ComplexForm form = {}) {
   return {.schema = schema,
           .types = unary_float,
           .lower = unary<F>,
@@ -36,7 +37,8 @@ OpDef function(std::string_view schema, const Samples& samples) {
           .sample_dtypes = DTypes::all,
           .pointwise = true,
           .inplace = true,
-          .out = true};
+          .out = true,
+          .complex = form};
 }
 /// The same of torch.special, which has no in-place form.
 template <auto F, auto Slope>
@@ -135,17 +137,28 @@ constexpr auto kEntr = [](Element x) {
 };
 
 const OpDef kTable[] = {
-    function<acos, kAcosSlope>("aten::acos(Tensor self) -> Tensor", kUnitSamples),
-    function<acosh, kAcoshSlope>("aten::acosh(Tensor self) -> Tensor", kPositiveSamples),
-    function<asin, kAsinSlope>("aten::asin(Tensor self) -> Tensor", kUnitSamples),
-    function<asinh, kAsinhSlope>("aten::asinh(Tensor self) -> Tensor", kAnySamples),
-    function<atan, kAtanSlope>("aten::atan(Tensor self) -> Tensor", kAnySamples),
-    function<atanh, kAtanhSlope>("aten::atanh(Tensor self) -> Tensor", kUnitSamples),
-    function<sinh, kSinhSlope>("aten::sinh(Tensor self) -> Tensor", kAnySamples),
-    function<cosh, kCoshSlope>("aten::cosh(Tensor self) -> Tensor", kAnySamples),
-    function<tan, kTanSlope>("aten::tan(Tensor self) -> Tensor", kAnySamples),
-    function<log10, kLog10Slope>("aten::log10(Tensor self) -> Tensor", kPositiveSamples),
-    function<exp2, kExp2Slope>("aten::exp2(Tensor self) -> Tensor", kAnySamples),
+    function<acos, kAcosSlope>("aten::acos(Tensor self) -> Tensor", kUnitSamples,
+                               {complex_function<complex::acos>}),
+    function<acosh, kAcoshSlope>("aten::acosh(Tensor self) -> Tensor", kPositiveSamples,
+                                 {complex_function<complex::acosh>}),
+    function<asin, kAsinSlope>("aten::asin(Tensor self) -> Tensor", kUnitSamples,
+                               {complex_function<complex::asin>}),
+    function<asinh, kAsinhSlope>("aten::asinh(Tensor self) -> Tensor", kAnySamples,
+                                 {complex_function<complex::asinh>}),
+    function<atan, kAtanSlope>("aten::atan(Tensor self) -> Tensor", kAnySamples,
+                               {complex_function<complex::atan>}),
+    function<atanh, kAtanhSlope>("aten::atanh(Tensor self) -> Tensor", kUnitSamples,
+                                 {complex_function<complex::atanh>}),
+    function<sinh, kSinhSlope>("aten::sinh(Tensor self) -> Tensor", kAnySamples,
+                               {complex_function<complex::sinh>}),
+    function<cosh, kCoshSlope>("aten::cosh(Tensor self) -> Tensor", kAnySamples,
+                               {complex_function<complex::cosh>}),
+    function<tan, kTanSlope>("aten::tan(Tensor self) -> Tensor", kAnySamples,
+                             {complex_function<complex::tan>}),
+    function<log10, kLog10Slope>("aten::log10(Tensor self) -> Tensor", kPositiveSamples,
+                                 {complex_function<complex::log10>}),
+    function<exp2, kExp2Slope>("aten::exp2(Tensor self) -> Tensor", kAnySamples,
+                               {complex_function<complex::exp2>}),
     function<erfc, kErfcSlope>("aten::erfc(Tensor self) -> Tensor", kAnySamples),
     function<erfinv, kErfinvSlope>("aten::erfinv(Tensor self) -> Tensor", kUnitSamples),
     function<lgamma, kLgammaSlope>("aten::lgamma(Tensor self) -> Tensor", kAnySamples),

@@ -363,6 +363,22 @@ Tensors batch_convolution(const BatchedCall& c) {
   return {transpose(reshape(all, sizes), 0, 1)};
 }
 
+/// Four convolutions, and a bias for each part.
+ComplexResults convolved_parts(const ComplexCall& c) {
+  const ComplexParts x = c.given("input");
+  const ComplexParts w = c.given("weight");
+  const auto convolve = [&](Tensor input, Tensor weight, Tensor bias) {
+    std::vector<ir::Arg> args = c.whole.args();
+    args[0] = input.value();
+    args[1] = weight.value();
+    args[2] = bias ? ir::Arg(bias.value()) : ir::Arg(ir::None{});
+    return Tensor(c.builder, c.builder.call(c.whole.op(), std::move(args))->results[0]);
+  };
+  const ComplexParts bias = c.whole.has("bias") ? c.given("bias") : ComplexParts{};
+  return {{convolve(x.re, w.re, bias.re) - convolve(x.im, w.im, {}),
+           convolve(x.re, w.im, bias.im) + convolve(x.im, w.re, {})}};
+}
+
 const OpDef kConvolution{
     .schema =
         "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] "
@@ -392,7 +408,8 @@ const OpDef kConvolution{
                 "$[2, 3, 5], $[4, 3, 3], $[3], [2], [0], [1], true, [0], 1",
                 "$[0, 3, 5], $[3, 4, 3], $[4], [2], [0], [1], true, [0], 1"},
     .multiplies = ProductKind::convolution,
-    .batch = batch_convolution};
+    .batch = batch_convolution,
+    .complex = {convolved_parts}};
 
 /// The gradients are linear in both operands, so theirs are convolutions again.
 /// What is read lies in grad_output, and in a weight whose groups divide it.

@@ -171,6 +171,20 @@ Tensors batch_added(const BatchedCall& c) {
   return {product + scaled(self, "beta")};
 }
 
+/// Of complex numbers; beta 0 ignores self.
+template <Tensor (*product)(Tensor, Tensor)>
+Tensors added_product(Builder& b, const Call& c) {
+  const std::string_view left = c.op().schema.params[1].name;
+  const std::string_view right = c.op().schema.params[2].name;
+  const Tensor made = product({b, c.value(left)}, {b, c.value(right)});
+  const auto scaled = [&](Tensor x, std::string_view by) {
+    return c.arg(by) == ir::Arg(Expr(1)) ? x : call(b, "aten.mul.Scalar", {x, c.arg(by)});
+  };
+  const Tensor whole = scaled(made, "alpha");
+  if (c.floating("beta") == 0) return {whole};
+  return {whole + scaled({b, c.value("self")}, "beta")};
+}
+
 const OpDef kMm{.schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
                 .types = product_types<2>,
                 .lower = product,
@@ -182,7 +196,7 @@ const OpDef kMm{.schema = "aten::mm(Tensor self, Tensor mat2) -> Tensor",
                 .out = true,
                 .multiplies = ProductKind::matrix,
                 .batch = batch_matmul,
-                .complex = complex_product};
+                .complex = {complex_product}};
 const OpDef kBmm{.schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
                  .types = product_types<3>,
                  .lower = product,
@@ -194,7 +208,7 @@ const OpDef kBmm{.schema = "aten::bmm(Tensor self, Tensor mat2) -> Tensor",
                  .out = true,
                  .multiplies = ProductKind::matrix,
                  .batch = batch_matmul,
-                 .complex = complex_product};
+                 .complex = {complex_product}};
 const OpDef kAddmm{
     .schema =
         "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> "
@@ -208,7 +222,8 @@ const OpDef kAddmm{
     .inplace = true,
     .out = true,
     .multiplies = ProductKind::matrix,
-    .batch = batch_added};
+    .batch = batch_added,
+    .complex = {.composition = added_product<mm>}};
 const OpDef kBaddbmm{.schema =
                          "aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar "
                          "beta=1, Scalar alpha=1) -> "
@@ -223,7 +238,8 @@ const OpDef kBaddbmm{.schema =
                      .inplace = true,
                      .out = true,
                      .multiplies = ProductKind::matrix,
-                     .batch = batch_added};
+                     .batch = batch_added,
+                     .complex = {.composition = added_product<bmm>}};
 
 // --- matmul and linear: products of any rank
 // -------------------------------------------------------

@@ -259,7 +259,7 @@ const OpDef kWithHistory{
     .vjp = [](Builder&, const Call&, Grads g) -> Gradients { return {{"old", g[0]}}; },
     .samples = {"$[3], $[3]"},
     .pointwise = true,
-    .complex = complex_each};
+    .complex = {complex_each}};
 
 const OpDef* const kOps[] = {&kUniform,     &kNormal,        &kInteger,
                              &kRand,        &kRandn,         &kRandLike,

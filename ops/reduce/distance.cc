@@ -63,7 +63,7 @@ const OpDef kPairwise{.schema =
                           "eps=9.9999999999999995e-07, bool keepdim=False) -> Tensor",
                       .types = [](const Call& c) -> Types {
                         Sizes sizes = broadcast(c, c.type("x1").sizes, c.type("x2").sizes);
-                        DType dtype = to_float(common_dtype(c, {"x1", "x2"}));
+                        DType dtype = part_type(to_float(common_dtype(c, {"x1", "x2"})));
                         if (sizes.empty()) return {ir::Type::tensor(dtype, {})};
                         sizes.back() = 1;
                         if (!c.boolean("keepdim")) sizes.pop_back();

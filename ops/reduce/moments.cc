@@ -29,6 +29,13 @@ Operand freedom(const Call& c) {
   return sym::max(n - static_cast<int64_t>(less), 0);
 }
 
+Tensor squared_size(Tensor x) {
+  if (!is_complex(x.dtype())) return x * x;
+  const Tensor re = call(x.builder(), "aten.real", {x});
+  const Tensor im = call(x.builder(), "aten.imag", {x});
+  return re * re + im * im;
+}
+
 struct Moments {
   Tensor mean;  // dimensions kept
   Tensor variance;
@@ -39,7 +46,7 @@ Moments moments(Builder& b, const Call& c) {
   std::vector<int64_t> dims = reduced_dims(c);
   Tensor center = mean(x, dims, true);
   Tensor distance = x - center;
-  Tensor squares = sum(distance * distance, dims, keeps_dims(c));
+  Tensor squares = sum(squared_size(distance), dims, keeps_dims(c));
   return {center, call(b, "aten.div.Scalar", {squares, freedom(c)})};
 }
 /// d var = 2 (x - mean) / freedom dx
@@ -57,17 +64,20 @@ Tensor deviation_grad(Builder& b, const Call& c, Tensor grad) {
 }
 
 Types float_reduced(const Call& c) {
-  need_float(c, "self");
-  return reduced_types(c, c.type("self").dtype);
+  if (!is_complex(c.type("self").dtype)) need_float(c, "self");
+  return reduced_types(c, part_type(c.type("self").dtype));
 }
-Types with_mean(const Call& c) { return {float_reduced(c)[0], float_reduced(c)[0]}; }
+Types with_mean(const Call& c) {
+  return {float_reduced(c)[0], reduced_types(c, c.type("self").dtype)[0]};
+}
 
 template <bool root, bool mean>
 Tensors spread(Builder& b, const Call& c) {
   Moments m = moments(b, c);
   DType dtype = c.result()->type.dtype;
   Tensors results{to(root ? sqrt(m.variance) : m.variance, dtype)};
-  if (mean) results.push_back(to(reshape(m.mean, c.result(1)->type.sizes), dtype));
+  if (mean)
+    results.push_back(to(reshape(m.mean, c.result(1)->type.sizes), c.result(1)->type.dtype));
   return results;
 }
 template <bool root>

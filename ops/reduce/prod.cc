@@ -1,5 +1,6 @@
 // Products over dimensions. Those of 16-bit floats accumulate in f32 and round once; integers
 // multiply in i64.
+#include "base/diagnostic.h"
 #include "ops/families.h"
 #include "ops/reduce/reductions.h"
 
@@ -13,7 +14,7 @@ Tensor widened(Tensor x) { return to(x, compute_type(to_float(x.dtype()))); }
 
 DType product_result(const Call& c) {
   DType self = c.type("self").dtype;
-  return c.dtype("dtype", is_float(self) ? self : DType::i64);
+  return c.dtype("dtype", is_float(self) || is_complex(self) ? self : DType::i64);
 }
 Types product_types(const Call& c) { return reduced_types(c, product_result(c)); }
 Definition product_lower(Lowering& lowering, const Call& c) {
@@ -36,6 +37,35 @@ Gradients product_vjp(Builder& b, const Call& c, Grads g) {
   Tensor grad = against_self(widened(g[0]), c) * where(is_zero, of_zero, others);
   return {{"self", to(grad, c.type("self").dtype)}};
 }
+/// Of complex numbers halves are multiplied, until one is left.
+Tensor product_of_halves(Tensor x, int64_t dim) {
+  const std::optional<int64_t> length = x.size(dim).constant();
+  if (!length)
+    throw Unsupported(
+        "[aten::prod] of complex numbers, whose number must be known when compiling: " +
+        sym::to_string(x.size(dim)));
+  int64_t n = *length;
+  if (n == 0) {
+    ir::Sizes sizes = x.sizes();
+    sizes[static_cast<size_t>(dim)] = 1;
+    return call(x.builder(), "aten.ones", {sizes, x.dtype()});
+  }
+  Tensor rest;
+  for (; n > 1; n /= 2) {
+    if (n % 2 == 1) {
+      const Tensor last = slice(x, dim, n - 1, n);
+      rest = rest ? rest * last : last;
+    }
+    x = slice(x, dim, 0, n / 2) * slice(x, dim, n / 2, n / 2 * 2);
+  }
+  return rest ? x * rest : x;
+}
+Tensors product_of_complex(Builder& b, const Call& c) {
+  Tensor x = to(self_of(b, c), c.result()->type.dtype);
+  for (int64_t dim : reduced_dims(c))
+    if (dim < x.rank()) x = product_of_halves(x, dim);
+  return {reshape(x, c.result()->type.sizes)};
+}
 const OpDef kProd{.schema = "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor",
                   .types = product_types,
                   .lower = product_lower,
@@ -43,7 +73,8 @@ const OpDef kProd{.schema = "aten::prod(Tensor self, *, ScalarType? dtype=None) 
                   .samples = {"$[3, 4]", "$[]", "$[0]", "$[2, 3]:positive"},
                   .sample_dtypes = DTypes::all,
                   .out = true,
-                  .batch = batch_whole};
+                  .batch = batch_whole,
+                  .complex = {.composition = product_of_complex}};
 const OpDef kProdDim{.schema =
                          "aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, "
                          "ScalarType? dtype=None) -> Tensor",
@@ -53,7 +84,8 @@ const OpDef kProdDim{.schema =
                      .samples = {"$[3, 4], 1", "$[3, 4], 0, true", "$[2, 3, 4], -2", "$[0, 3], 0",
                                  "$[], 0", "$[4, 3]{1, 4}, 0"},
                      .sample_dtypes = DTypes::all,
-                     .batch = batch_along_dims};
+                     .batch = batch_along_dims,
+                     .complex = {.composition = product_of_complex}};
 
 const OpDef* const kOps[] = {&kProd, &kProdDim};
 

@@ -132,7 +132,7 @@ const OpDef kSum{.schema = "aten::sum(Tensor self, *, ScalarType? dtype=None) ->
                  .sample_dtypes = DTypes::all,
                  .out = true,
                  .batch = batch_whole,
-                 .complex = complex_each};
+                 .complex = {complex_each}};
 const OpDef kSumDim{
     .schema =
         "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? "
@@ -143,7 +143,7 @@ const OpDef kSumDim{
     .samples = kReduceSamples,
     .sample_dtypes = DTypes::all,
     .batch = batch_reduction,
-    .complex = complex_each};
+    .complex = {complex_each}};
 
 Types mean_types(const Call& c) {
   DType dtype = c.dtype("dtype", c.type("self").dtype);
@@ -174,7 +174,7 @@ const OpDef kMean{.schema = "aten::mean(Tensor self, *, ScalarType? dtype=None) 
                   .vjp = mean_vjp,
                   .samples = {"$[3, 4]", "$[]", "$[0]", "$[1000]"},
                   .batch = batch_whole,
-                  .complex = complex_each};
+                  .complex = {complex_each}};
 const OpDef kMeanDim{.schema =
                          "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, "
                          "ScalarType? dtype=None) -> Tensor",
@@ -183,7 +183,7 @@ const OpDef kMeanDim{.schema =
                      .vjp = mean_vjp,
                      .samples = kReduceSamples,
                      .batch = batch_reduction,
-                     .complex = complex_each};
+                     .complex = {complex_each}};
 
 Types extremum_types(const Call& c) {
   for (int64_t dim : reduced_dims(c))

@@ -255,8 +255,9 @@ TANDEM_LINALG_NORM(kMatrixNormName,
 const OpDef kDist{.schema = "aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor",
                   .types = [](const Call& c) -> Types {
                     Types types = binary(c);
-                    if (!is_float(types[0].dtype)) c.fail("needs floats");
-                    return {ir::Type::tensor(types[0].dtype, {})};
+                    const DType dtype = part_type(types[0].dtype);
+                    if (!is_float(dtype)) c.fail("needs floats");
+                    return {ir::Type::tensor(dtype, {})};
                   },
                   .decompose = [](Builder& b, const Call& c) -> Tensors {
                     Tensor difference = self_of(b, c) - Tensor{b, c.value("other")};

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/diagnostic.h"
 #include "ops/elements.h"
 #include "ops/families.h"
 
@@ -51,7 +52,7 @@ Tensor from_end(std::string_view scan, Tensor x, int64_t dim) {
 
 DType product_dtype(const Call& c) {
   DType self = c.type("self").dtype;
-  return c.dtype("dtype", is_float(self) ? self : DType::i64);
+  return c.dtype("dtype", is_float(self) || is_complex(self) ? self : DType::i64);
 }
 // y_k = x_0 … x_k, so dx_i = (g_i y_i + … + g_n y_n) / x_i before the first zero. At the first zero
 // it is that sum over the products without it, and after it nothing depends on x_i.
@@ -73,6 +74,20 @@ Gradients cumprod_vjp(Builder& b, const Call& c, Grads g) {
   Tensor at_zero = where(first, from_end("aten.cumsum", until_next, dim), 0.0);
   return {{"self", to(where(before, usual, at_zero), self)}};
 }
+/// Of complex numbers: each element takes the product that ends 1, 2, 4, … before it.
+Tensors running_products(Builder& b, const Call& c) {
+  Tensor x = to(self_of(b, c), c.result()->type.dtype);
+  if (x.rank() == 0) return {x};
+  const int64_t dim = self_dim(c);
+  const std::optional<int64_t> n = x.size(dim).constant();
+  if (!n)
+    throw Unsupported(
+        "[aten::cumprod] of complex numbers, whose number must be known when compiling: " +
+        sym::to_string(x.size(dim)));
+  for (int64_t step = 1; step < *n; step *= 2)
+    x = cat({slice(x, dim, 0, step), slice(x, dim, step, *n) * slice(x, dim, 0, *n - step)}, dim);
+  return {x};
+}
 const OpDef kCumprod{
     .schema = "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
     .types = [](const Call& c) -> Types {
@@ -92,7 +107,8 @@ const OpDef kCumprod{
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
     .out = true,
-    .batch = batch_along_dims};
+    .batch = batch_along_dims,
+    .complex = {.composition = running_products}};
 
 // --- cummax, cummin
 // -------------------------------------------------------------------------------
@@ -233,7 +249,7 @@ const OpDef kCumsum{
     .inplace = true,
     .out = true,
     .batch = batch_along_dims,
-    .complex = complex_each};
+    .complex = {complex_each}};
 
 const OpDef* const kCumsums[] = {&kCumsum};
 const OpDef* const kOps[] = {&kCumprod, &kCummax, &kCummin, &kLogcumsumexp, &kPrivateLogcumsumexp};

@@ -33,7 +33,8 @@ const Samples kTruthDimsSamples = {"$[3, 4], [1]", "$[2, 3, 4], [0, 2], true", "
                    .no_grad = kTruth,                                                            \
                    .samples = kTruthSamples,                                                     \
                    .sample_dtypes = DTypes::all,                                                 \
-                   .batch = batch_whole};                                                        \
+                   .batch = batch_whole,                                                         \
+                   .complex = {.composition = truth_of_complex}};                                \
   const OpDef Name##Dim{                                                                         \
       .schema = "aten::" text ".dim(Tensor self, int dim, bool keepdim=False) -> Tensor",        \
       .types = truth_types,                                                                      \
@@ -41,11 +42,15 @@ const Samples kTruthDimsSamples = {"$[3, 4], [1]", "$[2, 3, 4], [0, 2], true", "
       .no_grad = kTruth,                                                                         \
       .samples = kTruthDimSamples,                                                               \
       .sample_dtypes = DTypes::all,                                                              \
-      .batch = batch_along_dims};                                                                \
+      .batch = batch_along_dims,                                                                 \
+      .complex = {.composition = truth_of_complex}};                                             \
   const OpDef Name##Dims {                                                                       \
     .schema = "aten::" text ".dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", \
     .types = truth_types, .lower = truth_lower<combiner>, .no_grad = kTruth,                     \
-    .samples = kTruthDimsSamples, .sample_dtypes = DTypes::all, .batch = batch_reduction         \
+    .samples = kTruthDimsSamples, .sample_dtypes = DTypes::all, .batch = batch_reduction,        \
+    .complex = {                                                                                 \
+      .composition = truth_of_complex                                                            \
+    }                                                                                            \
   }
 TANDEM_TRUTH(kAny, "any", Combiner::any);
 TANDEM_TRUTH(kAll, "all", Combiner::all);

@@ -39,7 +39,12 @@ const OpDef kLogsumexp{
                 "$[6, 33]:special, [1]"},
     .out = true};
 
-DType norm_dtype(const Call& c) { return c.dtype("dtype", c.type("self").dtype); }
+DType norm_dtype(const Call& c) { return part_type(c.dtype("dtype", c.type("self").dtype)); }
+/// Of complex numbers that of their sizes.
+Tensors norm_of_sizes(Builder& b, const Call& c) {
+  return {call(b, "aten.linalg_vector_norm",
+               {abs(self_of(b, c)), c.arg("ord"), c.arg("dim"), c.arg("keepdim"), norm_dtype(c)})};
+}
 Tensors norm_parts(Builder& b, const Call& c) {
   Tensor x = abs(to(self_of(b, c), compute_type(norm_dtype(c))));
   std::vector<int64_t> dims = reduced_dims(c);
@@ -92,8 +97,8 @@ const OpDef kVectorNorm{
         "ScalarType? dtype=None) -> Tensor",
     .types =
         [](const Call& c) {
-          need_float(c, "self");
-          DType self = c.type("self").dtype;
+          const DType self = part_type(c.type("self").dtype);
+          if (!is_float(self)) need_float(c, "self");
           if (!is_float(norm_dtype(c)) || promote(self, norm_dtype(c)) != norm_dtype(c))
             c.fail(fmt::format("{} does not go into a norm of {} without narrowing",
                                c.describe("self"), name_of(norm_dtype(c))));
@@ -104,7 +109,8 @@ const OpDef kVectorNorm{
     .vjp = norm_vjp,
     .samples = {"$[3, 4]", "$[3, 4], 2, [1]", "$[3, 4], 1, [0], true", "$[3, 4], inf, [1]",
                 "$[3, 4], 3, [1]", "$[3, 4], 0", "$[0]", "$[300]"},
-    .out = true};
+    .out = true,
+    .complex = {.composition = norm_of_sizes}};
 
 const OpDef* const kOps[] = {&kLogsumexp, &kVectorNorm};
 

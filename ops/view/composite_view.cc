@@ -132,10 +132,12 @@ Tensor permute_back(Builder& b, const Call& c, Tensor, Tensor value) {
   return permute(value, inverse);
 }
 
-#define TANDEM_PERMUTATION(Name, text, order, ...)                                            \
-  const OpDef Name {                                                                          \
-    .schema = text, .types = ordered_types<order>, .decompose = as_permute<order>,            \
-    .scatter = permute_back<order>, .samples = {__VA_ARGS__}, .complex = ordered_parts<order> \
+#define TANDEM_PERMUTATION(Name, text, order, ...)                                 \
+  const OpDef Name {                                                               \
+    .schema = text, .types = ordered_types<order>, .decompose = as_permute<order>, \
+    .scatter = permute_back<order>, .samples = {__VA_ARGS__}, .complex = {         \
+      ordered_parts<order>                                                         \
+    }                                                                              \
   }
 TANDEM_PERMUTATION(kMovedim,
                    "aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)",
@@ -384,7 +386,7 @@ const OpDef kAsStridedScatter{
     .samples = {"$[12], $[3, 2], [3, 2], [4, 1]", "$[3, 4], $[2, 2], [2, 2], [1, 4], 1"},
     .sample_dtypes = DTypes::integers,
     .out = true,
-    .complex = complex_each};
+    .complex = {complex_each}};
 // y = self with src added, or stored, at the places: dsrc = dy there.
 Gradients strided_scatter_vjp(Builder& b, const Call& c, Grads g) {
   const ir::Arg& offset = c.arg("storage_offset");

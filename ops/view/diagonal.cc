@@ -139,7 +139,7 @@ const OpDef kDiagonalScatter{
                 "$[3, 4], $[4]"},
     .out = true,
     .batch = batch_along_dims,
-    .complex = complex_each};
+    .complex = {complex_each}};
 const OpDef kDiagonalBackward{
     .schema =
         "aten::diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int "
@@ -189,7 +189,8 @@ const OpDef kDiagEmbed{
     .samples = {"$[3]", "$[2, 3]", "$[2, 3], 1", "$[2, 3], -2, 0, 2", "$[2, 3], 1, 1, 0", "$[0]",
                 "$[2, 3], 0, 1, 1", "$[5]:special"},
     .sample_dtypes = DTypes::all,
-    .out = true};
+    .out = true,
+    .complex = {complex_each}};
 
 // --- by other names
 // -------------------------------------------------------------------------------
@@ -224,20 +225,20 @@ const OpDef kDiagflat{
       return {call(b, "aten.diag_embed", {reshape(self, {self.type().numel()}), c.arg("offset")})};
     },
     .samples = {"$[3]", "$[2, 2], 1", "$[], -1", "$[0]"}};
-const OpDef kTrace{.schema = "aten::trace(Tensor self) -> Tensor",
-                   .types = [](const Call& c) -> Types {
-                     if (c.type("self").rank() != 2)
-                       c.fail(c.describe("self") + " must have 2 dimensions");
-                     need_number(c, "self");
-                     DType dtype = c.type("self").dtype;
-                     return {ir::Type::tensor(is_float(dtype) ? dtype : DType::i64, {})};
-                   },
-                   .decompose = [](Builder& b, const Call& c) -> Tensors {
-                     return {sum_all(call(b, "aten.diagonal", {first(b, c)}))};
-                   },
-                   .samples = {"$[3, 3]", "$[3, 4]", "$[4, 3]{1, 4}", "$[0, 2]", "$[3]"},
-                   .sample_dtypes = DTypes::numbers,
-                   .out = true};
+const OpDef kTrace{
+    .schema = "aten::trace(Tensor self) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      if (c.type("self").rank() != 2) c.fail(c.describe("self") + " must have 2 dimensions");
+      need_number(c, "self");
+      DType dtype = c.type("self").dtype;
+      return {ir::Type::tensor(is_float(dtype) || is_complex(dtype) ? dtype : DType::i64, {})};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      return {sum_all(call(b, "aten.diagonal", {first(b, c)}))};
+    },
+    .samples = {"$[3, 3]", "$[3, 4]", "$[4, 3]{1, 4}", "$[0, 2]", "$[3]"},
+    .sample_dtypes = DTypes::numbers,
+    .out = true};
 
 // --- unfold
 // ---------------------------------------------------------------------------------------
@@ -380,7 +381,7 @@ const OpDef kTril{.schema = "aten::tril(Tensor self, SymInt diagonal=0) -> Tenso
                   .inplace = true,
                   .out = true,
                   .batch = batch_along_dims,
-                  .complex = complex_each};
+                  .complex = {complex_each}};
 const OpDef kTriu{.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor",
                   .types = triangle_types,
                   .lower = triangle<false>,
@@ -392,7 +393,7 @@ const OpDef kTriu{.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tenso
                   .inplace = true,
                   .out = true,
                   .batch = batch_along_dims,
-                  .complex = complex_each};
+                  .complex = {complex_each}};
 
 const OpDef* const kOps[] = {
     &kDiagonal, &kLinalgDiagonal, &kDiagonalScatter, &kDiagonalBackward, &kDiagEmbed, &kDiag,

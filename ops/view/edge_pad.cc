@@ -102,7 +102,8 @@ const OpDef kLine{
                line_gradient(g[0], dim, static_cast<Edge>(c.constant("edge")), c.integer("before"),
                              c.integer("after"), c.type("self").sizes[dim])}};
     },
-    .samples = {"$[2, 5], 1, 2, 3, 0", "$[2, 5, 3], 1, 7, 1, 1", "$[5], 0, 2, 5, 2"}};
+    .samples = {"$[2, 5], 1, 2, 3, 0", "$[2, 5, 3], 1, 7, 1, 1", "$[5], 0, 2, 5, 2"},
+    .complex = {complex_each}};
 
 // --- all dimensions
 // -------------------------------------------------------------------------------

@@ -91,7 +91,8 @@ const OpDef kSumToSize{
     .schema = "aten::sum_to_size(Tensor self, SymInt[] size) -> Tensor",
     .types = [](const Call& c) -> Types {
       DType dtype = c.type("self").dtype;
-      bool sums = (!stretched(c).empty() || c.ints("size").empty()) && !is_float(dtype);
+      bool sums = (!stretched(c).empty() || c.ints("size").empty()) && !is_float(dtype) &&
+                  !is_complex(dtype);
       return {ir::Type::tensor(sums ? DType::i64 : dtype, c.ints("size"))};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
@@ -190,7 +191,8 @@ const OpDef kVander{.schema = "aten::linalg_vander(Tensor x, *, SymInt? N=None) 
                       Sizes sizes = c.type("x").sizes;
                       if (sizes.empty()) sizes.push_back(1);
                       sizes.push_back(vander_width(c));
-                      return {ir::Type::tensor(is_float(dtype) ? dtype : DType::i64, sizes)};
+                      const bool is_whole = !is_float(dtype) && !is_complex(dtype);
+                      return {ir::Type::tensor(is_whole ? DType::i64 : dtype, sizes)};
                     },
                     .decompose = vander,
                     .samples = {"$[4]", "$[2, 3]", "$[2, 3], N=5", "$[], N=3", "$[3], N=1",

@@ -299,7 +299,7 @@ const OpDef kCat{
     .sample_dtypes = DTypes::all,
     .out = true,
     .batch = batch_along_dims,
-    .complex = complex_each};
+    .complex = {complex_each}};
 Tensors as_cat(Builder& b, const Call& c) {
   return {call(b, "aten.cat", {c.arg("tensors"), c.constant("dim")})};
 }
@@ -340,7 +340,7 @@ const OpDef kStack{
     .samples = {"[$[3, 4], $[3, 4]]", "[$[3], $[3], $[3]], -1", "[$[], $[]]", "[$[0, 2]], 1"},
     .sample_dtypes = DTypes::all,
     .out = true,
-    .complex = complex_each};
+    .complex = {complex_each}};
 
 // --- flip, roll, repeat
 // ---------------------------------------------------------------------------
@@ -366,7 +366,7 @@ const OpDef kFlip{.schema = "aten::flip(Tensor self, int[] dims) -> Tensor",
                   .sample_dtypes = DTypes::all,
                   .out = true,
                   .batch = batch_along_dims,
-                  .complex = complex_each};
+                  .complex = {complex_each}};
 
 /// Dimensions of the shifts; one may be named several times.
 std::vector<int64_t> roll_dims(const Call& c) {
@@ -416,7 +416,7 @@ const OpDef kRoll{
     .samples = {"$[3, 4], [1], [0]", "$[3, 4], [1, -2], [0, 1]", "$[3, 4], [5]", "$[0], [1], [0]"},
     .out = true,
     .batch = batch_along_dims,
-    .complex = complex_each};
+    .complex = {complex_each}};
 
 Sizes repeated_sizes(const Call& c, const ir::Ints& repeats) {
   Sizes sizes = repeats;
@@ -465,7 +465,7 @@ const OpDef kRepeat{
     .sample_dtypes = DTypes::all,
     .out = true,
     .batch = batch_repeat,
-    .complex = complex_each};
+    .complex = {complex_each}};
 const OpDef kTile{.schema = "aten::tile(Tensor self, SymInt[] dims) -> Tensor",
                   .types = [](const Call& c) -> Types {
                     ir::Ints repeats = c.ints("dims");
@@ -555,7 +555,7 @@ const OpDef kConstantPad{
     .sample_dtypes = DTypes::all,
     .out = true,
     .batch = batch_along_dims,
-    .complex = complex_sum};
+    .complex = {.rule = complex_each, .terms = "value"}};
 
 const OpDef* const kOps[] = {
     &kSplit,  &kSplitSizes,       &kSplitWithSizes, &kChunk, &kUnbind, &kCat,

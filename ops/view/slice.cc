@@ -190,7 +190,7 @@ const OpDef kSelectScatter{
     .samples = {"$[3, 4], $[4], 0, 1", "$[3, 4], $[3], 1, -1"},
     .out = true,
     .batch = batch_along_dims,
-    .complex = complex_each};
+    .complex = {complex_each}};
 const OpDef kSliceScatter{
     .schema =
         "aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? "
@@ -223,7 +223,7 @@ const OpDef kSliceScatter{
     .samples = {"$[5, 4], $[3, 4], 0, 1, 4", "$[5, 4], $[5, 2], 1, 0, 4, 2"},
     .out = true,
     .batch = batch_along_dims,
-    .complex = complex_each};
+    .complex = {complex_each}};
 
 /// Dimension of input_sizes that a backward op of a view means.
 int64_t input_dim(const Call& c) {

@@ -83,7 +83,7 @@ const OpDef kUnsafeView{
     .keeps_order = true,
     .samples = kReshapeSamples,
     .batch = batch_reshape,
-    .complex = complex_each};
+    .complex = {complex_each}};
 const OpDef kReshape{
     .schema = "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)",
     .types = [](const Call& c) { return self_with_sizes(c, resolve_sizes(c, c.ints("shape"))); },

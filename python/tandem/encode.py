@@ -13,6 +13,7 @@ from torch import fx
 from tandem._tandem import Unsupported, UserError, ops
 from tandem.autocast import autocast_dtype
 from tandem.capture import Captured
+from tandem.complex_numbers import ComplexLines, form_of_tensors, has_complex_number
 from tandem.control_flow import Control
 from tandem.data_sizes import EFFECTS, DataSizeLines
 from tandem.encoded import Encoded, Result
@@ -54,7 +55,7 @@ class _ReadsBroken(Exception):
     """What is wrong has been said where it began."""
 
 
-class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLines):
+class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLines):
     """Writes one graph."""
 
     def __init__(
@@ -180,7 +181,7 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
             if value.is_complex():
                 self._complex_names.add(name)
             grad = " {input grad}" if self._requires_grad[number] else ""
-            if number in self._weights and not value.is_complex():
+            if number in self._weights:
                 zeros = " zeros" if number in self._zeros else ""
                 grad = f' {{param "{name}"{zeros}}}'
             self._inputs.append(f"%{name}: {self._type_text(value)}{grad}")
@@ -333,8 +334,10 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         self._add_line(self._result_names(node, value), call, node)
 
     def _line(self, node, name, value):
-        if name.endswith(".Scalar") and any(isinstance(arg, complex) for arg in node.args):
-            name = name.removesuffix("Scalar") + "Tensor"
+        if has_complex_number(node):
+            if self._fills(node, name, value):
+                return
+            name = form_of_tensors(name)
         arguments = self._positional(node, name, value)
         arguments += [
             f"{key}={self._argument(arg)}"
@@ -491,16 +494,6 @@ class Encoder(ControlLines, DataSizeLines, HostLines, NumberLines, SparseRowLine
         if isinstance(value, complex):
             return self._complex_number(value)
         raise Unsupported(f"an argument of type {type(value).__name__}")
-
-    def _complex_number(self, value):
-        """As a tensor without dimensions, of the type that the operator computes in."""
-        is_wide = self._at.meta["val"].dtype in (torch.complex128, torch.float64)
-        dtype = "f64" if is_wide else "f32"
-        parts = [
-            self.new("aten.full", "[]", self._argument(part), f"dtype={dtype}")
-            for part in (value.real, value.imag)
-        ]
-        return self.new("aten.complex", *parts)
 
     # --- results
 

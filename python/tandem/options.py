@@ -91,7 +91,9 @@ class Options:
             if name not in known:
                 raise UserError(f"unknown option '{name}'; there are: {', '.join(known)}")
             _check(name, value)
-        return cls(**(given or {}))
+        chosen = cls(**(given or {}))
+        _check_together(given or {}, chosen)
+        return chosen
 
 
 _CHOICES = {
@@ -135,6 +137,21 @@ def _check(name, value):
             raise UserError(f"option 'threads' is a positive number or None, not {value!r}")
     elif not isinstance(value, bool):
         raise UserError(f"option '{name}' is True or False, not {value!r}")
+
+
+def _check_together(given, chosen):
+    """Options that would say the same thing twice, or that nothing would ask."""
+    if chosen.partition is not None and "memory_budget" in given:
+        raise UserError(
+            "option 'partition' says what forward saves, and so does 'memory_budget': give one"
+        )
+    asks_knobs = chosen.memory_budget in ("min_cut", "min_memory", "min_time")
+    asks_knobs = asks_knobs or not isinstance(chosen.memory_budget, str)
+    if chosen.partition_knobs and (chosen.partition is not None or not asks_knobs):
+        raise UserError(
+            "option 'partition_knobs' is for 'memory_budget' \"min_cut\", a number, \"min_memory\" "
+            "or \"min_time\": nothing else asks them"
+        )
 
 
 _BYTES = re.compile(r"\d+(\.\d+)?([KMG]i?)?B")

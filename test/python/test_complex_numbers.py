@@ -6,6 +6,9 @@ import re
 import pytest
 import torch
 from compiled import compile_with
+from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.map import map as map_rows
 
 import tandem
 
@@ -118,7 +121,7 @@ def test_double_precision():
 
 
 REFUSED = {
-    "no rule": (lambda x: torch.fft.fft(x).tan().real, "tan. of complex numbers"),
+    "no rule": (lambda x: torch.fft.fft(x).sinc().real, "sinc. of complex numbers"),
     "a large prime": (lambda x: torch.fft.fft(x, n=1031).real, "of 1031 no factor is below 1025"),
 }
 
@@ -227,6 +230,18 @@ def written_part(z):
     return z * z
 
 
+ROWS = torch.tensor([2, 0])
+PLACES = ROWS[:, None].expand(2, 3)
+
+
+def written_places(z):
+    z = z.clone()
+    z[ROWS] = 2j
+    z[ROWS, 1] += z[0, :2]
+    z[z.real > 1] = 0
+    return z
+
+
 ON_COMPLEX = {
     "a square": lambda z: z * z.conj(),
     "a quotient": lambda z: z / (z[0] + 3),
@@ -246,6 +261,28 @@ ON_COMPLEX = {
     "minus": lambda z: 1 - z * 2j + z.real - 0.5 * z,
     "written": scaled,
     "a written part": written_part,
+    "written places": written_places,
+    "a mask": lambda z: (z[z.real > 0], z.masked_fill(z.real > 0, 2j)),
+    "places": lambda z: z.index_add(0, ROWS, z[:2]) + z.scatter_add(0, PLACES, z[:2, :3]),
+    "replaced": lambda z: z.index_copy(0, ROWS, z[:2]) + z.scatter(0, PLACES, 2),
+    "numbers": lambda z: (torch.where(z.real > 0, z, 1j), torch.full_like(z, 2 - 1j) * z),
+    "filled": lambda z: z + torch.ones_like(z) * torch.full((), 1j) + torch.eye(3, dtype=z.dtype)[0, 1],
+    "sums": lambda z: z.cumsum(0) + z.sum(0) + torch.logsumexp(z.real, 0),
+    "products": lambda z: (z.cumprod(1), z.prod(1), z.prod()),
+    "spread": lambda z: (z.var(0), z.std(), *torch.var_mean(z, 1)),
+    "norms": lambda z: torch.linalg.vector_norm(z, dim=1) + torch.linalg.vector_norm(z, 3),
+    "dots": lambda z: (torch.vdot(z[0], z[1]), torch.linalg.vecdot(z, z + 1), z[0].dot(z[1])),
+    "added products": lambda z: (torch.addmm(z @ z.mT, z, z.mT, beta=0.5, alpha=2),
+                                 torch.addmv(z[:, 0], z, z[0], beta=0.5),
+                                 torch.addcdiv(z, z, z + 4, value=0.5).addcmul(z, z)),
+    "linear": lambda z: torch.nn.functional.linear(z, z[:2], z[0, :2]),
+    "convolution": lambda z: torch.nn.functional.conv1d(z[None], z[:2, None, :2].expand(2, 3, 2)),
+    "moved towards": lambda z: torch.lerp(z, z.flip(0), 0.25),
+    "signs": lambda z: torch.sgn(z),
+    "padded": lambda z: torch.nn.functional.pad(z[None], (1, 2), mode="reflect"),
+    "diagonals": lambda z: torch.diag_embed(z).sum(-1) + z[:, :3].trace(),
+    "powers of numbers": lambda z: (z + 3) ** 0.5 + 2**z + (z + 3) ** -1.5 + z**5,
+    "powers of each other": lambda z: (z + 3) ** z.flip(0) + (z + 3) ** z.real,
 }
 
 
@@ -254,6 +291,142 @@ def test_complex_inputs(name):
     torch.manual_seed(0)
     is_same_outcome(ON_COMPLEX[name], torch.randn(3, 4, dtype=torch.complex64))
     is_same_outcome(ON_COMPLEX[name], torch.randn(4, 3, dtype=torch.complex128).t())
+
+
+FUNCTIONS_OF_ONE = (
+    "sqrt rsqrt log log2 log10 log1p exp exp2 expm1 sin cos tan sinh cosh tanh asin acos atan asinh "
+    "acosh atanh sigmoid"
+).split()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS_OF_ONE)
+def test_elementary_functions(name):
+    """Values and gradients, first and second, and at the cuts."""
+    torch.manual_seed(0)
+    is_same_outcome(getattr(torch, name), torch.randn(5, 4, dtype=torch.complex64))
+    z = 2 * torch.randn(40, dtype=torch.complex128)
+    is_same_outcome(getattr(torch, name), z)
+    program = compile_with(getattr(torch, name), fullgraph=True)
+    on_axis = torch.complex(z.real, torch.tensor([0.0, -0.0], dtype=torch.float64).repeat(20))
+    torch.testing.assert_close(program(on_axis), getattr(torch, name)(on_axis))
+    if name not in ("asin", "acos", "acosh"):  # eager's slopes there are those of one side of the cut
+        is_same_outcome(getattr(torch, name), on_axis)
+    second = []
+    for function in (program, getattr(torch, name)):
+        leaf = z.clone().requires_grad_()
+        (first,) = torch.autograd.grad(function(leaf), leaf, z.flip(0), create_graph=True)
+        second.append(torch.autograd.grad(first, leaf, z.roll(1))[0])
+    torch.testing.assert_close(*second)
+
+
+def test_tests():
+    z = torch.tensor([0j, 1j, 2 + 0j, complex("nan"), complex(1, float("inf"))])
+    questions = (
+        torch.isnan, torch.isinf, torch.isfinite, torch.isreal, torch.any, torch.all, torch.nonzero,
+        torch.logical_not, lambda z: z.bool(), lambda z: z == z.flip(0), lambda z: z != 2,
+        lambda z: torch.isclose(z, z + 1e-9, equal_nan=True), lambda z: torch.logical_xor(z, z[0]),
+    )  # fmt: skip
+    for question in questions:
+        assert torch.equal(compile_with(question, fullgraph=True)(z), question(z))
+
+
+def through_a_branch(z):
+    return torch.cond(z.real.sum() > 0, lambda z: z * 2j, lambda z: z.conj() + 1, (z,))
+
+
+def through_a_scan(z):
+    return scan(lambda carry, row: (carry * row, carry + row), torch.ones_like(z[0]), z)
+
+
+def through_a_loop(z):
+    steps = torch.tensor(0)
+    return while_loop(lambda i, z: i < 3, lambda i, z: (i + 1, z * (1 + 1j)), (steps, z))[1]
+
+
+@torch.compiler.nested_compile_region
+def square_in_a_region(z):
+    return z * z + 1
+
+
+def is_not_in_python():
+    graph = tandem.report()["graphs"][-1]
+    return not graph["fallbacks"] and not graph["control flow in Python"]
+
+
+def test_branches():
+    torch.manual_seed(0)
+    for sign in (1, -1):
+        z = torch.randn(3, 4, dtype=torch.complex64)
+        is_same_outcome(through_a_branch, z + 10 * sign)
+        assert is_not_in_python()
+
+
+def test_regions():
+    torch.manual_seed(0)
+    z = torch.randn(3, 4, dtype=torch.complex64)
+    is_same_outcome(lambda z: square_in_a_region(square_in_a_region(z)), z)
+    assert not tandem.report()["graphs"][-1]["regions inline"]
+
+
+# What torch itself has no gradients of, where numbers are complex.
+WITHOUT_GRADIENTS = {
+    "scan": through_a_scan,
+    "while_loop": through_a_loop,
+    "map": lambda z: map_rows(lambda row: row * 2j + row.abs(), z),
+    "associative_scan": lambda z: associative_scan(
+        lambda a, b: a * b, z, 0, combine_mode="generic"
+    ),
+    "silu": torch.nn.functional.silu,
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_GRADIENTS)
+def test_values(name):
+    torch.manual_seed(0)
+    z, function = torch.randn(3, 4, dtype=torch.complex64), WITHOUT_GRADIENTS[name]
+    torch.testing.assert_close(compile_with(function, fullgraph=True)(z), function(z))
+    assert is_not_in_python()
+
+
+def test_gradients_inside():
+    def inner(z):
+        (slope,) = torch.autograd.grad((z * z.conj()).real.sum(), z, create_graph=True)
+        return slope * z
+
+    torch.manual_seed(0)
+    z = torch.randn(3, dtype=torch.complex64)
+    with torch._dynamo.config.patch(trace_autograd_ops=True):
+        actual = compile_with(inner, fullgraph=True)(z.clone().requires_grad_())
+    torch.testing.assert_close(actual, inner(z.clone().requires_grad_()))
+
+
+def test_rows_at_once():
+    torch.manual_seed(0)
+    z = torch.randn(3, 4, dtype=torch.complex64)
+    function = torch.vmap(lambda row: row.sin() * row.sum())
+    torch.testing.assert_close(compile_with(function, fullgraph=True)(z), function(z))
+
+
+def test_frozen_weights_that_change():
+    class Scale(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(5, 4, dtype=torch.complex64).t())
+
+        def forward(self, z):
+            return z * (self.weight.exp() + 1)
+
+    torch.manual_seed(0)
+    model, z = Scale(), torch.randn(4, 5, dtype=torch.complex64)
+    with torch.no_grad():
+        for kind in (True, "checked"):
+            frozen = compile_with(model, fullgraph=True, freeze=kind)
+            torch.testing.assert_close(frozen(z), model(z))
+            assert tandem.report()["graphs"][-1]["frozen"]["sets"] == 1
+            model.weight.mul_(2j)
+            torch.testing.assert_close(frozen(z), model(z))
+            model.weight.data = torch.randn(4, 5, dtype=torch.complex64)
+            torch.testing.assert_close(frozen(z), model(z))
 
 
 def test_complex_weights():
@@ -360,6 +533,15 @@ OF_ODD = {
     "reciprocal": lambda z, w: w.reciprocal(),
     "exponential": lambda z, w: w.exp(),
     "magnitude": lambda z, w: w.abs(),
+    "over a number": lambda z, w: torch.stack([w / 2, w / -3, w / 0.0]),
+    "times a number": lambda z, w: w * 2,
+    "times real numbers": lambda z, w: z * w.real,
+    # Of squares that overflow eager gives NaN or infinity, by where an element lies.
+    "powers": lambda z, w: torch.stack([w**-1, w**0, w**1, (w * (w.abs() < 1e20)) ** 2]),
+    **{
+        name: lambda z, w, function=getattr(torch, name): function(w)
+        for name in "sqrt log sinh cosh tanh sin cos tan asinh acosh asin acos atan expm1".split()
+    },
     "angle": lambda z, w: w.angle(),
 }
 

@@ -196,5 +196,10 @@ def test_knobs_of_min_cut():
 def test_knobs_have_names_and_are_on_or_off():
     with pytest.raises(Exception, match="not 'recompute=true'; there are: ban_recompute_used_far"):
         kept_with(recompute=True)
+    with pytest.raises(Exception, match="option 'partition_knobs' is for 'memory_budget'"):
+        compile_with(lambda x: x * 2, partition_knobs={"recompute_views": True})(torch.ones(2))
+    with pytest.raises(Exception, match="option 'partition' says what forward saves, and so does"):
+        options = {"partition": lambda graph: [], "memory_budget": "default"}
+        compile_with(lambda x: x * 2, **options)(torch.ones(2))
     with pytest.raises(Exception, match="option 'partition_knobs' is a dict of True and False"):
         kept_with(recompute_views=1)
