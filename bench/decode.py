@@ -178,7 +178,7 @@ def main():
     if options.worker:
         return worker(shape, options.worker, options.tokens)
     wanted = [n for n in CONTENDERS if not options.names or any(p in n for p in options.names)]
-    print("| contender | tokens/s | alone | GB/s of weights | of the read rate | prompt, tokens/s |")
+    print("| contender | tokens/s | alone | GB/s of weights | of the read rate | prompt, tok/s |")
     print("|---|---|---|---|---|---|")
     for name in wanted:
         python = os.environ.get("BENCH_LLAMA") if name.startswith("llama.cpp") else sys.executable

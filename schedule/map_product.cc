@@ -147,7 +147,6 @@ class ProductMapper {
         stage_(stage),
         pool_(*kernel.scalars),
         blocks_(tile),
-        has_packs_(tile.in_packs),
         target_(target),
         block_(block),
         length_(block.part ? block.part->most_terms : block.length.value_or(length_of(stage))),
@@ -165,13 +164,13 @@ class ProductMapper {
     std::vector<Stage> stages;
     if (block_.part) stages.push_back(sum_in_parts(*finish));
     std::vector<Val>& inputs = stage_.reductions[0].inputs;
-    if (has_packs_)
+    if (blocks_.in_packs)
       for (Val& input : inputs) input = loop::before_cast(input);
     const Val right_value = inputs[1 - block_.left];
     const Val placed = loop::substituted(pool_, right_value, {{columns_.index, tiles.column()}});
     const bool is_in_panels = in_panels(placed, tiles);
     inputs = {left(inputs[block_.left], stages), right(inputs[1 - block_.left], tiles, stages)};
-    if (has_packs_)
+    if (blocks_.in_packs)
       for (Val& input : inputs) input = pool_.cast(input, DType::f32);
     // Of bytes, one factor is unsigned and the other signed.
     const bool is_ordered = stage_.reductions[0].combiner == loop::Combiner::dot4;
@@ -184,7 +183,7 @@ class ProductMapper {
       mark_for_tiles(tiles, right_value, is_in_panels);
     else
       ask_for_memory(tiles, right_value, is_in_panels, !finish);
-    if (has_packs_ && !blocks_.is_matrix) sum_packs(kernel_, stage_);
+    if (blocks_.in_packs && !blocks_.is_matrix) sum_packs(kernel_, stage_);
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
     return stages;
@@ -238,8 +237,8 @@ class ProductMapper {
   // --- the right factor: panels [tile][k][lane]
 
   bool in_panels(Val placed, const ColumnTiles& tiles) const {
-    return has_packs_ ? lies_in_packed_panels(stage_, placed, tiles.position)
-                      : lies_in_panels(stage_, placed, tiles.position);
+    return blocks_.in_packs ? lies_in_packed_panels(stage_, placed, tiles.position)
+                            : lies_in_panels(stage_, placed, tiles.position);
   }
 
   Val right(Val value, const ColumnTiles& tiles, std::vector<Stage>& stages) {
@@ -252,7 +251,7 @@ class ProductMapper {
     const bool is_widened = height && *height <= blocks_.tile_rows && is_widened_load(value);
     const Val placed = loop::substituted(pool_, value, {{columns_.index, tiles.column()}});
     if (is_padded && in_panels(placed, tiles)) return placed;
-    if (!has_packs_ && few_rows && (is_plain_load(value) || is_widened) &&
+    if (!blocks_.in_packs && few_rows && (is_plain_load(value) || is_widened) &&
         runs_along(value, columns_.index, columns_.index))
       return placed;
     Expr panel = length_ * blocks_.lanes;
@@ -260,7 +259,7 @@ class ProductMapper {
     auto place = [&](const ColumnTiles& at, const std::vector<Axis>& axes) {
       return at.number.index * panel + linear_position(axes) * blocks_.lanes + at.position.index;
     };
-    if (has_packs_) {
+    if (blocks_.in_packs) {
       stages.push_back(
           copy_packs(kernel_, stage_, value, columns_, {number, panel, blocks_.lanes}, target_));
       const Expr at = place_in_packs(tiles, panel, linear_position(reduced));
@@ -298,7 +297,7 @@ class ProductMapper {
   /// Tile registers read packs that follow one another, and words of two bf16 begin at even places.
   bool lies(Val value) const {
     if (!reads_in_place(value, rows_.index, stage_, far_)) return false;
-    if (!blocks_.is_matrix && !has_packs_) return true;
+    if (!blocks_.is_matrix && !blocks_.in_packs) return true;
     const Expr term = stage_.reduce_axes.back().index;
     const std::optional<sym::Affine> terms = sym::affine_in(value->index, term);
     return terms && terms->coefficient == Expr(1) &&
@@ -308,7 +307,7 @@ class ProductMapper {
   Val left(Val value, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
     if (reduced.empty() || lies(value)) return value;
-    const bool in_order = blocks_.is_matrix || has_packs_;
+    const bool in_order = blocks_.is_matrix || blocks_.in_packs;
     const bool along_rows = !in_order && runs_along(value, rows_.index, reduced.back().index);
     if (along_rows && far_ != INT64_MAX) return left_in_panels(value, stages);
     auto place = [&](Expr row, const std::vector<Axis>& axes) {
@@ -380,7 +379,6 @@ class ProductMapper {
   Stage& stage_;
   loop::ScalarPool& pool_;
   Blocks blocks_;
-  bool has_packs_;  // of bf16
   const Target& target_;
   const ProductBlock& block_;
   Expr length_;  // of the sums, at most
