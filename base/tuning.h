@@ -200,10 +200,10 @@ struct Tuning {
 
   /// The same for all targets: what asks for them knows none, or is written for them.
   struct Fixed {
-    static constexpr int64_t typical_size = 64;  // of a symbol, in partitions
-    static constexpr int64_t fewest_packs = 4;   // of 16 that a step of tile registers takes: with
+    static constexpr int64_t kTypicalSize = 64;  // of a symbol, in partitions
+    static constexpr int64_t kFewestPacks = 4;   // of 16 that a step of tile registers takes: with
                                                  // fewer it is no cheaper; not measured
-    static constexpr int product_lanes = 16;     // threads of a GPU along each side of a product's
+    static constexpr int kProductLanes = 16;     // threads of a GPU along each side of a product's
                                                  // block; not measured
   };
 

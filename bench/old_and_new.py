@@ -23,7 +23,7 @@ PAGE = pathlib.Path(__file__).parents[1] / "docs/performance_amd.md"
 MARKS = ("<!-- old and new -->", "<!-- end of old and new -->")
 KINDS = ("infer", "frozen", "train", "cold")
 TURN_MS = 150
-COLD_TURNS = 7
+COLD_TURNS = 3
 
 
 def arguments():

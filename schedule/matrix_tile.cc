@@ -18,7 +18,7 @@ using sym::Expr;
 
 /// Packs of one step of a sum of `length`; 0 where they would be too few.
 int64_t packs_of_step(int64_t length) {
-  for (int64_t packs = loop::kMatrixTile; packs >= Tuning::Fixed::fewest_packs; --packs)
+  for (int64_t packs = loop::kMatrixTile; packs >= Tuning::Fixed::kFewestPacks; --packs)
     if (length % packs == 0) return packs;
   return 0;
 }

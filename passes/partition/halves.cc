@@ -18,7 +18,7 @@ using ir::Value;
 namespace {
 
 /// Stands for a size that is not known: large enough that a matrix outweighs its rows.
-constexpr int64_t kTypicalSize = Tuning::Fixed::typical_size;
+constexpr int64_t kTypicalSize = Tuning::Fixed::kTypicalSize;
 
 bool must_run_forward(const Node& node) {
   if (ir::gives_number(node)) return !node.backward;  // else it is read once more

@@ -22,7 +22,7 @@ using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
-constexpr int kLanes = Tuning::Fixed::product_lanes;
+constexpr int kLanes = Tuning::Fixed::kProductLanes;
 
 /// Rows and columns of one thread.
 struct ThreadTile {
