@@ -66,6 +66,47 @@ Value* keep_history(ir::Builder& builder, Value* old, Value* updated) {
   return builder.call("tandem.with_history", {old, updated})->results[0];
 }
 
+/// What the value is a part of by views that keep its history; null where one does not.
+const Value* whole_of(const Value* value, const DenseMap<Value, Alias>& aliases,
+                      const DenseMap<Value, Value*>& own_history) {
+  const Value* at = value;
+  for (const Alias* alias = aliases.find(at); alias != nullptr && alias->root != nullptr;
+       alias = aliases.find(at)) {
+    const bool ends = alias->view != nullptr && ends_history(*alias->view);
+    if (ends || own_history.at(at) != nullptr) return nullptr;
+    at = alias->parent;
+  }
+  return at == value ? nullptr : at;
+}
+
+/// As a view of the whole, where that lies row-major and self begins at a known place of it.
+bool count_over_whole(ir::Graph& graph, const EagerStrides& strides, Node& node, const Value* self,
+                      const Value* whole) {
+  if (whole == nullptr || whole->type.dtype != self->type.dtype) return false;
+  const ir::Call call = node.call();
+  const std::optional<sym::Expr> offset =
+      call.has("storage_offset") ? call.integer("storage_offset") : strides.begin_of(self);
+  if (!offset || strides.counts_elsewhere(node, whole)) return false;
+  graph.set_arg(&node, 0, const_cast<Value*>(whole));
+  graph.set_arg(&node, static_cast<size_t>(node.op->schema.find("storage_offset")), *offset);
+  return true;
+}
+
+/// Where self has gaps, or begins in the middle of a storage, as_strided may show elements of self
+/// alone: as_strided(x[:, :2], [2, 2], [6, 1]), of rows of 3, shows every other row. Where they
+/// overlap, or it shows others, it is of the whole: as_strided(x.unfold(0, 2, 1), ...).
+void count_row_major(ir::Graph& graph, EagerStrides& strides, Node& node, const Value* self,
+                     const Value* whole) {
+  if (!strides.counts_elsewhere(node, self)) return;
+  if (strides.overlaps(self) && count_over_whole(graph, strides, node, self, whole)) return;
+  const std::optional<StridedPlaces> places = strides.row_major_places(node, self);
+  if (!places && !count_over_whole(graph, strides, node, self, whole)) refuse_gaps(node, self);
+  if (!places) return;
+  strides.shares_memory(node, self);  // notes its strides in memory
+  const ir::Schema& schema = node.op->schema;
+  graph.set_arg(&node, static_cast<size_t>(schema.find("stride")), places->strides);
+  graph.set_arg(&node, static_cast<size_t>(schema.find("storage_offset")), places->offset);
+}
 
 class Functionalizer {
  public:
@@ -149,46 +190,13 @@ class Functionalizer {
     Value* self = std::get<Value*>(node.args[0]);
     ir::Ints order;
     for (int64_t dim : strides_.storage_order(node, self)) order.emplace_back(dim);
-    if (order.empty()) return count_row_major(node, self);
+    if (order.empty())
+      return count_row_major(graph_, strides_, node, self, whole_of(self, aliases_, own_history_));
     ir::Builder builder(graph_, &node);
     builder.stamp() = ir::Builder::stamp_of(node);
     Node* permuted = builder.call("aten.permute", {self, order});
     graph_.set_arg(&node, 0, permuted->results[0]);
     visit(*permuted);
-  }
-
-  /// Where self has gaps, or begins in the middle of a storage, as_strided may show elements of self
-  /// alone: as_strided(x[:, :2], [2, 2], [6, 1]), of rows of 3, shows every other row. Else it may
-  /// be of what self is a part of.
-  void count_row_major(Node& node, const Value* self) {
-    if (!strides_.counts_elsewhere(node, self)) return;
-    if (strides_.overlaps(self) && count_over_root(node, self)) return;
-    const std::optional<StridedPlaces> places = strides_.row_major_places(node, self);
-    if (!places && !count_over_root(node, self)) refuse_gaps(node, self);
-    if (!places) return;
-    strides_.shares_memory(node, self);  // notes its strides in memory
-    const ir::Schema& schema = node.op->schema;
-    graph_.set_arg(&node, static_cast<size_t>(schema.find("stride")), places->strides);
-    graph_.set_arg(&node, static_cast<size_t>(schema.find("storage_offset")), places->offset);
-  }
-
-  /// Of a whole that lies row-major, with self's history: as_strided(x.unfold(0, 2, 1), ...) shows
-  /// elements of x.
-  bool count_over_root(Node& node, const Value* self) {
-    const Value* root = root_of(self);
-    for (const Value* at = self; at != root; at = aliases_.at(at).parent) {
-      const Node* view = aliases_.at(at).view;
-      if (own_history_.at(at) != nullptr || (view != nullptr && ends_history(*view))) return false;
-    }
-    const ir::Call call = node.call();
-    const std::optional<sym::Expr> offset =
-        call.has("storage_offset") ? call.integer("storage_offset") : strides_.begin_of(self);
-    const bool is_whole = root != self && root->type.dtype == self->type.dtype;
-    if (!is_whole || !offset || strides_.counts_elsewhere(node, root)) return false;
-    graph_.set_arg(&node, 0, const_cast<Value*>(root));
-    const int64_t at = node.op->schema.find("storage_offset");
-    graph_.set_arg(&node, static_cast<size_t>(at), *offset);
-    return true;
   }
 
   void record_view(const Node& node, const Value* parent) {

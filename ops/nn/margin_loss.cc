@@ -148,7 +148,7 @@ const OpDef kTripletMargin{
       sizes.pop_back();
       Promotion promotion;
       for (std::string_view name : {"anchor", "positive", "negative"}) promotion.add(c.type(name));
-      DType dtype = to_float(promotion.result(c));
+      const DType dtype = part_type(to_float(promotion.result(c)));
       return {ir::Type::tensor(dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {

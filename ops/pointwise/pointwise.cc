@@ -420,38 +420,21 @@ const OpDef kErf{.schema = "aten::erf(Tensor self) -> Tensor",
                  .pointwise = true,
                  .inplace = true,
                  .out = true};
-const OpDef kCeil{.schema = "aten::ceil(Tensor self) -> Tensor",
-                  .types = unary_number,
-                  .lower = unary<kUnary<Opcode::ceil>>,
-                  .vjp = zero_gradient,
-                  .samples = kUnarySamples,
-                  .pointwise = true,
-                  .inplace = true,
-                  .out = true};
-const OpDef kFloor{.schema = "aten::floor(Tensor self) -> Tensor",
-                   .types = unary_number,
-                   .lower = unary<kUnary<Opcode::floor>>,
-                   .vjp = zero_gradient,
-                   .samples = kUnarySamples,
-                   .pointwise = true,
-                   .inplace = true,
-                   .out = true};
-const OpDef kRound{.schema = "aten::round(Tensor self) -> Tensor",
-                   .types = unary_number,
-                   .lower = unary<kUnary<Opcode::round>>,
-                   .vjp = zero_gradient,
-                   .samples = kUnarySamples,
-                   .pointwise = true,
-                   .inplace = true,
-                   .out = true};
-const OpDef kTrunc{.schema = "aten::trunc(Tensor self) -> Tensor",
-                   .types = unary_number,
-                   .lower = unary<kUnary<Opcode::trunc>>,
-                   .vjp = zero_gradient,
-                   .samples = kUnarySamples,
-                   .pointwise = true,
-                   .inplace = true,
-                   .out = true};
+template <Opcode op>
+OpDef rounded(std::string_view schema) {
+  return {.schema = schema,
+          .types = unary_number,
+          .lower = unary<kUnary<op>>,
+          .vjp = zero_gradient,
+          .samples = kUnarySamples,
+          .pointwise = true,
+          .inplace = true,
+          .out = true};
+}
+const OpDef kCeil = rounded<Opcode::ceil>("aten::ceil(Tensor self) -> Tensor");
+const OpDef kFloor = rounded<Opcode::floor>("aten::floor(Tensor self) -> Tensor");
+const OpDef kRound = rounded<Opcode::round>("aten::round(Tensor self) -> Tensor");
+const OpDef kTrunc = rounded<Opcode::trunc>("aten::trunc(Tensor self) -> Tensor");
 
 // --- powers
 // ---------------------------------------------------------------------------------------
