@@ -19,7 +19,16 @@ ISAS = ["avx2", "avx512"] if HAS_AVX512 else ["avx2"]
 PACKS_F32 = HAS_AVX512 and os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in ("", "ALL")
 
 
+def _has_feature(name):
+    text = graph_text("%x: f32[4]", ["%r = aten.exp(%x)"], "%r")
+    return f"+{name}," in tandem.compile_text(text, report=True).report
+
+
 def has_tiles():
     """Whether kernels may use tile registers for bf16: the system can refuse those."""
-    text = graph_text("%x: f32[4]", ["%r = aten.exp(%x)"], "%r")
-    return "+amx-bf16" in tandem.compile_text(text, report=True).report
+    return _has_feature("amx-bf16")
+
+
+def multiplies_bf16():
+    """Whether loops sum products of bf16 by instructions for them."""
+    return has_tiles() or _has_feature("avx512bf16")

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import tandem
 from graphs import build
-from machine import has_tiles
+from machine import multiplies_bf16
 
 OP = "%r = aten.scaled_dot_product_attention(%q, %k, %v, {mask}, 0.0, {causal}, enable_gqa={gqa})"
 
@@ -172,7 +172,7 @@ def test_gradients(name, monkeypatch):
 
 @pytest.mark.parametrize("dtype", ["f64", "bf16"])
 def test_other_types(dtype, monkeypatch):
-    """Emitted products of other types are joined like those of f32. Tile registers (AMX) sum a
+    """Emitted products of other types are joined like those of f32. Instructions for bf16 sum a
     product of bf16 alone, in their order, and none that is joined: bits are compared without."""
     monkeypatch.setenv("TANDEM_LIBRARY", "0")
     case = ([2, 2, 2, 70, 90, 32], "", False)
@@ -184,7 +184,7 @@ def test_other_types(dtype, monkeypatch):
     bound = {"f64": 1e-11, "bf16": 2e-2}[dtype]
     expected = eager(case, [t.double() for t in tensors], None)
     torch.testing.assert_close(actual[0].double(), expected, rtol=bound, atol=bound)
-    if dtype == "bf16" and has_tiles():
+    if dtype == "bf16" and multiplies_bf16():
         monkeypatch.setenv("TANDEM_ISA", "avx2")
         actual = build(inputs, lines).run(tensors)
     with monkeypatch.context() as alone:

@@ -8,7 +8,7 @@ import tandem
 import torch
 from compiled import compile_with
 from graphs import graph_text
-from machine import HAS_AVX512, ISAS, has_tiles
+from machine import HAS_AVX512, ISAS, multiplies_bf16
 from test_process import run_script
 from test_random_programs import tally
 
@@ -160,7 +160,7 @@ def test_random_programs(isa):
 @pytest.mark.parametrize("rows, is_emitted", [(1, True), (16, True), (32, True), (33, False)])
 def test_few_rows_in_bf16(rows, is_emitted, isa):
     """Where the library would convert the weight at each call, loops read it as it is. Where there
-    are tile registers, they are the loops' from 32 rows on."""
+    are instructions for products of bf16, they are the loops' from 32 rows on."""
     torch.manual_seed(0)
     x, w = torch.randn(rows, 80).bfloat16(), torch.randn(33, 80).bfloat16()
     text = graph_text(
@@ -169,8 +169,8 @@ def test_few_rows_in_bf16(rows, is_emitted, isa):
     executable = tandem.compile_text(text, report=True)
     wanted = (x.double() @ w.double().T).bfloat16()
     torch.testing.assert_close(executable.run([x, w])[0], wanted, rtol=2**-7, atol=2**-7)
-    by_tiles = isa == "avx512" and rows >= 32 and has_tiles()
-    by_loops = by_tiles or (isa == "avx2" and is_emitted)
+    in_packs = isa == "avx512" and rows >= 32 and multiplies_bf16()
+    by_loops = in_packs or (isa == "avx2" and is_emitted)
     assert ("library" in executable.report.splitlines()[1]) != by_loops
 
 
