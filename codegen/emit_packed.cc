@@ -3,6 +3,9 @@
 // vpmaddubsw, which is not used. Halves are multiplied by vpmaddwd, which every AVX2 has, and
 // added. What is wider than a register goes register by register, what is narrower is padded with
 // lanes that nobody reads. Bytes without VNNI are taken apart by shifts: right, and slow.
+#include <algorithm>
+#include <limits>
+
 #include "base/check.h"
 #include "codegen/emit.h"
 
@@ -112,8 +115,43 @@ Value* Emitter::packed_product(Combiner combiner, Value* a, Value* b, Value* sum
   return llvm::concatenateVectors(ir_, parts);
 }
 
+namespace {
+
+/// What is too small for a normal f32 is a zero of its sign.
+Value* or_zero(llvm::IRBuilder<>& ir, Value* x) {
+  Value* const size = ir.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
+  Value* const least =
+      llvm::ConstantFP::get(x->getType(), static_cast<double>(std::numeric_limits<float>::min()));
+  Value* const zero = ir.CreateBinaryIntrinsic(llvm::Intrinsic::copysign,
+                                               llvm::Constant::getNullValue(x->getType()), x);
+  return ir.CreateSelect(ir.CreateFCmpOLT(size, least), zero, x);
+}
+
+/// What the instruction does, where there is none: a kernel is no promise of the machine.
+Value* bf16_products_in_f32(llvm::IRBuilder<>& ir, Value* a, Value* b, Value* sum) {
+  llvm::Type* const floats = sum->getType();
+  llvm::Type* words = ir.getInt32Ty();
+  if (llvm::VectorType* const lanes = llvm::dyn_cast<llvm::VectorType>(floats))
+    words = llvm::VectorType::getInteger(lanes);
+  const auto half = [&](Value* pair, bool is_second) {
+    Value* const word = ir.CreateBitCast(pair, words);
+    Value* const own =
+        is_second ? ir.CreateAnd(word, uint64_t{0xffff0000}) : ir.CreateShl(word, 16);
+    return or_zero(ir, ir.CreateBitCast(own, floats));
+  };
+  sum = or_zero(ir, sum);
+  for (const bool is_second : {true, false})
+    sum = or_zero(ir, ir.CreateIntrinsic(llvm::Intrinsic::fma, {floats},
+                                         {half(a, is_second), half(b, is_second), sum}));
+  return sum;
+}
+
+}  // namespace
+
 /// Of registers of 16 lanes; fewer are filled up.
 Value* Emitter::add_bf16_products(Value* a, Value* b, Value* sum) {
+  if (!has_feature("avx512bf16") || !has_feature("avx512f"))
+    return bf16_products_in_f32(ir_, a, b, sum);
   constexpr unsigned kLanes = 16;
   const unsigned lanes = has_lanes(sum) ? lanes_of(sum) : 1;
   llvm::Type* pairs = llvm::FixedVectorType::get(ir_.getBFloatTy(), 2 * kLanes);

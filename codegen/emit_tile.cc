@@ -5,6 +5,8 @@
 // along what is read: they are interleaved in registers and stored as one piece. Two elements of 16
 // bits that stay side by side (packs of bf16) are turned as one of 32; and so are two that do not,
 // where they can be taken apart afterwards: half as many rounds, and rows of whole registers.
+#include <algorithm>
+
 #include "codegen/emit.h"
 #include "loop/stage.h"
 

@@ -35,20 +35,6 @@ loop::Kernel backwards(DType dtype, int64_t columns, int lanes, const std::strin
 })");
 }
 
-/// With the rows at both ends of the page.
-void check(const loop::Kernel& kernel, const KernelLibrary& library, size_t number, size_t bytes) {
-  const Page page;
-  for (std::byte* const from : {page.begin(), page.end() - bytes}) {
-    for (size_t i = 0; i < bytes; ++i) from[i] = static_cast<std::byte>(i * 37 % 101);
-    std::vector<std::byte> compiled(bytes), interpreted(bytes);
-    std::vector<void*> buffers{from, interpreted.data()};
-    run_interpreted(kernel, buffers);
-    buffers[1] = compiled.data();
-    EXPECT_EQ(library.functions()[number](buffers.data(), nullptr, 0, kRows, nullptr), 0);
-    EXPECT_EQ(compiled, interpreted) << kernel.name;
-  }
-}
-
 void check_lanes(const Target& target, int lanes) {
   std::vector<loop::Kernel> kernels;
   std::vector<size_t> bytes;
@@ -59,7 +45,8 @@ void check_lanes(const Target& target, int lanes) {
       bytes.push_back(static_cast<size_t>(kRows * columns * size_of(dtype)));
     }
   const KernelLibrary library(compile_objects(kernels, target, CompileOptions()));
-  for (size_t i = 0; i < kernels.size(); ++i) check(kernels[i], library, i, bytes[i]);
+  for (size_t i = 0; i < kernels.size(); ++i)
+    check_between_pages(kernels[i], library.functions()[i], bytes[i]);
 }
 
 class BackwardLoad : public ::testing::TestWithParam<int> {};

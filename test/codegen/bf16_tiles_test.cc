@@ -200,6 +200,17 @@ TEST_P(Bf16Tiles, MappedForPacksMeansTheSame) {
   EXPECT_EQ(run.interpreted(kernel), run.interpreted(loop::parse_kernel(text_of(GetParam()))));
 }
 
+/// Packs of small and odd numbers, too: the second products first, what is no normal number zero.
+TEST_P(Bf16Tiles, PacksRunWithoutTheirInstruction) {
+  loop::Kernel kernel = mapped(GetParam(), cpu_target("znver4", std::nullopt));
+  const Target target = host_target("avx2");
+  kernel.target = target.features;
+  Product run(GetParam());
+  for (size_t i = 0; i < run.a.size(); i += 7) run.a[i] = static_cast<uint16_t>(0x0080 + i % 9);
+  for (size_t i = 0; i < run.b.size(); i += 5) run.b[i] = static_cast<uint16_t>(0x007e + i % 5);
+  EXPECT_EQ(run.compiled(kernel, target), run.interpreted(kernel));
+}
+
 /// Marks are no promise of the machine.
 TEST_P(Bf16Tiles, MarkedKernelsRunWithoutThem) {
   loop::Kernel kernel = mapped(GetParam(), cpu_target("sapphirerapids", std::nullopt));

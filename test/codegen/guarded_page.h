@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <vector>
+
+#include "test/codegen/run_kernel.h"
 
 namespace tandem::codegen {
 
@@ -28,5 +31,21 @@ class Page {
   size_t size_;
   std::byte* base_;
 };
+
+/// A kernel from so many bytes to as many gives the interpreter's, with what it reads at both ends
+/// of a page.
+inline void check_between_pages(const loop::Kernel& kernel, abi::KernelFunction function,
+                                size_t bytes) {
+  const Page page;
+  for (std::byte* const from : {page.begin(), page.end() - bytes}) {
+    for (size_t i = 0; i < bytes; ++i) from[i] = static_cast<std::byte>(i * 37 % 101);
+    std::vector<std::byte> compiled(bytes), interpreted(bytes);
+    std::vector<void*> buffers{from, interpreted.data()};
+    run_interpreted(kernel, buffers);
+    buffers[1] = compiled.data();
+    EXPECT_EQ(function(buffers.data(), nullptr, 0, *kernel.tasks().constant(), nullptr), 0);
+    EXPECT_EQ(compiled, interpreted) << kernel.name;
+  }
+}
 
 }  // namespace tandem::codegen
