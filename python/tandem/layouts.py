@@ -1,7 +1,5 @@
 """Tensors that hold others (`__tensor_flatten__`): their parts, and how they are made of them."""
 
-import operator
-
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -22,20 +20,16 @@ class Layout:
         if any(isinstance(each, torch.SymInt) for each in (*self.size, *self.stride)):
             raise Unsupported(f"a {self.type.__name__} of sizes that are not known")
         self.parts = {name: layout_of(getattr(value, name)) for name in names}
-        self._reads = [operator.attrgetter(path) for path in self._paths()]
-
-    def _paths(self):
-        """Of attributes, from one tensor to the next, to each part."""
-        return [
-            name + rest
-            for name, layout in self.parts.items()
-            for rest in ([f".{path}" for path in layout._paths()] if layout else [""])
-        ]
+        self._absent = [name for name, held in vars(value).items() if held is None]
+        self._is_nested = any(self.parts.values())
 
     def parts_in(self, value):
-        """Of a value that has this layout: the guards of a compiled graph say so, and asking each
-        tensor at each call takes 3 us of it."""
-        return [read(value) for read in self._reads]
+        """Of a value that the guards of a compiled graph know: asking each tensor which parts it
+        has takes 3 us of a call. One that it did not have may have come: no guard sees that."""
+        held = vars(value)
+        if self._is_nested or any(held.get(name) is not None for name in self._absent):
+            return parts_of(value)
+        return [getattr(value, name) for name in self.parts]
 
     def made_of(self, parts):
         inner = {name: made_of(layout, parts) for name, layout in self.parts.items()}

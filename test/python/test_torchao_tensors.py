@@ -109,3 +109,19 @@ def test_such_a_result_is_refused():
             y, weight = compile_with(function, on_unsupported="eager")(x)
         assert torch.equal(y, model(x))
         assert torch.equal(weight.dequantize(), model[0].weight[:8].dequantize())
+
+
+def test_a_part_that_comes_later_is_asked_for():
+    """torchao keeps what a weight may have as an attribute that is None."""
+    from tandem.layouts import Layout, parts_of
+
+    weight = quantized(CONFIGS["int8 weights"])[0].weight.data
+    optional = [name for name, held in vars(weight).items() if held is None]
+    layout = Layout(weight)
+    assert [id(part) for part in layout.parts_in(weight)] == [id(p) for p in parts_of(weight)]
+    held = len(parts_of(weight))
+    for name in optional:
+        setattr(weight, name, torch.ones(1))
+        assert len(layout.parts_in(weight)) == len(parts_of(weight))
+        setattr(weight, name, None)
+    assert optional and len(layout.parts_in(weight)) == held
