@@ -186,14 +186,9 @@ def _outcome_or_error(function, written, sizes=None):
         return getattr(error, "inner_exception", None) or error  # Dynamo's, around ours
 
 
-# What fake tensors cannot run, or their other strides do not allow. They replay a view that is
-# written on its base as that is, which may have got another shape in place (`t_`): an IndexError.
+# What fake tensors cannot run, or their other strides do not allow.
 _CANNOT_TRACE = "torch.make_fx cannot trace this program: "
-_TRACERS = (
-    _CANNOT_TRACE + "RuntimeError",
-    _CANNOT_TRACE + "ValueError: Cannot view a tensor with",
-    _CANNOT_TRACE + "IndexError",
-)
+_TRACERS = (_CANNOT_TRACE + "RuntimeError", _CANNOT_TRACE + "ValueError: Cannot view a tensor with")
 
 
 def is_of_torch(refusal, written, road):
