@@ -21,6 +21,7 @@
 #include "ir/text.h"
 #include "schedule/inline.h"
 #include "schedule/reads.h"
+#include "schedule/routes.h"
 #include "schedule/steps.h"
 #include "schedule/strided.h"
 
@@ -66,10 +67,12 @@ bool is_convolution(const Item& item) {
           item.route == ops::RouteKind::convolution_backward_weights);
 }
 
-/// A convolution of packed channels, computed by loops.
-bool packs_channels(const Item& item) {
-  return item.slots[0].sizes.size() > 2 &&
-         std::ranges::any_of(loop::reachable(item.computation.inputs),
+/// A convolution of packed channels, computed by loops: integers are packed already, bf16 by the
+/// kernel.
+bool packs_channels(KernelGraph& graph, const Item& item) {
+  if (item.slots[0].sizes.size() <= 2) return false;
+  if (item.kind == Item::Kind::reduce && sums_places_in_packs(graph, *item.node)) return true;
+  return std::ranges::any_of(loop::reachable(item.computation.inputs),
                              [](loop::Val part) { return part->opcode == loop::Opcode::pack; });
 }
 
@@ -173,8 +176,9 @@ std::vector<std::pair<const Value*, int64_t>> packed_reads(const KernelGraph& gr
   const auto bytes_of = [&](const ir::Sizes& sizes, DType dtype) {
     return rough_bytes(sizes, dtype, tuning.typical_size);
   };
-  ir::Sizes taps = item.computation.reduce_sizes;
-  taps.pop_back();
+  const Computation& sum = item.computation;
+  ir::Sizes taps(sum.reduce_sizes.begin(), sum.reduce_sizes.end() - 1);
+  if (sum.combiner == loop::Combiner::dot) taps.clear();  // of bf16: single places
   std::vector<std::pair<const Value*, int64_t>> reads;
   for (const Slot& slot : item.slots)
     reads.emplace_back(slot.value, bytes_of(slot.sizes, slot.dtype));
@@ -341,7 +345,7 @@ class Layouts {
     for (const Slot& slot : item.slots)
       if (!plain) pin(slot.value, "a scan or scatter writes it");
     if (!plain) return;
-    if (packs_channels(item)) return add_packed(item);
+    if (packs_channels(graph_, item)) return add_packed(item);
     const Walk walk = walk_of(item);
     size_t walker = walker_of(item, walk);
     walker_[item.id] = walker;
@@ -462,8 +466,8 @@ class Layouts {
 }  // namespace
 
 void choose_layouts(KernelGraph& graph) {
-  const bool any = std::ranges::any_of(graph.items, [](const std::unique_ptr<Item>& item) {
-    return is_convolution(*item) || packs_channels(*item);
+  const bool any = std::ranges::any_of(graph.items, [&](const std::unique_ptr<Item>& item) {
+    return is_convolution(*item) || packs_channels(graph, *item);
   });
   if (any) Layouts(graph).run();
 }

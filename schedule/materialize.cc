@@ -245,7 +245,7 @@ class Materializer {
                                             Item::Kind::scatter};
     Item& item = new_item(kKinds[static_cast<int>(def.kind)], node, "not pointwise");
     for (const Value* result : node.results) add_slot(item, result);
-    if (packs(def)) force_operands(node);
+    if (packs(def) || sums_places_in_packs(graph_, node)) force_operands(node);
     bool repeats = def.kind == Kind::reduce && def.full_sizes.empty();
     Reach from;
     from.items = {item.id};

@@ -14,6 +14,7 @@
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "ops/product/emitted.h"
+#include "schedule/reads.h"
 #include "schedule/route_cost.h"
 #include "schedule/strided.h"
 
@@ -231,7 +232,27 @@ std::string why_library(KernelGraph& graph, const Node& node, ops::RouteKind rou
                   : "its loops are slower by far";
 }
 
+bool is_padded(KernelGraph& graph, const Computation& sum) {
+  const std::vector<loop::Val> elements = elements_of(graph.computations, sum.inputs);
+  return std::ranges::any_of(elements, [](loop::Val element) { return !element->args.empty(); });
+}
+
 }  // namespace
+
+bool sums_places_in_packs(KernelGraph& graph, const Node& node) {
+  const std::vector<ops::Route>& routes = ops::def_of(node).fast;
+  if (routes.empty() || routes[0].kind != ops::RouteKind::convolution) return false;
+  const ir::Type& image = first_operand(node)->type;
+  const bool in_registers = graph.target.multiplies_bf16() && !graph.target.multiplies_bf16_tiles();
+  if (image.dtype != DType::bf16 || !in_registers) return false;
+  const Computation& sum = graph.computations.of(&node);
+  const Expr terms = sym::product(sum.reduce_sizes);
+  const bool is_one_group = sum.reduce_sizes[0] == image.sizes[1];
+  if (terms != image.sizes[1] || !is_one_group || is_padded(graph, sum)) return false;
+  const ir::Sizes& sizes = node.results[0]->type.sizes;
+  const Expr places = sym::product(ir::Sizes(sizes.begin() + 2, sizes.end()));
+  return ops::is_summed_in_packs(sizes[0] * places, terms, graph.target);
+}
 
 Routes::Routes(KernelGraph& graph)
     : graph_(graph),
@@ -254,6 +275,10 @@ std::optional<ops::RouteKind> Routes::choose(const Node& node) {
       reason = "its columns lie in panels, which loops read as they are";
     if (reason.empty() && route.kind == ops::RouteKind::matmul)
       reason = prefers_loops(graph_, node);
+    if (reason.empty() && sums_places_in_packs(graph_, node))
+      reason =
+          "its windows are single places: vector registers sum packs of channels, and its "
+          "epilogue comes along";
     const bool slides = reason.empty() && route.slides != nullptr && route.slides(node.call());
     if (slides && widens(first_operand(node)))
       reason = "each channel is a window of its own: loops read narrow elements as they lie";

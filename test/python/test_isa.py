@@ -8,9 +8,10 @@ import tandem
 import torch
 from compiled import compile_with
 from graphs import graph_text
-from machine import HAS_AVX512, ISAS, multiplies_bf16
+from machine import HAS_AVX512, ISAS, has_tiles, multiplies_bf16
 from test_process import run_script
 from test_random_programs import tally
+from torch.nn import functional as F
 
 WIDEST = 40
 
@@ -172,6 +173,51 @@ def test_few_rows_in_bf16(rows, is_emitted, isa):
     in_packs = isa == "avx512" and rows >= 32 and multiplies_bf16()
     by_loops = in_packs or (isa == "avx2" and is_emitted)
     assert ("library" in executable.report.splitlines()[1]) != by_loops
+
+
+# Places and channels of an image, channels of the result, stride, groups, padding.
+IMAGES = [
+    ((2, 24, 7, 9), 40, 1, 1, 0),
+    ((3, 16, 13, 11), 33, 2, 1, 0),
+    ((1, 64, 6, 6), 8, 1, 1, 0),
+    ((2, 32, 70), 48, 1, 1, 0),
+    ((1, 8, 3, 4, 5), 16, 1, 1, 0),
+    ((1, 32, 5, 5), 16, 1, 1, 0),  # 25 rows: few
+    ((2, 20, 8, 8), 16, 1, 1, 0),  # 20 terms are no packs of 8
+    ((2, 16, 8, 8), 32, 1, 2, 0),
+    ((2, 16, 8, 8), 32, 1, 1, 1),
+]
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("image, out, stride, groups, padding", IMAGES)
+def test_single_places_in_bf16(image, out, stride, groups, padding, last, isa):
+    """A convolution whose windows are single places is a product of loops where vector registers
+    sum packs of bf16, whatever its image's order, with what stands behind it; else the library's or
+    loops'. Equal to f64 either way."""
+    torch.manual_seed(0)
+    dims = len(image) - 2
+    x = torch.randn(image).bfloat16()
+    if last:
+        x = x.movedim(1, -1).contiguous().movedim(-1, 1)
+    weight = (torch.randn(out, image[1] // groups, *[1] * dims) / 4).bfloat16()
+    bias = torch.randn(out).bfloat16()
+    convolve = [F.conv1d, F.conv2d, F.conv3d][dims - 1]
+    wanted = convolve(x.double(), weight.double(), bias.double(), stride, padding, 1, groups)
+    strides = "{" + ", ".join(map(str, x.stride())) + "}" if last else ""
+    numbers = ", ".join(str([n] * dims) for n in (stride, padding, 1))
+    text = graph_text(
+        f"%x: bf16{list(image)}{strides}, %w: bf16{list(weight.shape)}, %b: bf16[{out}]",
+        [f"%y = aten.conv{dims}d(%x, %w, %b, {numbers}, {groups})", "%r = aten.relu(%y)"],
+        "%r",
+    )
+    executable = tandem.compile_text(text, report=True)
+    actual = executable.run([x, weight, bias])[0]
+    torch.testing.assert_close(actual.double(), wanted.relu(), rtol=2**-7, atol=2**-7)
+    rows = actual.numel() // out
+    in_packs = groups == 1 and padding == 0 and image[1] % 8 == 0 and rows >= 32
+    if isa == "avx512" and multiplies_bf16() and not has_tiles():
+        assert ("library" in executable.report.splitlines()[1]) != in_packs
 
 
 # --- a process whose library is held to AVX2 as well
