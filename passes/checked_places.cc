@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "ir/rewrite.h"
+#include "ir/writes.h"
 #include "ops/asserts.h"
 #include "ops/opdef.h"
 #include "passes/passes.h"
@@ -18,13 +19,6 @@ using ir::Builder;
 using ir::Match;
 using ir::Value;
 
-bool is_written_back(const Value* value, const Value* input) {
-  return std::ranges::any_of(value->uses, [&](const ir::Use& use) {
-    return use.node != nullptr && use.node->op->mutates() && use.arg == 1 &&
-           std::get<Value*>(use.node->args[0]) == input;
-  });
-}
-
 bool is_result(const Value* value) {
   return std::ranges::any_of(value->uses, [](const ir::Use& use) { return use.node == nullptr; });
 }
@@ -32,7 +26,7 @@ bool is_result(const Value* value) {
 std::string why_not(const Match& match) {
   const Value* index = match.value("index");
   const Value* scattered = match.root().results[0];
-  if (!is_written_back(scattered, match.value("x")))
+  if (!ir::is_written_back_to(scattered, match.value("x")))
     return "it is not written back to what it starts as";
   if (is_result(scattered)) return "it leaves the graph as well, with memory of its own";
   return index->node != nullptr && ops::is_checked_first(*index->node) ? "its places are checked"

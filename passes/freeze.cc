@@ -3,6 +3,7 @@
 // through views have become writes to inputs.
 #include <algorithm>
 
+#include "ir/writes.h"
 #include "passes/passes.h"
 
 namespace tandem::passes {
@@ -16,11 +17,8 @@ bool is_weight(const Value* input) {
 }
 
 bool may_be_constant(const Value* input) {
-  bool is_written = std::ranges::any_of(input->uses, [](const ir::Use& use) {
-    return use.node != nullptr && use.node->op->mutates() && use.arg == 0;
-  });
   auto is_number = [](const sym::Expr& size) { return size.constant().has_value(); };
-  return !is_written && std::ranges::all_of(input->type.sizes, is_number) &&
+  return !ir::is_written(input) && std::ranges::all_of(input->type.sizes, is_number) &&
          std::ranges::all_of(input->type.strides, is_number);
 }
 

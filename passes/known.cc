@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ir/writes.h"
 #include "ops/opdef.h"
 
 namespace tandem::passes {
@@ -24,12 +25,6 @@ bool is_fixed(const ir::Arg& arg) {
   if (const ir::Ints* many = std::get_if<ir::Ints>(&arg))
     return std::ranges::all_of(*many, [](const sym::Expr& each) { return is_fixed(each); });
   return true;
-}
-
-bool is_written(const Value* input) {
-  return std::ranges::any_of(input->uses, [](const ir::Use& use) {
-    return use.node != nullptr && use.node->op->mutates() && use.arg == 0;
-  });
 }
 
 }  // namespace
@@ -56,7 +51,8 @@ bool has_constants(const ir::Graph& graph) {
 }
 
 KnownValues::KnownValues(const ir::Graph& graph) {
-  for (const Value* input : graph.inputs()) known_[input] = input->constant && !is_written(input);
+  for (const Value* input : graph.inputs())
+    known_[input] = input->constant && !ir::is_written(input);
   for (const Node* node = graph.first(); node != nullptr; node = node->next) {
     bool known = is_known(*node);
     for (const Value* result : node->results) known_[result] = known;

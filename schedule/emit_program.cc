@@ -1,12 +1,12 @@
 // The only writer of abi::Program: buffers, size code, instructions in execution order, epilogue.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "ir/text.h"
+#include "ir/writes.h"
 #include "schedule/check_kernel.h"
 #include "schedule/emit_program.h"
 #include "schedule/launch_sizes.h"
@@ -111,12 +111,6 @@ class Kernels {
   std::map<std::string, uint32_t> kernel_of_text_;
 };
 
-bool is_mutated(const Value* input) {
-  return std::any_of(input->uses.begin(), input->uses.end(), [](const ir::Use& use) {
-    return use.node != nullptr && use.node->op->mutates() && use.arg == 0;
-  });
-}
-
 /// The dimensions of a permuted result back in their places.
 abi::TensorRef in_order(const abi::TensorRef& ref, const std::vector<int64_t>& order) {
   abi::TensorRef result = ref;
@@ -182,7 +176,7 @@ class Emitter {
       } else {
         input.sizes = sizes_.codes(value->type.sizes);
         input.strides = sizes_.codes(graph_.strides_of(value));
-        input.mutated = is_mutated(value);
+        input.mutated = ir::is_written(value);
         buffers_.add_input(value, abi::BufferKind::input, next_input());
       }
       input_number_[value] = next_input();
@@ -194,7 +188,7 @@ class Emitter {
   uint32_t next_input() { return static_cast<uint32_t>(program().inputs.size()); }
 
   void add_constant(const Value* value) {
-    if (is_mutated(value))
+    if (ir::is_written(value))
       throw UserError(fmt::format("input %{} is constant, and the program writes it", value->name));
     abi::Constant constant;
     constant.name = value->name;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "ir/writes.h"
 #include "ops/asserts.h"
 #include "schedule/reads.h"
 
@@ -20,18 +21,10 @@ void store(const KernelGraph& graph, const Value* value) {
   if (home.item != nullptr) home.item->slots[home.slot].is_stored = true;
 }
 
-/// Input that receives the value at the end of the graph.
-const Value* write_back_target(const Value* value) {
-  for (const ir::Use& use : value->uses)
-    if (use.node != nullptr && use.node->op->mutates() && use.arg == 1)
-      return std::get<Value*>(use.node->args[0]);
-  return nullptr;
-}
-
 bool writes_back(const Group& group) {
   for (const Member& member : group.members)
     for (const Slot& slot : member.item->slots)
-      if (slot.value != nullptr && write_back_target(slot.value) != nullptr) return true;
+      if (slot.value != nullptr && ir::is_written_back(slot.value)) return true;
   return false;
 }
 
@@ -63,7 +56,7 @@ struct InPlace {
 
   void try_slot(Item& item, uint32_t slot, uint32_t after_failing) const {
     const Value* value = item.slots[slot].value;
-    const Value* input = value == nullptr ? nullptr : write_back_target(value);
+    const Value* input = value == nullptr ? nullptr : ir::write_back_target(value);
     if (input == nullptr || input->node != nullptr || is_output(value)) return;
     if (saves && is_small(*value, graph.target)) return;
     const Group& group = graph.groups[position[reads.group_of[item.id]]];

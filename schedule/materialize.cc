@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "ir/text.h"
+#include "ir/writes.h"
 #include "ops/asserts.h"
 #include "schedule/reads.h"
 #include "schedule/routes.h"
@@ -48,12 +49,6 @@ struct Weight {
   bool divides = false;   // or takes a root: as dear where it is not the lanes' axis that it skips
   int full_operands = 0;  // operands with as many elements as the result
 };
-
-bool is_written_back(const Value* value) {
-  return std::ranges::any_of(value->uses, [](const ir::Use& use) {
-    return use.node != nullptr && use.node->op->mutates();
-  });
-}
 
 bool packs(const Computation& def) {
   return std::ranges::any_of(loop::reachable(def.inputs),
@@ -173,7 +168,7 @@ class Materializer {
   const Value* written_whole(const Value* output) {
     const Value* root = view_root(graph_, output);
     if (root == output || root->node == nullptr || is_output_.at(root)) return nullptr;
-    if (is_written_back(output) || is_written_back(root)) return nullptr;
+    if (ir::is_written_back(output) || ir::is_written_back(root)) return nullptr;
     if (routes_.of(*root->node) != ops::RouteKind::matmul) return nullptr;
     std::optional<StridedRef> shown = strided_view(graph_, view_of(graph_, output, root));
     if (!shown || shown->offset != Expr(0)) return nullptr;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/text.h"
+#include "ir/writes.h"
 #include "schedule/check_groups.h"
 #include "schedule/check_kernel.h"
 #include "schedule/inline.h"
@@ -93,14 +94,11 @@ class Verifier {
 
   void check_in_place(const Slot& slot, const Item& item) {
     const Value* input = slot.in_place_of;
-    const bool is_written_back = std::ranges::any_of(slot.value->uses, [&](const ir::Use& use) {
-      return use.node != nullptr && use.node->op->mutates() && use.arg == 1 &&
-             std::get<Value*>(use.node->args[0]) == input;
-    });
     const bool is_alike = input->type.sizes == slot.sizes && input->type.strides.empty() &&
                           input->type.dtype == slot.dtype &&
                           slot.strides == ir::contiguous_strides(slot.sizes);
-    expect(input->node == nullptr && is_written_back && is_alike && slot.is_stored &&
+    expect(input->node == nullptr && ir::is_written_back_to(slot.value, input) && is_alike &&
+               slot.is_stored &&
                (item.kind == Item::Kind::map || starts_as(graph_.computations, item, input)),
            Of::item, item.id, "%{} is in place of no input that it is written back to",
            names_.at(slot.value));

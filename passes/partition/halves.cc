@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "ir/data_sizes.h"
+#include "ir/writes.h"
 #include "ops/opdef.h"
 #include "passes/partition/partition.h"
 
@@ -147,15 +148,9 @@ Value* base_of(Value* value) {
   return value;
 }
 
-bool is_overwritten(const Value* value) {
-  return std::any_of(value->uses.begin(), value->uses.end(), [](const ir::Use& use) {
-    return use.node != nullptr && use.node->op->mutates() && use.arg == 0;
-  });
-}
-
 bool lives_anyway(const Value* value) {
   bool held = value->role == ir::Role::parameter || value->role == ir::Role::buffer;
-  return value->node == nullptr && held && !is_overwritten(value);
+  return value->node == nullptr && held && !ir::is_written(value);
 }
 
 bool is_source(const Node& node) {
@@ -215,7 +210,7 @@ Value* copy_of(ir::Graph& graph, Value* input) {
 void set_saved(ir::Graph& graph, const ir::Values& values) {
   ir::Values saved = values;
   for (Value*& value : saved)
-    if (is_overwritten(value) || is_written_later(graph, value)) value = copy_of(graph, value);
+    if (ir::is_written(value) || is_written_later(graph, value)) value = copy_of(graph, value);
   std::stable_partition(saved.begin(), saved.end(),
                         [](const Value* value) { return value->type.is_tensor(); });
   std::vector<ir::Output> outputs = graph.outputs();

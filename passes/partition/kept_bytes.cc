@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ir/text.h"
+#include "ir/writes.h"
 #include "passes/partition/mask_bits.h"
 #include "passes/partition/partition.h"
 
@@ -94,7 +95,7 @@ KeptBytes::KeptBytes(const ir::Graph& graph, const SavedStorage& storage, Argume
       names_values(storage) ? ir::value_names(graph) : DenseMap<Value, std::string>();
   const auto measure = [&](const Value* value) {
     const bool is_small = is_kept_small(graph, *value, "%" + names.at(value), storage);
-    const bool is_argument = value->node == nullptr && !is_overwritten(value);
+    const bool is_argument = value->node == nullptr && !ir::is_written(value);
     const bool is_free = lives_anyway(value) || (is_argument && arguments == Arguments::free);
     bytes_[value] = is_free    ? 0
                     : is_small ? small_bytes(*value, storage.kind)

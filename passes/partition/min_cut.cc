@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ir/text.h"
+#include "ir/writes.h"
 #include "passes/partition/bans.h"
 #include "passes/partition/cut.h"
 
@@ -72,7 +73,7 @@ class MinCut {
 
   /// Memory that the program needs whether backward reads it or not.
   static bool is_in_memory(const Value& value) {
-    if (value.node == nullptr) return !is_overwritten(&value);
+    if (value.node == nullptr) return !ir::is_written(&value);
     return std::any_of(value.uses.begin(), value.uses.end(), [&](const ir::Use& use) {
       return use.node != nullptr && !fuses(value, *use.node);
     });

@@ -55,8 +55,6 @@ ir::Value* base_of(ir::Value* value);
 /// Costs nothing to keep: a parameter or buffer that lives anyway and that the program does not
 /// overwrite.
 bool lives_anyway(const ir::Value* value);
-/// An input that a write-back replaces.
-bool is_overwritten(const ir::Value* value);
 /// Reads no tensor: a constant fill, a ramp, random numbers.
 bool is_source(const ir::Node& node);
 /// Nothing tells a second run from the first: it writes nothing, cannot fail, runs here, and draws

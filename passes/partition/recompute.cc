@@ -3,6 +3,7 @@
 // what backward reads of such a region is copied right before its first reader there (copies.h), so
 // a region's values live in forward as long as forward needs them, and once more in backward. A
 // partition is the same wish for what it would not save.
+#include "ir/writes.h"
 #include "passes/partition/budget.h"
 #include "passes/partition/copies.h"
 #include "passes/partition/cut.h"
@@ -21,7 +22,7 @@ bool reads_what_changes(const Node& node) {
   bool reads = false;
   ir::for_each_operand(node.args, [&](Value* operand) {
     const Value* base = base_of(operand);
-    reads |= is_overwritten(base) && base->role != ir::Role::parameter;
+    reads |= ir::is_written(base) && base->role != ir::Role::parameter;
   });
   return reads;
 }
