@@ -43,10 +43,13 @@ class LineCursor {
   void expect_end() {
     if (!done()) fail("unexpected text");
   }
-  std::string_view word() {
+  /// `more`: what may stand in it beside letters, digits and `_`.
+  std::string_view word(std::string_view more = "") {
     skip();
     size_t begin = at_;
-    while (at_ < text_.size() && is_word(text_[at_])) ++at_;
+    while (at_ < text_.size() &&
+           (is_word(text_[at_]) || more.find(text_[at_]) != std::string_view::npos))
+      ++at_;
     if (at_ == begin) fail("expected a name");
     return text_.substr(begin, at_ - begin);
   }

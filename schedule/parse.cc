@@ -39,11 +39,7 @@ class WordReader {
 
   const Value* value(Line& line) const {
     line.expect("%");
-    std::string name(line.word());
-    while (line.looks_at(".") || line.looks_at("$")) {
-      name += line.eat(".") ? "." : (line.expect("$"), "$");
-      name += line.word();
-    }
+    const std::string name(line.word(".$:"));  // %w:momentum
     const auto found = named_.find(name);
     if (found == named_.end()) line.fail("no value %" + name + " before");
     return found->second;
