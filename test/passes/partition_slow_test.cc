@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "ir/text.h"
+#include "ir/writes.h"
 #include "passes/partition/bans.h"
 #include "passes/partition/cut.h"
 #include "passes/partition/recompute_cost.h"
@@ -138,7 +139,7 @@ struct Bytes {
 Bytes bytes_of(const ir::Values& saved) {
   ir::Values made;
   for (ir::Value* value : saved)
-    if (value->node != nullptr || passes::is_overwritten(value)) made.push_back(value);
+    if (value->node != nullptr || ir::is_written(value)) made.push_back(value);
   return {passes::typical_bytes(saved), passes::typical_bytes(made)};
 }
 
