@@ -60,14 +60,19 @@ struct LibraryCalls {
     ir::for_each_operand(item.node->args, [&](const Value* value) { operands.push_back(value); });
     const Value* b = operands.back();
     const Value* a = operands[operands.size() - 2];
-    Expr split = split_of(a);
-    if (split == Expr(1)) split = split_of(b);
+    Expr split = 1;
+    for (const Value* operand : operands)
+      if (split == Expr(1)) split = split_of(operand);
     abi::LibraryCall call;
     call.op = abi::LibraryOp::matmul;
     call.label = item.node->op->name();
     call.args = {ref_of(view(a, split)), ref_of(view(b, split))};
     call.has_bias = operands.size() == 3;
-    if (call.has_bias) call.args.push_back(ref_of(view(operands[0], 1)));
+    if (call.has_bias) {  // of one batch or of fewer dimensions it is broadcast
+      const ir::Sizes& added = operands[0]->type.sizes;
+      const bool is_batch = added.size() == 3 && added[0] == a->type.sizes[0];
+      call.args.push_back(ref_of(view(operands[0], is_batch ? split : Expr(1))));
+    }
     call.out = ref_of(view(item.slots[0].value, split));
     return call;
   }

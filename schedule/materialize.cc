@@ -222,15 +222,26 @@ class Materializer {
     Item& item = new_item(Item::Kind::library, node, "library call");
     item.route = route;
     for (const Value* result : node.results) add_slot(item, result);
+    Expr cut = 1;
     ir::for_each_operand(node.args, [&](const Value* operand) {
       if (!operand->type.is_tensor()) return;
       const Value* root = view_root(graph_, operand);
       force(root, "a library call reads it");
-      if (root != operand && !is_strided(graph_, view_of(graph_, operand, root)))
+      if (root != operand && !can_read(view_of(graph_, operand, root), cut))
         force(operand, "a library call reads it in this order");
       reach(operand).items.insert(item.id);
       reach(root).items.insert(item.id);
     });
+  }
+
+  /// By strides, of a batch as it is or cut in two; all operands of a call are cut in the same
+  /// place, `cut`, which the first one chooses.
+  bool can_read(const View& view, Expr& cut) {
+    if (strided_view(graph_, view)) return true;
+    const Expr own = cut == Expr(1) ? batch_split(graph_, view) : cut;
+    const bool reads = own != Expr(1) && strided_view(graph_, view, own).has_value();
+    if (reads) cut = own;
+    return reads;
   }
 
   // --- loops

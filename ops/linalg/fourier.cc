@@ -169,7 +169,7 @@ Types fft_types(const Call& c) {
   check_operands(c);
   Sizes sizes = c.type("re").sizes;
   const std::vector<int64_t> dims = c.dims("dim", c.type("re").rank());
-  if (dims.empty()) c.fail("a transform over no dimension is not defined");
+  if (dims.empty() || sizes.empty()) c.fail("a transform over no dimension is not defined");
   const Sizes all = lengths(c, dims);
   for (size_t i = 0; i < dims.size(); ++i) {
     check_length(c, all[i]);

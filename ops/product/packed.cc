@@ -184,6 +184,8 @@ Types convolution_types(const Call& c) {
     c.fail(c.describe("input") + " and " + c.describe("weight") +
            " must have the same 3 to 5 dimensions");
   const Shape shape = shape_of(c);
+  if (!sym::known_lt(0, shape.groups)) c.fail(c.describe("groups") + " must be positive");
+  if (shape.weight.back() == Expr(0)) c.fail(c.describe("weight") + " has no channels");
   if (!sym::known_divisible(shape.input[1], shape.groups) ||
       !sym::known_divisible(shape.weight.back(), shape.groups))
     c.fail(c.describe("input") + " and " + c.describe("weight") +

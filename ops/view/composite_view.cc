@@ -34,6 +34,13 @@ Window window_of(const Call& c) {
     c.fail(fmt::format("start {} and length {} leave dimension {} of {}",
                        sym::to_string(c.integer("start")), sym::to_string(window.length), dim,
                        c.describe("self")));
+  // A slice would clamp them to what is there.
+  if (!sym::known_le(window.start + window.length, size))
+    c.fail(
+        fmt::format("that start {} and length {} stay inside of dimension {} of {} does not "
+                    "follow from the ranges of their symbols; narrower ranges are accepted",
+                    sym::to_string(c.integer("start")), sym::to_string(window.length), dim,
+                    c.describe("self")));
   return window;
 }
 const OpDef kNarrow{
