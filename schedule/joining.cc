@@ -1,11 +1,13 @@
 // Problem: kernels that become one leave their places in the order, and a value that nobody else
 // reads need not be in memory. Both are questions about all groups, whatever joins them. Approach:
-// needs are copied before anything moves; a place is found among the members' own, so the order of
-// all other groups stays as it is.
+// needs are copied before anything moves, and listed from both sides, since chains ask for each
+// group that they try; a place is found among the members' own, so the order of all other groups
+// stays as it is.
 #include "schedule/joining.h"
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace tandem::schedule {
 
@@ -13,9 +15,12 @@ using ir::Value;
 using sym::Expr;
 
 Joining::Joining(KernelGraph& kernels) : graph(kernels), joined(kernels.groups.size()) {
+  needed_by.resize(graph.groups.size());
   for (uint32_t i = 0; i < graph.groups.size(); ++i) {
     place.push_back(i);
     needs.push_back(graph.groups[i].needs);
+    for (uint32_t needed : needs[i].groups) needed_by[needed].push_back(i);
+    for (const Value* value : needs[i].reads) readers[value].push_back(i);
     for (const Member& member : graph.groups[i].members) {
       number_of[member.item] = i;
       for (const Slot& slot : member.item->slots)
@@ -49,25 +54,29 @@ bool holds(GroupNumbers members, uint32_t group) {
   return std::ranges::find(members, group) != members.end();
 }
 
-/// Whether a group writes over an input that the member reads.
-bool overwrites_read(const Joining& joining, uint32_t writer, uint32_t member) {
-  const auto [first, last] = joining.writes.equal_range(writer);
-  return std::any_of(first, last, [&](const std::pair<const uint32_t, const Value*>& entry) {
-    return joining.needs[member].reads.count(entry.second) != 0;
-  });
-}
+/// Places behind `after` and up to `last`.
+struct Room {
+  int64_t after = -1;
+  int64_t last = std::numeric_limits<int64_t>::max();
+};
 
-bool may_move(const Joining& joining, GroupNumbers members, uint32_t member, uint32_t to) {
-  for (uint32_t other = 0; other < joining.needs.size(); ++other) {
-    if (holds(members, other)) continue;
-    const bool before = joining.place[other] < to;
-    const bool needs_it = joining.needs[other].groups.count(member) != 0;
-    const bool is_needed = joining.needs[member].groups.count(other) != 0;
-    if ((needs_it && before) || (is_needed && !before)) return false;
-    if (before && joining.place[other] > member && overwrites_read(joining, other, member))
-      return false;
+/// To which places the members can move.
+Room room_of(const Joining& joining, GroupNumbers members) {
+  Room room;
+  const auto before = [&](uint32_t other) {
+    room.last = std::min<int64_t>(room.last, joining.place[other]);
+  };
+  for (uint32_t member : members) {
+    for (uint32_t other : joining.needs[member].groups)
+      if (!holds(members, other)) room.after = std::max<int64_t>(room.after, joining.place[other]);
+    for (uint32_t other : joining.needed_by[member])
+      if (!holds(members, other)) before(other);
+    for (const auto& [other, value] : joining.writes)
+      if (!holds(members, other) && joining.place[other] > member &&
+          joining.needs[member].reads.count(value) != 0)
+        before(other);
   }
-  return true;
+  return room;
 }
 
 }  // namespace
@@ -87,16 +96,15 @@ bool is_inside(const Joining& joining, GroupNumbers members, const Value* value)
   if (!is_made_by(joining, members, value)) return false;
   for (const ir::Use& use : value->uses)
     if (use.node == nullptr || use.node->op->mutates()) return false;
-  for (uint32_t i = 0; i < joining.needs.size(); ++i)
-    if (joining.needs[i].reads.count(value) != 0 && !holds(members, i)) return false;
-  return true;
+  const auto readers = joining.readers.find(value);
+  return readers == joining.readers.end() ||
+         std::ranges::all_of(readers->second, [&](uint32_t i) { return holds(members, i); });
 }
 
 std::optional<uint32_t> place_of(const Joining& joining, GroupNumbers members) {
+  const Room room = room_of(joining, members);
   for (uint32_t place : members)
-    if (std::ranges::all_of(
-            members, [&](uint32_t member) { return may_move(joining, members, member, place); }))
-      return place;
+    if (place > room.after && place <= room.last) return place;
   return std::nullopt;
 }
 

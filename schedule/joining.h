@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "schedule/kernel_graph.h"
@@ -17,8 +18,10 @@ struct Joining {
   explicit Joining(KernelGraph& kernels);
 
   KernelGraph& graph;
-  std::vector<Needs> needs;                          // by group
-  std::map<const Item*, uint32_t> number_of;         // its group; only looked up
+  std::vector<Needs> needs;                      // by group
+  std::vector<std::vector<uint32_t>> needed_by;  // the same from the other side
+  std::unordered_map<const ir::Value*, std::vector<uint32_t>> readers;  // only looked up
+  std::map<const Item*, uint32_t> number_of;                            // its group; only looked up
   std::multimap<uint32_t, const ir::Value*> writes;  // inputs, by the group that writes over them
   std::vector<uint32_t> place;                       // by group: where it runs now
   std::vector<char> joined;
