@@ -35,13 +35,9 @@ void enter(RowChain& chain, uint32_t number, bool gathers) {
 }
 
 /// Why the members cannot be one kernel; null where they can.
-const char* misfit_of(const Joining& joining, const RowChain& chain) {
-  for (uint32_t member : chain.members) {
-    const bool gathers = chain.gathering.count(member) != 0;
-    const char* misfit =
-        gathers ? misfit_gathering(joining, chain, member) : misfit_at_rows(joining, chain, member);
-    if (misfit != nullptr) return misfit;
-  }
+const char* misfit_of(const Joining& joining, RowFits& fits, const RowChain& chain) {
+  for (uint32_t member : chain.members)
+    if (const char* misfit = fits.misfit(chain, member)) return misfit;
   return place_of(joining, chain.members) ? nullptr
                                           : "something between needs one and makes another";
 }
@@ -62,7 +58,8 @@ ir::Sizes rows_of(const Group& group) {
 /// Grows a chain, and keeps what it tried.
 class Growth {
  public:
-  Growth(KernelGraph& graph, const Joining& joining) : graph_(graph), joining_(joining) {}
+  Growth(KernelGraph& graph, const Joining& joining, RowFits& fits)
+      : graph_(graph), joining_(joining), fits_(fits) {}
 
   /// From a product on; null where it cannot start one.
   std::optional<RowChain> from(uint32_t first, bool gathering) {
@@ -70,7 +67,7 @@ class Growth {
     chain.members = {first};
     chain.rows = rows_of(joining_.graph.groups[first]);
     waiting_.clear();
-    if (misfit_of(joining_, chain) != nullptr) return std::nullopt;
+    if (misfit_of(joining_, fits_, chain) != nullptr) return std::nullopt;
     for (uint32_t i = first + 1; i < joining_.needs.size(); ++i) {
       if (!may_join(joining_, i) || !reads_chain(joining_, ahead(chain), i)) continue;
       if (take(chain, i, false) || take_ahead(chain, i))
@@ -97,7 +94,7 @@ class Growth {
       waiting_.clear();
       return true;
     }
-    if (misfit_of(joining_, longer) == nullptr) waiting_.push_back(number);
+    if (misfit_of(joining_, fits_, longer) == nullptr) waiting_.push_back(number);
     return false;
   }
 
@@ -111,7 +108,7 @@ class Growth {
   /// By the longer one, where that can be and costs less.
   bool replace(RowChain& chain, RowChain longer, uint32_t added) {
     ComputeAtDecision decision{item_of(chain.members[0]), item_of(added)};
-    if (const char* misfit = misfit_of(joining_, longer))
+    if (const char* misfit = misfit_of(joining_, fits_, longer))
       decision.reason = misfit;
     else if (joining_.graph.target.is_gpu())
       decision.reason = fits_shared_memory(joining_, longer) ? "" : "shared memory is too small";
@@ -176,6 +173,7 @@ class Growth {
 
   KernelGraph& graph_;
   const Joining& joining_;
+  RowFits& fits_;
   std::vector<uint32_t> waiting_;
 };
 
@@ -196,8 +194,9 @@ bool has_two_products(const Joining& joining, const RowChain& chain) {
 }
 
 /// The better one of those that gather and that do not.
-std::optional<RowChain> best_from(KernelGraph& graph, const Joining& joining, uint32_t first) {
-  Growth growth(graph, joining);
+std::optional<RowChain> best_from(KernelGraph& graph, const Joining& joining, RowFits& fits,
+                                  uint32_t first) {
+  Growth growth(graph, joining, fits);
   if (graph.target.is_gpu()) return growth.from(first, false);  // blocks run in no order
   std::optional<RowChain> best = growth.from(first, true);
   if (!best || best->gathering.empty()) return best;
@@ -222,10 +221,11 @@ void join(Joining& joining, const RowChain& chain) {
 void compute_at_rows(KernelGraph& graph) {
   if (!flag_fusion()) return;
   Joining joining(graph);
+  RowFits fits(joining);
   for (uint32_t i = 0; i < graph.groups.size(); ++i) {
     const Group& group = graph.groups[i];
     if (!may_join(joining, i) || !is_product(group) || rows_of(group).empty()) continue;
-    const std::optional<RowChain> chain = best_from(graph, joining, i);
+    const std::optional<RowChain> chain = best_from(graph, joining, fits, i);
     const bool pays =
         chain && has_two_products(joining, *chain) && !values_inside(joining, *chain).empty();
     if (pays) join(joining, *chain);
