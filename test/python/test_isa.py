@@ -213,7 +213,8 @@ def test_single_places_in_bf16(image, out, stride, groups, padding, last, isa):
     )
     executable = tandem.compile_text(text, report=True)
     actual = executable.run([x, weight, bias])[0]
-    torch.testing.assert_close(actual.double(), wanted.relu(), rtol=2**-7, atol=2**-7)
+    # Summed in f32 and rounded once: half a unit of bf16 is 2**-9, and sums cancel.
+    torch.testing.assert_close(actual.double(), wanted.relu(), rtol=2**-8, atol=1e-5)
     rows = actual.numel() // out
     in_packs = groups == 1 and padding == 0 and image[1] % 8 == 0 and rows >= 32
     if isa == "avx512" and multiplies_bf16() and not has_tiles():
