@@ -122,10 +122,11 @@ void add_places(const Node& node, const Reach& from, Reach& to, int64_t most) {
   }
 }
 
-/// By strides, of a batch as it is or cut in two; all operands of a call are cut in the same place,
-/// `cut`, which the first one chooses.
-bool can_read(KernelGraph& graph, const View& view, Expr& cut) {
+/// By strides. Of a product also with the batch cut in two; all its operands are cut in the same
+/// place, `cut`, which the first one chooses (LibraryCalls::matmul).
+bool can_read(KernelGraph& graph, ops::RouteKind route, const View& view, Expr& cut) {
   if (strided_view(graph, view)) return true;
+  if (route != ops::RouteKind::matmul) return false;
   const Expr own = cut == Expr(1) ? batch_split(graph, view) : cut;
   const bool reads = own != Expr(1) && strided_view(graph, view, own).has_value();
   if (reads) cut = own;
@@ -237,7 +238,7 @@ class Materializer {
       if (!operand->type.is_tensor()) return;
       const Value* root = view_root(graph_, operand);
       force(root, "a library call reads it");
-      if (root != operand && !can_read(graph_, view_of(graph_, operand, root), cut))
+      if (root != operand && !can_read(graph_, route, view_of(graph_, operand, root), cut))
         force(operand, "a library call reads it in this order");
       reach(operand).items.insert(item.id);
       reach(root).items.insert(item.id);

@@ -1,6 +1,6 @@
-"""Operands of library products that are views without plain strides: a batch that a reshape made of
-two dimensions of which one is repeated. All operands of a call are cut in the same place, or one is
-copied first; also what is added. Against PyTorch eager."""
+"""Operands of library calls that are views without plain strides: a batch that a reshape made of
+two dimensions of which one is repeated. All operands of a product are cut in the same place, or
+one is copied first; also what is added, and images. Against PyTorch eager."""
 
 import pytest
 import tandem
@@ -46,6 +46,17 @@ CASES = {
         lambda a, x, y: torch.baddbmm(a, repeated(x, 2), y),
     ),
 }
+
+CASES["images"] = (
+    [(2, 3, 8, 8), (4, 3, 3, 3)],
+    [
+        "%v1 = aten.unsqueeze(%x0, 1)",
+        "%v2 = aten.expand(%v1, [2, 2, 3, 8, 8])",
+        "%v = aten.reshape(%v2, [4, 3, 8, 8])",
+        "%r = aten.conv2d(%v, %x1)",
+    ],
+    lambda x, w: F.conv2d(x.repeat_interleave(2, 0), w),
+)
 
 
 @pytest.mark.parametrize("name", CASES)
