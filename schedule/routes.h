@@ -11,7 +11,7 @@
 namespace tandem::schedule {
 
 /// A convolution in bf16 whose windows are single places, of one group of channels: a product of
-/// all places by the channels. Where vector registers sum it in packs of channels that is 1.0
+/// all places by the channels. Where vector registers sum it in packs of channels that is .94
 /// to 3.1 times as fast as by the library (of few results more: docs/measured.md) and takes its
 /// epilogue along. With tile registers the library sums it.
 bool sums_places_in_packs(KernelGraph& graph, const ir::Node& node);
