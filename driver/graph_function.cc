@@ -19,6 +19,7 @@
 #include "runtime/constants.h"
 #include "runtime/fork.h"
 #include "runtime/overlap.h"
+#include "runtime/parallel_for.h"
 
 namespace tandem::driver {
 namespace {
@@ -88,6 +89,8 @@ CacheKey context_of(const FunctionOptions& options) {
   add("differentiates", options.differentiate ? "yes" : "no");
   add("memory_budget",
       fmt::format("{} {}", passes::name_of(options.partition), passes::to_string(options.budget)));
+  // Scratch is held for each thread, so which choice holds least depends on how many there are.
+  if (options.partition == Partition::budget) add("threads", std::to_string(runtime::threads()));
   if (options.partition == Partition::caller)
     add("partition " + options.caller_partition.name, options.caller_partition.identity);
   add("save_activations", passes::to_string(options.storage));

@@ -66,6 +66,19 @@ def worker(tmp_path_factory):
     process.stop()
 
 
+@pytest.fixture(autouse=True)
+def own_team():
+    """The next test begins with the team that this process began with: what a budget chooses, for
+    one, depends on it."""
+    torch = sys.modules.get("torch")
+    number = torch and torch.get_num_threads()
+    yield
+    if "tandem" in sys.modules:
+        sys.modules["tandem"].set_threads(None)
+    if number:
+        torch.set_num_threads(number)
+
+
 @pytest.fixture
 def totals():
     return TOTALS, SKIPS

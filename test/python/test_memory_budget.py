@@ -236,6 +236,24 @@ def test_programs_of_other_budgets_are_other_entries_of_the_cache(tmp_path, monk
     assert tandem.report()["graphs"][0]["from cache"]
 
 
+def test_programs_for_other_teams_are_other_entries_of_the_cache(tmp_path, monkeypatch):
+    """What a step holds is more with more threads, so a budget may choose otherwise."""
+
+    def chosen(threads, folder):
+        monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path / folder))
+        tandem.set_threads(threads)
+        module, x = transformer(blocks=1), torch.randn(2, 16, 32)
+        run(compiled_at(module, 0.3, report=True), module, x)
+        (graph,) = tandem.report()["graphs"]
+        return graph["cut"], graph["memory"], graph["from cache"]
+
+    few, many = chosen(1, "one"), chosen(8, "one")
+    again, alone = chosen(8, "one"), chosen(8, "other")
+    assert few[0] != many[0]  # else this says nothing
+    assert many[:2] == again[:2] == alone[:2]
+    assert again[2] and not (few[2] or many[2] or alone[2])
+
+
 def saves_products(_, op, *args, **kwargs):
     policy = checkpointing.CheckpointPolicy
     products = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
