@@ -33,10 +33,11 @@ dev: deps ## the build with assertions and sanitizers, build/dev
 	@cmake --preset dev --log-level=WARNING
 	@$(CMAKE_BUILD) dev
 
-fuzz: build ## damaged inputs and random graphs under sanitizers, FUZZ_SECONDS=600 of them, then FUZZ_PROGRAMS=20000 beside eager (docs/reliability.md)
+fuzz: build ## damaged inputs and random graphs under sanitizers, FUZZ_SECONDS=600 of them, as long again with checks on, then FUZZ_PROGRAMS=20000 beside eager (docs/reliability.md)
 	@scripts/install-deps.sh --python
 	@cmake --preset dev --log-level=WARNING
 	@$(CMAKE_BUILD) dev --target fuzz
+	@$(CMAKE_BUILD) release --target fuzz
 	@scripts/fuzz.sh
 
 bench: build ## beside PyTorch and XLA: build/bench.json, docs/performance.md (40 minutes)

@@ -116,6 +116,7 @@ std::vector<Family> other_families() {
       grouped_product_family(),
       packed_family(),
       packed_depthwise_family(),
+      winograd_family(),
       group_sums_family(),
       einsum_family(),
       random_ops_family(),

@@ -94,6 +94,7 @@ Family histogram_family();
 Family grouped_product_family();
 Family packed_family();
 Family packed_depthwise_family();
+Family winograd_family();
 Family group_sums_family();
 Family random_ops_family();
 Family dropout_family();

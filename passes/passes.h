@@ -277,6 +277,10 @@ void freeze(ir::Graph& graph, GraphCtx& ctx);
 /// it.
 void fold_batch_norm(ir::Graph& graph, GraphCtx& ctx);
 
+/// Convolutions of f32 by windows of 3x3 become products of transformed tiles and weights, where
+/// that is less work (Winograd). Sums round elsewhere.
+void winograd(ir::Graph& graph, GraphCtx& ctx);
+
 /// Constant right factors of f32 products that loops compute are laid out in panels of columns.
 void weight_panels(ir::Graph& graph, GraphCtx& ctx);
 

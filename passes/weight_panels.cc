@@ -2,7 +2,7 @@
 // the weight has, for as many operations as there are rows. Approach: a weight that is known before
 // the first call is laid out in panels then (setup.cc runs it once), and the product reads a view
 // of them,
-//   panels[j / width, k, j % width] = b[k, j],
+//   panels[j / width, k, j % width] = b[k, j]      (of each matrix of a batch)
 // that loops take as it lies. A last panel is filled up with zeros, which no column of the view
 // shows. Tile registers take two terms of bf16 at once, which lie side by side:
 //   panels[j / width, k / 2, j % width, k % 2] = b[k, j],
@@ -29,11 +29,11 @@ using sym::Expr;
 int64_t panel_width(const Target& target) { return 2 * target.vector_bytes / size_of(DType::f32); }
 
 bool goes_by_loops(const ir::Type& left, const ir::Type& right, const Target& target) {
-  const Expr rows = left.sizes[0];
-  const Expr terms = right.sizes[0];
+  const Expr rows = left.sizes[left.sizes.size() - 2];
+  const Expr terms = right.sizes[right.sizes.size() - 2];
   if (right.dtype == DType::f32) return ops::is_as_fast_emitted(rows, terms, target.tuning.routes);
   return right.dtype == DType::bf16 && ops::is_summed_in_packs(rows, terms, target) &&
-         sym::known_divisible(right.sizes[1], panel_width(target));
+         sym::known_divisible(right.sizes.back(), panel_width(target)) && right.rank() == 2;
 }
 
 bool takes_panels(const Node& node, const KnownValues& known, const Target& target) {
@@ -42,10 +42,9 @@ bool takes_panels(const Node& node, const KnownValues& known, const Target& targ
   const ir::Call call = node.call();
   const ir::Type& left = call.type(names.left);
   const ir::Type& right = call.type(names.right);
-  if (right.sizes.size() != 2 || !known.has(call.value(names.right))) return false;
-  const std::optional<int64_t> columns = right.sizes[1].constant();
-  return columns && *columns > panel_width(target) && right.sizes[0].constant() &&
-         goes_by_loops(left, right, target);
+  if (right.rank() < 2 || !known.has(call.value(names.right))) return false;
+  const std::optional<int64_t> columns = right.sizes.back().constant();
+  return columns && *columns > panel_width(target) && goes_by_loops(left, right, target);
 }
 
 Tensor in_packed_panels(Tensor b, int64_t width) {
@@ -57,19 +56,23 @@ Tensor in_packed_panels(Tensor b, int64_t width) {
   return ops::reshape(b, {terms, columns});
 }
 
+/// Of each matrix of a batch.
 Tensor in_panels(Tensor b, int64_t width) {
   if (b.type().dtype == DType::bf16) return in_packed_panels(b, width);
-  const Expr terms = b.size(0);
-  const Expr columns = b.size(1);
+  const Expr columns = b.size(-1);
   const Expr count = sym::ceil_div(columns, width);
   if (count * width != columns)
     b = ops::call(b.builder(), "aten.constant_pad_nd",
                   {b, ir::Ints{0, count * width - columns}, 0});
-  b = ops::permute(ops::reshape(b, {terms, count, width}), {1, 0, 2});
-  b = ops::permute(ops::call(b.builder(), "aten.clone", {b}), {1, 0, 2});
-  b = ops::reshape(b, {terms, count * width});
+  const ir::Sizes padded = b.sizes();
+  ir::Sizes apart = padded;
+  apart.back() = count;
+  apart.push_back(width);
+  b = ops::transpose(ops::reshape(b, apart), -3, -2);
+  b = ops::transpose(ops::call(b.builder(), "aten.clone", {b}), -3, -2);
+  b = ops::reshape(b, padded);
   if (count * width == columns) return b;
-  return ops::call(b.builder(), "aten.slice.Tensor", {b, 1, 0, columns});
+  return ops::call(b.builder(), "aten.slice.Tensor", {b, b.rank() - 1, 0, columns});
 }
 
 }  // namespace

@@ -75,7 +75,8 @@ class Checker {
   /// Under the rows: products of a factor that walks the rows and one that does not, what is done
   /// to a row, and gathers. Scratch is a row's.
   void check_chain() {
-    if (group_.kernel.outer.empty()) return expect(false, "a chain has rows");
+    if (group_.kernel.outer.empty() || group_.kernel.stages.size() < 2)
+      return expect(false, "a chain has rows, and several stages");
     row_ = group_.kernel.outer.back().index;
     for (const Stage& stage : group_.kernel.stages) {
       bool fits = stage.kind != loop::StageKind::footprint && stage.prefetches.empty();

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "base/flow_network.h"
@@ -74,6 +75,19 @@ bool packs_channels(KernelGraph& graph, const Item& item) {
   if (item.kind == Item::Kind::reduce && sums_places_in_packs(graph, *item.node)) return true;
   return std::ranges::any_of(loop::reachable(item.computation.inputs),
                              [](loop::Val part) { return part->opcode == loop::Opcode::pack; });
+}
+
+/// Makes each element of many of an image, whose channels lie side by side in what it makes.
+bool transforms(const KernelGraph& graph, const Item& item) {
+  if (item.kind != Item::Kind::map) return false;
+  std::map<const Value*, int64_t> read;
+  const std::array roots{item.computation.results[item.result].value};
+  for (const loop::Val element : elements_of(graph.computations, roots))
+    if (has_two_layouts(graph.computations.value(element->slot)->type.sizes))
+      ++read[graph.computations.value(element->slot)];
+  return std::ranges::any_of(read, [&](const auto& count) {
+    return count.second > graph.target.tuning.inlining.operands;
+  });
 }
 
 /// The points that an item walks: sizes, and the axes of that shape.
@@ -342,8 +356,10 @@ class Layouts {
 
   void add_loops(const Item& item) {
     bool plain = item.kind == Item::Kind::map || item.kind == Item::Kind::reduce;
+    const bool is_matrix = ops::def_of(*item.node).multiplies == ops::ProductKind::matrix;
     for (const Slot& slot : item.slots)
-      if (!plain) pin(slot.value, "a scan or scatter writes it");
+      if (!plain || is_matrix)
+        pin(slot.value, is_matrix ? "a product writes it" : "a scan or scatter writes it");
     if (!plain) return;
     if (packs_channels(graph_, item)) return add_packed(item);
     const Walk walk = walk_of(item);
@@ -355,7 +371,19 @@ class Layouts {
     for (loop::Val element : elements_of(graph_.computations, walked_of(item))) {
       const Value* value = graph_.computations.value(element->slot);
       if (vertex(value) != 0) add_read(item, walk, walker, value, element->at);
+      if (walker > kContiguous) add_fixed_read(walk, walker, value, element->at);
     }
+  }
+
+  /// A large value that lies as it does (a product's rows of channels, say) is best walked as its
+  /// last dimension is: along channels, or not.
+  void add_fixed_read(const Walk& walk, size_t walker, const Value* value,
+                      const ops::Index& index) {
+    const bool is_fixed = vertex(value) == 0 || pinned_.at(value) != nullptr;
+    const bool is_of_channels = !index.empty() && sym::depends_on(index.back(), walk.axes[1]);
+    const int64_t bytes = bytes_of(value->type.sizes, value->type.dtype);
+    if (is_fixed && is_of_channels && bytes >= bytes_of(walk.sizes, value->type.dtype))
+      tie(walker, kChannelsLast, bytes);
   }
 
   void add_packed(const Item& item) {
@@ -467,7 +495,7 @@ class Layouts {
 
 void choose_layouts(KernelGraph& graph) {
   const bool any = std::ranges::any_of(graph.items, [&](const std::unique_ptr<Item>& item) {
-    return is_convolution(*item) || packs_channels(graph, *item);
+    return is_convolution(*item) || packs_channels(graph, *item) || transforms(graph, *item);
   });
   if (any) Layouts(graph).run();
 }

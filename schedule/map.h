@@ -70,6 +70,9 @@ Misfit map_product(loop::Kernel& kernel, const Target& target);
 /// Without a reduction, of operands that wrap around along the lanes: a loop for each piece
 /// between. map_pieces.cc
 Misfit map_pieces(loop::Kernel& kernel, const Target& target);
+/// Without a reduction, of values that an axis of a few points chooses between: all of them are
+/// stored at each of the other points. map_cases.cc
+Misfit map_cases(loop::Kernel& kernel, const Target& target);
 // Without a reduction: square tiles where an operand is transposed, few values stored side by side,
 // all others. map_points.cc
 Misfit map_tiles(loop::Kernel& kernel, const Target& target);

@@ -28,6 +28,8 @@ constexpr std::array kStrategies = {
     // A sum of sums has a stage more than a product.
     Strategy{"map_groups", map_groups, true, true},
     Strategy{"map_product", map_product},
+    // Its cases are points, or tiles of them.
+    Strategy{"map_cases", map_cases},
     Strategy{"map_tiles", map_tiles},
     Strategy{"map_interleaved", map_interleaved},
     // Its pieces are points.

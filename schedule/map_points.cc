@@ -88,14 +88,18 @@ int interleaving_axis(const Kernel& kernel, const Target& target) {
 }
 
 /// Blocks of the last axis, or it and those before it as long as they are short, go into the task.
+/// A point that stores many values (of transforms) is as much as many points.
 void take_points(Kernel& kernel, const Tuning::Points& tuning) {
   Stage& stage = kernel.stages[0];
+  constexpr int64_t kMany = 4;
+  const int64_t stores = static_cast<int64_t>(stage.body.size());
+  const int64_t smallest = tuning.smallest_task / (stores < kMany ? 1 : stores);
   std::optional<int64_t> length = kernel.outer.back().extent.constant();
   if (!length || *length > tuning.block) {
     stage.axes = {take_block(kernel, kernel.outer.size() - 1, tuning.block, {&stage})};
   } else {
     int64_t inside = 1;
-    while (!kernel.outer.empty() && inside < tuning.smallest_task) {
+    while (!kernel.outer.empty() && inside < smallest) {
       std::optional<int64_t> extent = kernel.outer.back().extent.constant();
       if (!extent || (inside > 1 && inside * *extent > 4 * tuning.block)) break;
       inside *= std::max<int64_t>(*extent, 1);
@@ -103,7 +107,7 @@ void take_points(Kernel& kernel, const Tuning::Points& tuning) {
       kernel.outer.pop_back();
     }
     // The next axis alone would be too much: some of it.
-    if (!kernel.outer.empty() && inside < tuning.smallest_task)
+    if (!kernel.outer.empty() && inside < smallest)
       stage.axes.insert(stage.axes.begin(), take_block(kernel, kernel.outer.size() - 1,
                                                        tuning.block / inside, {&stage}));
   }

@@ -31,6 +31,7 @@ struct Reach {
   int64_t count() const { return static_cast<int64_t>(places.size()); }
 
   std::set<uint32_t> items;
+  bool looped = false;                  // a sum, scan or scatter reads it
   bool repeated = false;                // a window or product reads elements many times
   bool multiplied = false;              // a product does: each task computes what it reads
   bool broadcast = false;               // read at more places than it has elements
@@ -45,6 +46,8 @@ struct Reach {
 /// What computing one element of the op itself takes, operands aside.
 struct Weight {
   int operands = 0;
+  int asked = 0;  // elements that it reads only where they lie in an operand
+  int read = 0;   // elements of operands; of several results that of the most
   bool transcendental = false;
   bool divides = false;   // or takes a root: as dear where it is not the lanes' axis that it skips
   int full_operands = 0;  // operands with as many elements as the result
@@ -76,8 +79,22 @@ bool has_transcendental(KernelGraph& graph, const Node& node) {
                              &loop::Scalar::opcode);
 }
 
+/// Elements of an operand, or of all, that one element of a result is made of.
+int most_read(KernelGraph& graph, const Node& node, const Value* operand = nullptr) {
+  int most = 0;
+  for (const Computation::Points& result : graph.computations.of(&node).results) {
+    int read = 0;
+    for (const loop::Val part : loop::reachable(std::span(&result.value, 1)))
+      read += part->opcode == loop::Opcode::element &&
+              (operand == nullptr || graph.computations.value(part->slot) == operand);
+    most = std::max(most, read);
+  }
+  return most;
+}
+
 Weight weigh(KernelGraph& graph, const Node& node) {
   Weight weight;
+  weight.read = most_read(graph, node);
   Expr elements = node.results[0]->type.numel();
   ir::for_each_operand(node.args, [&](const Value* operand) {
     weight.operands += operand->type.is_tensor();
@@ -85,6 +102,7 @@ Weight weigh(KernelGraph& graph, const Node& node) {
   });
   for (loop::Val part : own_scalars(graph, node)) {
     bool divides = part->opcode == loop::Opcode::sqrt || part->opcode == loop::Opcode::div;
+    weight.asked += part->opcode == loop::Opcode::element && part->masked;
     weight.transcendental |= loop::is_transcendental(part->opcode);
     weight.divides |= divides && is_float(part->dtype);
   }
@@ -111,11 +129,13 @@ bool as_many(Expr elements, const Value& operand) {
   return all && read && *all >= *read;
 }
 
-/// A number for the way: equal ways have equal ones, and of others few.
-void add_places(const Node& node, const Reach& from, Reach& to, int64_t most) {
+/// A number for the way: equal ways have equal ones, and of others few. `read`: elements, for one.
+void add_places(const Node& node, int read, const Reach& from, Reach& to, int64_t most) {
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // spreads the bits of what it multiplies
   const bool moves = !from.places.empty() && !ops::def_of(node).pointwise;
   if (from.places.empty()) to.places.insert(0);  // the item itself reads it
+  for (uint64_t i = 1; static_cast<int64_t>(i) < read && to.count() <= most; ++i)
+    to.places.insert((node.id + 1) * kOdd + i);
   for (uint64_t place : from.places) {
     if (to.count() > most) return;
     to.places.insert(moves ? place * kOdd + node.id + 1 : place);
@@ -256,6 +276,7 @@ class Materializer {
     bool repeats = def.kind == Kind::reduce && def.full_sizes.empty();
     Reach from;
     from.items = {item.id};
+    from.looped = true;
     from.repeated = repeats;
     from.multiplied = repeats && loop::multiplies(def.combiner);
     from.windows_over = def.windows_over;
@@ -275,20 +296,23 @@ class Materializer {
 
   void propagate(const Node& node, const Reach& from) {
     Expr elements = node.results[0]->type.numel();
+    const bool is_map = graph_.computations.of(&node).kind == Kind::map;
     ir::for_each_operand(node.args, [&](const Value* operand) {
       if (!operand->type.is_tensor()) return;
       Reach& to = reach(operand);
       to.items.insert(from.items.begin(), from.items.end());
+      to.looped |= from.looped;
       to.repeated |= from.repeated;
       to.multiplied |= from.multiplied && operand != from.windows_over;
-      bool reduces = graph_.computations.of(&node).kind != Kind::map;
       to.broadcast |= from.broadcast ||
-                      (!reduces && !node.op->is_view() && operand->type.numel() != elements) ||
+                      (is_map && !node.op->is_view() && operand->type.numel() != elements) ||
                       ops::def_of(node).repeats;
       to.depth = std::max(to.depth, from.depth + 1);
       to.scattered |=
-          from.scattered && (reduces || node.op->is_view()) && as_many(elements, *operand);
-      add_places(node, from, to, tuning_.inlining.places);
+          from.scattered && (!is_map || node.op->is_view()) && as_many(elements, *operand);
+      const int read = is_map ? most_read(graph_, node, operand) : 1;
+      const bool is_many = read > tuning_.inlining.operands;
+      add_places(node, is_many ? read : 1, from, to, tuning_.inlining.places);
     });
   }
 
@@ -316,18 +340,22 @@ class Materializer {
     if (node.op->is_view() && graph_.computations.of(&node).kind == Kind::map && !to.repeated)
       return "";
     Weight weight = weigh(graph_, node);
-    if (weight.operands > tuning_.inlining.operands) return "it joins many values";
+    if (weight.asked > tuning_.inlining.operands) return "it joins many values";
     if (weight.operands > 0 && to.count() > tuning_.inlining.places)
       return "it would be computed for many places";
     bool dear = weight.transcendental || (weight.divides && result->type.numel() != Expr(1));
     if (to.broadcast && dear) return "it is read at many places";
-    bool costly = weight.transcendental || weight.full_operands > 1;
+    bool costly = weight.transcendental || weight.full_operands > 1 ||
+                  weight.read > tuning_.inlining.operands;
     // The scatter's result is alive beside what its kernel reads: of an embedding's gradient the
     // largest of a step, at its end. What it writes to begin with takes longer than this.
     if (to.scattered && weight.full_operands > 1) return "it holds less than what it is made from";
-    if (to.multiplied && weight.operands > 1) return "a product reads it many times";
+    if (to.multiplied && std::max(weight.operands, weight.read) > 1)
+      return "a product reads it many times";
     if (quantizes(node) && (to.repeated || is_made_of_own_sum(node)))
       return "it is smaller than what it is made from";
+    // Only a kernel of points stores the cases of a block at once (map_cases.cc).
+    if (to.looped && weight.read > tuning_.inlining.operands) return "it reads many elements";
     if (to.repeated && !node.op->is_view())
       return costly ? "a window or product reads it many times" : "";
     if (to.items.size() > 1 && costly) return "several kernels or stages read it";

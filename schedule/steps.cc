@@ -184,8 +184,10 @@ void check_traces(const KernelGraph& graph, const KernelPass& step, std::string_
   Facts later = 0;
   for (const KernelPass* at = &step; at != kSteps.end(); ++at) later |= at->gives;
   const bool splits = step.name == "choose_layouts" || step.name == "split_reductions";
-  const bool maps = step.name == "compute_at_rows" || step.name == "compute_at_windows" ||
-                    step.name == "map_axes";
+  const auto step_named = [](std::string_view name) {
+    return std::ranges::find(kSteps, name, &KernelPass::name);
+  };
+  const bool maps = &step >= step_named("compute_at_rows") && &step <= step_named("map_axes");
   if ((found.facts & later) != 0 || (splits && found.has_partials) || (maps && found.is_mapped))
     throw UserError(fmt::format("[kernels] line 1: they are past step {}", step.name));
   if (maps) throw_if_any(problems_of_unmapped(graph), text);

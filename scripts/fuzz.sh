@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The attack of test/fuzz for FUZZ_SECONDS (600), with the seed FUZZ_SEED: by default another one
-# each day, so that every run tries something new and one that fails can be repeated. `make test`
-# names a seed: there a failure comes of the change that is tested. Then FUZZ_PROGRAMS (20000)
+# The attack of test/fuzz for FUZZ_SECONDS (600) under sanitizers, and as long again optimised, with
+# the compiler's own checks on (TANDEM_VERIFY), which sees three times as many inputs and more; with
+# the seed FUZZ_SEED: by default another one each day, so that every run tries something new and one
+# that fails can be repeated. `make test` names a seed: there a failure comes of the change that is
+# tested. Then FUZZ_PROGRAMS (20000)
 # random programs beside eager, of the same seed: 6 of 10 short, 2 of 10 long, and as many through
 # torch.compile, half of them with any size. What is found is in build/fuzz.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -14,7 +16,7 @@ attack() {
   if [ -w /dev/shm ]; then export TMPDIR=/dev/shm; fi
   # An input that takes all memory ends its process, not the machine. No AMX: cmake/tests.cmake.
   ASAN_OPTIONS=hard_rss_limit_mb=4096 OMP_WAIT_POLICY=passive ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 \
-    build/dev/test/fuzz --seconds "${FUZZ_SECONDS:-600}" --seed "$seed" --found build/fuzz
+    "build/$1/test/fuzz" --seconds "${FUZZ_SECONDS:-600}" --seed "$seed" --found build/fuzz
 }
 
 # Seeds of a day are apart from those of another one, and of a kind from those of another kind.
@@ -30,6 +32,7 @@ random_programs() {
 }
 
 status=0
-(attack) || status=1
+(attack dev) || status=1
+(export TANDEM_VERIFY=1 && attack release) || status=1
 if [ "$programs" -gt 0 ]; then random_programs || status=1; fi
 exit "$status"

@@ -174,6 +174,9 @@ std::vector<Monomial> common_candidates(const Linear& e, const Monomial& d) {
   return candidates;
 }
 
+/// A size's symbol without a range may be negative, and so may what it leaves of a divisor.
+bool may_divide(Expr b) { return !b.is_constant() || *b.constant() > 0; }
+
 std::optional<Common> common_factor(const Linear& e, const Linear& d) {
   if (!d.is_monomial()) return std::nullopt;
   const Monomial whole = monomial_of(d);
@@ -182,9 +185,7 @@ std::optional<Common> common_factor(const Linear& e, const Linear& d) {
     Split split = split_by_monomial(e, g);
     if (!split.rest.is_zero() && !proves_in_block(split.rest, factor)) continue;
     Split divisor = split_by_monomial(d, g);
-    // A size's symbol without a range may be negative, and so may what it leaves of the divisor.
-    const std::optional<int64_t> left = divisor.quotient.to_expr().constant();
-    if (left && *left <= 0) continue;
+    if (!may_divide(divisor.quotient.to_expr())) continue;
     return Common{factor, std::move(split.quotient), std::move(split.rest),
                   std::move(divisor.quotient)};
   }
@@ -221,7 +222,7 @@ Expr quotient_of_rest(const Linear& rest, const Linear& d) {
   if (std::optional<Expr> merged = quotient_plus_constant(dividend, divisor)) return *merged;
   if (dividend.kind() == Kind::mod) {
     const Split inner = split_by(Linear(dividend.args()[1]), d);
-    if (inner.rest.is_zero()) {
+    if (inner.rest.is_zero() && may_divide(inner.quotient.to_expr())) {
       return mod(floor_div(dividend.args()[0], divisor), inner.quotient.to_expr());
     }
   }
@@ -327,9 +328,7 @@ Expr sum_with_rules(Linear e) {
   return e.to_expr();
 }
 
-void check_divisor(Expr b) {
-  TD_CHECK(!b.is_constant() || *b.constant() > 0) << "division by " << *b.constant();
-}
+void check_divisor(Expr b) { TD_CHECK(may_divide(b)) << "division by " << *b.constant(); }
 
 Expr divide(Expr a, Expr b) {
   const Linear divisor(b);

@@ -2,6 +2,7 @@
 // node, and read like a formula. Approach: precedence climbing in both directions over three levels
 // (sums, products and divisions, atoms); products print the constant last, `%` inside a product
 // keeps parentheses because its spaces mislead.
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 
@@ -95,14 +96,38 @@ void print_extremum(Expr e, std::string& out) {
   out += ')';
 }
 
+/// A symbol, with a coefficient or without.
+bool is_simple(Expr term) {
+  if (term.kind() != Kind::mul) return term.is_constant() || term.is_symbol();
+  return term.args().size() == 2 && term.args()[0].is_constant() && term.args()[1].is_symbol();
+}
+
+/// Terms as they are, which is the order in which they were made; a reader makes symbols in the
+/// same order, but what is made of them as it comes to it. So these are put in the order of their
+/// text, each in the place of one.
+std::vector<Expr> in_order(std::span<const Expr> terms) {
+  std::vector<Expr> ordered(terms.begin(), terms.end());
+  std::vector<std::pair<std::string, Expr>> made;
+  for (const Expr& term : ordered)
+    if (!is_simple(term)) print(term, made.emplace_back("", term).first);
+  const auto by_text = [](const auto& a, const auto& b) { return a.first < b.first; };
+  std::ranges::sort(made, by_text);
+  size_t next = 0;
+  for (Expr& term : ordered)
+    if (!is_simple(term)) term = made[next++].second;
+  return ordered;
+}
+
+void print_sum(std::span<const Expr> terms, std::string& out) {
+  print(terms[0], out);
+  for (const Expr& term : terms.subspan(1)) print_later_term(term, out);
+}
+
 void print(Expr e, std::string& out) {
   switch (e.kind()) {
     case Kind::constant: out += std::to_string(*e.constant()); return;
     case Kind::symbol: out += e.name(); return;
-    case Kind::add:
-      print(e.args()[0], out);
-      for (const Expr& arg : e.args().subspan(1)) print_later_term(arg, out);
-      return;
+    case Kind::add: print_sum(in_order(e.args()), out); return;
     case Kind::mul: print_mul(e, out); return;
     case Kind::floor_div:
     case Kind::mod: print_division(e, out); return;
@@ -252,6 +277,7 @@ std::optional<Expr> Parser::parse_name() {
   while (at_ < text_.size() && continues(text_[at_])) ++at_;
   const std::string_view name = text_.substr(begin, at_ - begin);
   if ((name == "min" || name == "max") && eat("(")) return parse_extremum(name == "min");
+  if (name == "inf" || name == "nan") return fail("this is a number of floats, and no size");
   return pool_.symbol(name);
 }
 

@@ -52,7 +52,7 @@ Element scale_at(Lowering& lowering, const Call& c, const Index& index) {
   const bool same = is_one_number(scale) || broadcasts(scale, sizes);
   for (size_t i = 0; i < scale.size() && !is_one_number(scale); ++i) {
     const size_t dim = sizes.size() - scale.size() + i;
-    if (scale[i] == Expr(1)) continue;
+    if (scale[i] == Expr(1) || sizes[dim] == Expr(0)) continue;  // blocks of no element
     at[i] = same ? index[dim] : sym::floor_div(index[dim], sym::floor_div(sizes[dim], scale[i]));
   }
   Element found{lowering.scalars(), lowering.load(c.value("scale"), at)};

@@ -38,6 +38,7 @@ void add_gathering(Writer& w);              // large: chains that sum along thei
 // windows.cc
 void add_pool(Writer& w);
 void add_convolution(Writer& w);
+void add_transforms(Writer& w);         // of tiles of an image
 void add_inverted_residual(Writer& w);  // a wide image between two narrow ones
 void add_residual_block(Writer& w);     // a sum and bounds between two convolutions
 

@@ -13,7 +13,11 @@ namespace {
 constexpr double kLarge = 1 << 12;  // keep clear of 2^24, so that sums and products may follow
 constexpr double kUlp = 1.0 / (1 << 23);
 
-DType common(const Value& a, const Value& b) { return a.dtype == b.dtype ? a.dtype : DType::f32; }
+/// Of bf16 and f32; a number is no reason to widen.
+DType common(const Value& a, const Value& b) {
+  if (a.dtype == b.dtype || (b.rank() == 0 && a.rank() > 0)) return a.dtype;
+  return a.rank() == 0 && b.rank() > 0 ? b.dtype : DType::f32;
+}
 
 bool broadcasts(const Dims& small, const Dims& large) {
   if (small.size() > large.size()) return false;

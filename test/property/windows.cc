@@ -133,6 +133,33 @@ void add_convolution(Writer& w) {
   if (made != SIZE_MAX && w.random().one_in(2)) active(w, made);
 }
 
+/// Tiles of 4x4 and blocks of 2x2, as the pass winograd writes them, what stands behind done on the
+/// way. Sums of up to 4 and 9 values.
+void add_transforms(Writer& w) {
+  w.allow(200000);
+  const size_t id = w.tamed(image(w, 3), 64);
+  const Value from = w.value(id);
+  if (from.dtype != DType::f32 || !w.affords(64 * static_cast<double>(count(from.dims)))) return;
+  const int64_t padding = static_cast<int64_t>(w.random().below(3));
+  const auto tiles_of = [&](const Dim& side) { return known((side.most + 2 * padding - 1) / 2); };
+  const Dim rows = tiles_of(from.dims[2]);
+  const Dim columns = tiles_of(from.dims[3]);
+  Value tiles = from;
+  tiles.dims = {from.dims[0], rows, columns, known(4), known(4), from.dims[1]};
+  tiles.most = 4 * from.most;
+  tiles.error = rounded(error_of_sum(from, 4), tiles.most);
+  size_t at = w.add(fmt::format("tandem.winograd_tiles(%{}, {})", from.name, pair(padding)), tiles);
+  tiles.dims = {known(4), known(4), from.dims[0], rows, columns, from.dims[1]};
+  at = w.add(fmt::format("permute(%{}, [3, 4, 0, 1, 2, 5])", w.name(at)), tiles);
+  Value blocks = w.value(at);
+  blocks.dims = {from.dims[0], rows, known(2), columns, known(2), from.dims[1]};
+  blocks.most = 9 * tiles.most;
+  blocks.error = rounded(error_of_sum(tiles, 9), blocks.most);
+  at = w.add(fmt::format("tandem.winograd_blocks(%{})", w.name(at)), blocks);
+  if (w.random().one_in(2)) active(w, at);
+  w.feature("transforms");
+}
+
 namespace {
 
 /// The largest element of what is written over the image: who adds it runs behind that.
