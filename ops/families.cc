@@ -42,6 +42,15 @@ std::vector<Family> view_families() {
       edge_pad_family(),
   };
 }
+std::vector<Family> product_families() {
+  return {
+      packed_family(),
+      packed_depthwise_family(),
+      winograd_family(),
+      group_sums_family(),
+      grouped_product_family(),
+  };
+}
 std::vector<Family> other_families() {
   return {
       pointwise_family(),
@@ -113,11 +122,6 @@ std::vector<Family> other_families() {
       chain_family(),
       fourier_family(),
       cross_family(),
-      grouped_product_family(),
-      packed_family(),
-      packed_depthwise_family(),
-      winograd_family(),
-      group_sums_family(),
       einsum_family(),
       random_ops_family(),
       dropout_family(),
@@ -128,6 +132,7 @@ std::vector<Family> other_families() {
 std::vector<Family> all_families() {
   std::vector<Family> families = other_families();
   for (Family family : view_families()) families.push_back(family);
+  for (Family family : product_families()) families.push_back(family);
   for (Family family : quantization_families()) families.push_back(family);
   return families;
 }

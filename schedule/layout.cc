@@ -148,6 +148,23 @@ Expr innermost(const ops::Index& axes) {
   return it == axes.rend() ? Expr(0) : *it;
 }
 
+/// The layout in which the value is walked along memory, where either is.
+std::optional<size_t> side_walked(const Walk& walk, const Value* value, const ops::Index& index) {
+  const Expr last = index[last_dim(value->type.sizes)];
+  for (const ops::Index* axes : {&walk.axes, &walk.inner}) {
+    const Expr inner = innermost(*axes);
+    const bool along = inner != Expr(0) && sym::depends_on(last, inner);
+    const bool across = inner != Expr(0) && sym::depends_on(index[1], inner);
+    if (along || across) return along ? kContiguous : kChannelsLast;
+  }
+  return std::nullopt;
+}
+
+/// Channels lie side by side in it, as in rows of a product.
+bool lies_by_channels(const Walk& walk, const ops::Index& index) {
+  return !index.empty() && sym::depends_on(index.back(), walk.axes[1]);
+}
+
 /// A view of the root, as it would be if that were channels-last.
 View channels_last(const Value* value, const Value* root) {
   return {value, root, channels_last_strides(root->type.sizes)};
@@ -371,18 +388,15 @@ class Layouts {
     for (loop::Val element : elements_of(graph_.computations, walked_of(item))) {
       const Value* value = graph_.computations.value(element->slot);
       if (vertex(value) != 0) add_read(item, walk, walker, value, element->at);
-      if (walker > kContiguous) add_fixed_read(walk, walker, value, element->at);
+      if (walker > kContiguous && lies_by_channels(walk, element->at))
+        add_fixed_read(walk, walker, value, bytes_of(value->type.sizes, value->type.dtype));
     }
   }
 
-  /// A large value that lies as it does (a product's rows of channels, say) is best walked as its
-  /// last dimension is: along channels, or not.
-  void add_fixed_read(const Walk& walk, size_t walker, const Value* value,
-                      const ops::Index& index) {
+  /// A large value that lies as it does is best walked as it lies.
+  void add_fixed_read(const Walk& walk, size_t walker, const Value* value, int64_t bytes) {
     const bool is_fixed = vertex(value) == 0 || pinned_.at(value) != nullptr;
-    const bool is_of_channels = !index.empty() && sym::depends_on(index.back(), walk.axes[1]);
-    const int64_t bytes = bytes_of(value->type.sizes, value->type.dtype);
-    if (is_fixed && is_of_channels && bytes >= bytes_of(walk.sizes, value->type.dtype))
+    if (is_fixed && bytes >= bytes_of(walk.sizes, value->type.dtype))
       tie(walker, kChannelsLast, bytes);
   }
 
@@ -414,19 +428,8 @@ class Layouts {
       tie(walker, vertex(value), bytes);
       crossings_.push_back({&item, value, walker, vertex(value)});
     } else {
-      add_moved_read(walk, value, index, bytes);
-    }
-  }
-
-  void add_moved_read(const Walk& walk, const Value* value, const ops::Index& index,
-                      int64_t bytes) {
-    Expr last = index[last_dim(value->type.sizes)];
-    for (const ops::Index* axes : {&walk.axes, &walk.inner}) {
-      Expr inner = innermost(*axes);
-      bool along = inner != Expr(0) && sym::depends_on(last, inner);
-      bool across = inner != Expr(0) && sym::depends_on(index[1], inner);
-      if (!along && !across) continue;
-      return tie(vertex(value), along ? kContiguous : kChannelsLast, bytes);
+      const std::optional<size_t> side = side_walked(walk, value, index);
+      if (side) tie(vertex(value), *side, bytes);
     }
   }
 

@@ -153,6 +153,18 @@ bool can_read(KernelGraph& graph, ops::RouteKind route, const View& view, Expr& 
   return reads;
 }
 
+/// A mask of an expensive value that nothing else reads: keeping the mask is cheaper than keeping
+/// (or computing again) the value.
+bool narrows(KernelGraph& graph, Routes& routes, const Node& node) {
+  const Value* wide = nullptr;
+  ir::for_each_operand(node.args, [&](const Value* operand) {
+    if (operand->node != nullptr && operand->uses.size() == 1) wide = operand;
+  });
+  return wide != nullptr && size_of(node.results[0]->type.dtype) < size_of(wide->type.dtype) &&
+         !routes.of(*wide->node) && graph.computations.of(wide->node).kind == Kind::map &&
+         has_transcendental(graph, *wide->node);
+}
+
 class Materializer {
  public:
   explicit Materializer(KernelGraph& graph)
@@ -360,7 +372,8 @@ class Materializer {
       return costly ? "a window or product reads it many times" : "";
     if (to.items.size() > 1 && costly) return "several kernels or stages read it";
     if (picks_few(graph_, node)) return "it picks few elements, perhaps of rows that are at hand";
-    if (to.items.size() > 1 && narrows(node)) return "it is smaller than what it is made from";
+    if (to.items.size() > 1 && narrows(graph_, routes_, node))
+      return "it is smaller than what it is made from";
     return "";
   }
 
@@ -384,18 +397,6 @@ class Materializer {
       if (has_own_sum) return true;
     }
     return false;
-  }
-
-  /// A mask of an expensive value that nothing else reads: keeping the mask is cheaper than keeping
-  /// (or computing again) the value.
-  bool narrows(const Node& node) {
-    const Value* wide = nullptr;
-    ir::for_each_operand(node.args, [&](const Value* operand) {
-      if (operand->node != nullptr && operand->uses.size() == 1) wide = operand;
-    });
-    return wide != nullptr && size_of(node.results[0]->type.dtype) < size_of(wide->type.dtype) &&
-           !routes_.of(*wide->node) && graph_.computations.of(wide->node).kind == Kind::map &&
-           has_transcendental(graph_, *wide->node);
   }
 
   KernelGraph& graph_;

@@ -2,6 +2,7 @@
 // share sub-expressions, so a plain walk can be exponential in the depth. Approach: sums and
 // products are flat and are walked directly; results of shared nodes are kept per walk.
 #include <algorithm>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -31,12 +32,14 @@ class Substituter {
  public:
   explicit Substituter(const Substitution& map) {
     for (const auto& [symbol, value] : map) {
-      if (!symbol.is_constant()) done_.emplace(symbol.node(), value);
+      if (symbol.is_constant()) continue;
+      done_.emplace(symbol.node(), value);
+      replaced_ |= symbol.node()->symbols;
     }
   }
 
   Expr apply(Expr e) {
-    if (e.is_constant()) return e;
+    if (e.is_constant() || (e.node()->symbols & replaced_) == 0) return e;
     auto found = done_.find(e.node());
     if (found != done_.end()) return found->second;
     if (e.is_symbol()) return e;
@@ -57,6 +60,7 @@ class Substituter {
   }
 
   std::unordered_map<const Node*, Expr> done_;
+  uint64_t replaced_ = 0;  // as Node::symbols
 };
 
 using Value = std::optional<int64_t>;
@@ -111,17 +115,37 @@ class Evaluator {
   std::unordered_map<const Node*, Value> done_;
 };
 
-/// Calls visit(symbol) in order of first occurrence; visit returns false to stop. False when
-/// stopped.
-template <class Visit>
-bool walk_symbols(Expr e, std::unordered_set<const Node*>& seen, const Visit& visit) {
-  if (e.is_constant() || !seen.insert(e.node()).second) return true;
-  if (e.is_symbol()) return visit(e);
-  for (const Expr& arg : e.args()) {
-    if (!walk_symbols(arg, seen, visit)) return false;
+/// Symbols in order of first occurrence; mostly they are few, and so are the nodes that are shared.
+class SymbolWalk {
+ public:
+  explicit SymbolWalk(std::vector<Expr>& symbols) : symbols_(symbols) {
+    for (size_t i = kFew; i < symbols.size(); ++i) many_.insert(symbols[i].node());
   }
-  return true;
-}
+
+  void visit(Expr e) {
+    if (e.is_constant()) return;
+    if (e.is_symbol()) return void(add(e, symbols_));
+    // Sums and products are flat: their operands are other nodes each time.
+    const bool is_shared = e.kind() != Kind::add && e.kind() != Kind::mul;
+    if (is_shared && !add(e, seen_)) return;
+    for (const Expr& arg : e.args()) visit(arg);
+  }
+
+ private:
+  static constexpr size_t kFew = 16;  // which it is faster to look through
+
+  bool add(Expr e, std::vector<Expr>& to) {
+    const std::span<const Expr> few = std::span(to).first(std::min(to.size(), kFew));
+    if (std::ranges::find(few, e) != few.end()) return false;
+    if (to.size() >= kFew && !many_.insert(e.node()).second) return false;
+    to.push_back(e);
+    return true;
+  }
+
+  std::vector<Expr>& symbols_;
+  std::vector<Expr> seen_;
+  std::unordered_set<const Node*> many_;  // of both, behind the first ones
+};
 
 }  // namespace
 
@@ -131,14 +155,7 @@ std::optional<int64_t> evaluate(Expr e, const Assignment& values) {
   return Evaluator(values).value(e);
 }
 
-void collect_symbols(Expr e, std::vector<Expr>& out) {
-  std::unordered_set<const Node*> seen;
-  for (const Expr& known : out) seen.insert(known.node());
-  walk_symbols(e, seen, [&](Expr symbol) {
-    out.push_back(symbol);
-    return true;
-  });
-}
+void collect_symbols(Expr e, std::vector<Expr>& out) { SymbolWalk(out).visit(e); }
 
 std::vector<Expr> free_symbols(Expr e) {
   std::vector<Expr> symbols;
@@ -148,11 +165,13 @@ std::vector<Expr> free_symbols(Expr e) {
 
 bool depends_on(Expr e, Expr symbol) {
   if (e.is_constant() || e.is_symbol()) return e == symbol;
-  std::unordered_set<const Node*> seen;
-  return !walk_symbols(e, seen, [&](Expr found) { return found != symbol; });
+  if (symbol.is_constant() || (e.node()->symbols & symbol.node()->symbols) == 0) return false;
+  const std::vector<Expr> symbols = free_symbols(e);
+  return std::ranges::find(symbols, symbol) != symbols.end();
 }
 
 std::optional<Affine> affine_in(Expr e, Expr symbol) {
+  if (!depends_on(e, symbol)) return Affine{0, e};
   Linear coefficient;
   Linear rest;
   if (!decompose(Linear(e), symbol, coefficient, rest)) return std::nullopt;

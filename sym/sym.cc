@@ -79,6 +79,7 @@ struct Pool::Impl {
   Node* make_symbol(Pool* pool, std::string name, Range range) {
     Node* node = make_node(pool, Kind::symbol);
     node->range = range;
+    node->symbols = uint64_t{1} << (symbols.size() % 64);
     symbols.emplace(name, node);
     node->name = std::move(name);
     return node;
@@ -173,6 +174,7 @@ Expr Pool::intern(Kind kind, std::vector<Expr> args) {
   }
   Node* node = impl_->make_node(this, kind);
   node->range = range_of(kind, args);
+  for (const Expr& arg : args) node->symbols |= arg.is_constant() ? 0 : arg.node()->symbols;
   node->args = std::move(args);
   slot = {hash, node};
   if (++impl_->used * 2 > impl_->table.size()) impl_->grow();

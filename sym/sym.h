@@ -82,6 +82,9 @@ struct Node {
   std::string name;
   std::vector<Expr> args;
   Range range;
+  /// One bit for each symbol in it, which a few others may share: what has none of a symbol's bits
+  /// does not depend on it.
+  uint64_t symbols = 0;
   /// For a symbol used as a loop index: one past its largest value, when that is symbolic (index <
   /// extent).
   std::optional<Expr> extent;

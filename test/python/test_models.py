@@ -250,7 +250,7 @@ OPTIMIZERS = {
 @pytest.mark.filterwarnings("ignore:TF32")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_digits(tmp_path, name):
-    """Two sets of batches agree, of six at most: the others meet a kink (`eager_agrees_with_itself`)
+    """Two sets of batches agree, of six at most: others meet a kink (`eager_agrees_with_itself`)
     that only Tandem's sums are within rounding of, as they are taken in another order than either
     library's (conv2 and conv3 by tiles). Seen in 1 of 8 (sgd) and 2 of 4 (adamw), from one step
     to the next; the others are equal to 3e-6 over all steps. A wrong step agrees nowhere."""

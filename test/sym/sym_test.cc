@@ -284,6 +284,31 @@ TEST(Rewrite, SubstituteAffineSymbols) {
   EXPECT_FALSE(depends_on(scene.read("(x + 1)//3"), scene.read("A")));
 }
 
+// More than what is looked through, and more symbols than bits that tell them apart.
+TEST(Rewrite, ManySymbols) {
+  Pool pool;
+  std::vector<Expr> symbols;
+  Expr sum = 0;
+  Expr quotients = 0;
+  for (int i = 0; i < 200; ++i) {
+    symbols.push_back(pool.symbol("s" + std::to_string(i)));
+    sum = sum + symbols.back() * (i + 1);
+    quotients = quotients + floor_div(symbols.back() + 1, 3);
+  }
+  EXPECT_EQ(free_symbols(sum), symbols);
+  EXPECT_EQ(free_symbols(quotients), symbols);
+  std::vector<Expr> collected(symbols.rbegin(), symbols.rend());
+  collect_symbols(quotients, collected);
+  EXPECT_EQ(collected.size(), 200U);
+  const Expr other = pool.symbol("t");  // has the bit of s8
+  EXPECT_FALSE(depends_on(sum, other));
+  EXPECT_TRUE(depends_on(quotients, symbols[137]));
+  const Expr without = substitute(sum, {{symbols[137], Expr(0)}});
+  EXPECT_FALSE(depends_on(without, symbols[137]));
+  EXPECT_TRUE(depends_on(without, symbols[73]));  // of the same bit
+  EXPECT_EQ(without + symbols[137] * 138, sum);
+}
+
 // 2^60 paths, 60 nodes: only walks that remember finish.
 TEST(Rewrite, SharedNodesAreWalkedOnce) {
   Pool pool;
