@@ -92,6 +92,9 @@ Misfit map_rows(loop::Kernel& kernel, const Target& target);
 bool stores_where_data_says(const loop::Kernel& kernel);
 /// Whether the kernel is one stage without a reduction.
 bool has_points_only(const loop::Kernel& kernel);
+/// Whether a point may read what another one has written, so that points keep their order and none
+/// stores for another.
+bool writes_what_it_reads(const loop::Kernel& kernel);
 /// The outer axis that lanes should run along is made the last one.
 void move_lanes_last(loop::Kernel& kernel);
 /// The axis along which some load walks memory while the lanes' axis (the last) does not; -1 for

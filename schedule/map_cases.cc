@@ -79,6 +79,7 @@ bool share_loads(const Stage& stage) {
 
 Misfit map_cases(Kernel& kernel, const Target& target) {
   if (!has_points_only(kernel)) return "it is not pointwise";
+  if (writes_what_it_reads(kernel)) return "it reads what it writes";
   bool found = false;
   for (size_t i = kernel.outer.size(); i-- > 0;) {
     const Axis axis = kernel.outer[i];

@@ -29,13 +29,6 @@ void add_wraps(Expr index, const Axis& axis, std::set<int64_t>& points) {
     points.insert(*size - *start);
 }
 
-/// What a piece reads another one must not have written.
-bool writes_what_it_reads(const Kernel& kernel) {
-  for (const loop::Buffer& buffer : kernel.buffers)
-    if (buffer.access == loop::Access::read_write) return true;
-  return false;
-}
-
 /// The stage at the points of its last axis from `begin` to `end`, with axes of its own.
 Stage piece_of(Kernel& kernel, const Stage& whole, int64_t begin, int64_t end) {
   Stage piece = whole;

@@ -21,6 +21,12 @@ bool has_points_only(const Kernel& kernel) {
          kernel.stages[0].axes.empty();
 }
 
+bool writes_what_it_reads(const Kernel& kernel) {
+  return std::ranges::any_of(kernel.buffers, [](const loop::Buffer& buffer) {
+    return buffer.access == loop::Access::read_write;
+  });
+}
+
 void move_lanes_last(Kernel& kernel) {
   int score = 0;
   move_last(kernel.outer, best_axis(kernel.outer, addresses(kernel.stages[0]), &score));

@@ -83,6 +83,9 @@ TEST(MapCases, StoresAllThatShareWhatTheyRead) {
   const std::string side_by_side =
       replaced(kBlocks, "b2[x0*6400 + x1*64 + x2]", "b2[x0 + x1*128 + x2*2]");
   EXPECT_EQ(mapped_by(side_by_side.c_str()), "map_interleaved");
+  const std::string in_place = replaced(replaced(kBlocks, "b2: f32 write", "b2: f32 read_write"),
+                                        "load b1[x1*64 + x2]", "load b2[x0*6400 + x1*64 + x2]");
+  EXPECT_EQ(mapped_by(in_place.c_str()), "map_points");  // a case would read what one has written
   const std::string beside = replaced(kBlocks, "[x0], i64(1)", "[x0*3 + x1], i64(1)");
   EXPECT_EQ(mapped_by(beside.c_str()), "map_points");  // a place, no case
 }
