@@ -161,3 +161,26 @@ def test_a_batch_of_any_size():
         for batch in (2, 3, 5):
             image = torch.randn(batch, 64, 28, 28)
             torch.testing.assert_close(function(image), layer(image), rtol=1e-4, atol=2e-5)
+
+
+EVEN_SIDES = """
+graph @g(%x: f32[s2, 256, s0, s1], %w: f32[64, 64, 3, 3])
+    where s0 in [2, 30], s1 in [2, 30], s2 in [1, 2] {
+  %p = aten.pixel_shuffle(%x, 2)
+  %y = aten.convolution(%p, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)
+  %r = aten.relu(%y)
+  return %r
+}
+"""
+
+
+def test_sides_that_are_even_whatever_they_are():
+    torch.manual_seed(0)
+    weight = torch.randn(64, 64, 3, 3) / 24
+    executable = tandem.compile_text(EVEN_SIDES, report=True)
+    assert "winograd_tiles" in executable.report
+    for n, h, w in ((2, 20, 24), (1, 30, 17), (1, 2, 3), (2, 7, 30)):
+        image = torch.randn(n, 256, h, w)
+        wanted = F.conv2d(F.pixel_shuffle(image, 2), weight, padding=1).relu()
+        actual = executable.run([image, weight])[0]
+        torch.testing.assert_close(actual, wanted, rtol=1e-5, atol=1e-5)
