@@ -106,8 +106,8 @@ constexpr GraphPass kWeightOnlyProducts{"weight_only_products", quant::weight_on
 // Between the two: it takes what the first has found, of one row, and what the second would say
 // stays in floats.
 constexpr GraphPass kOneRowProducts{"one_row_products", quant::one_row_products, kFunctional, 0, 0};
-// Looks at convolutions as they are computed, of halves behind the partition: what it makes takes
-// more memory than what it is made from, and is not to be saved. The products may get panels.
+// Looks at convolutions as they are computed; the products may get panels. Not where gradients are
+// asked for: a training step was no faster (docs/measured.md).
 constexpr GraphPass kWinograd{"winograd", passes::winograd, kFunctional | kPure | kCore, 0, 0};
 // Core ops have their factors as arguments of one node; cse and dce follow.
 constexpr GraphPass kWeightPanels{"weight_panels", passes::weight_panels,
@@ -383,7 +383,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   run_pass(graph, kConstantFold, ctx);
   run_pass(graph, kAccumulate, ctx);
   run_pass(graph, kCheckedPlaces, ctx);
-  if (!differentiates) run_pass(graph, kWinograd, ctx);  // else once halves are apart
+  if (!differentiates) run_pass(graph, kWinograd, ctx);
   if (has_constants && !differentiates) run_pass(graph, kWeightPanels, ctx);
   run_pass(graph, kCse, ctx);
   run_pass(graph, kDce, ctx);
@@ -392,11 +392,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants) run_pass(graph, kSetup, ctx);
   if (options.own_outputs || passes::has_order(graph)) run_pass(graph, kOwnOutputs, ctx);
   if (differentiates && has_region_budgets(graph)) run_pass(graph, kRegionBudgets, ctx);
-  if (!is_cut(options)) {
-    run_pass(graph, kRecompute, ctx);
-    if (differentiates) run_pass(graph, kWinograd, ctx);
-    return;
-  }
+  if (!is_cut(options)) return run_pass(graph, kRecompute, ctx);
   if (options.report) ctx.joint = ops::text_with_bodies(graph);
   run_pass(graph, kChoose, ctx);
   run_pass(graph, kRemat, ctx);
@@ -405,8 +401,6 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
     run_pass(graph, kDecomposeCore, ctx);
   }
   run_pass(graph, kSplit, ctx);
-  run_pass(graph, kWinograd, ctx);
-  run_pass(*graph.module().find(ir::GraphRole::Kind::backward, graph), kWinograd, ctx);
 }
 
 }  // namespace tandem::driver

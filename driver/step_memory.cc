@@ -186,9 +186,6 @@ std::unique_ptr<LoadedProgram> without_code(abi::Program program) {
 std::optional<StepMemory> memory_of_whole(ir::Graph& graph, const ir::Values& saved,
                                           const Options& options) {
   passes::recompute_unsaved(graph, saved);
-  GraphCtx ctx;
-  ctx.target = target_of(options);
-  passes::winograd(graph, ctx);
   return step_memory(*without_code(schedule::schedule(graph, target_of(options)).program), nullptr,
                      0);
 }
@@ -217,7 +214,7 @@ struct HalvesPlan {
   std::unique_ptr<LoadedProgram> second;
 };
 
-/// From choose to the end.
+/// From choose to split.
 void cut(ir::Graph& joint, const ir::Values& saved, const Options& options) {
   passes::set_saved(joint, saved);
   GraphCtx ctx;
@@ -228,9 +225,6 @@ void cut(ir::Graph& joint, const ir::Values& saved, const Options& options) {
     passes::decompose_core(joint, ctx);
   }
   passes::split(joint, ctx);
-  ctx.target = target_of(options);
-  passes::winograd(joint, ctx);
-  passes::winograd(*joint.module().find(ir::GraphRole::Kind::backward, joint), ctx);
 }
 
 std::optional<StepMemory> memory_of_halves(ir::Graph& joint, const ir::Values& saved,

@@ -1,8 +1,8 @@
 // Problem: half of a residual network's work is windows of 3x3, and the library takes 9 products
 // for each result. Approach: Winograd's transforms (ops/product/winograd.cc) take 4, and move 16
 // products' operands and results through memory instead. Whether that is less is compared by the
-// target's rates, and each side of an image is even, so that no block hangs over. The gradient by
-// the image is such a convolution of the result's gradient with windows turned around:
+// target's rates, and each side of an image is even, so that no block hangs over. A transposed
+// convolution is such a one with windows turned around:
 //   dx[c, p] = sum over o, k of dy[o, p + padding - k] w[o, c, k]
 // Transforms of known weights are computed before the first call (setup.cc).
 #include <fmt/format.h>

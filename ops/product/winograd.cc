@@ -24,7 +24,8 @@ namespace {
 
 constexpr int64_t kBlock = 2;  // results of a block, each way
 constexpr int64_t kTile = 4;   // places of a tile, and factors, each way
-constexpr std::string_view kOfPass = "the pass winograd writes it, behind reverse mode";
+constexpr std::string_view kOfPass =
+    "the pass winograd writes it, where no gradients are asked for";
 
 /// Row `row` of B^T times the column: two of its four elements count.
 template <class F>

@@ -250,26 +250,17 @@ OPTIMIZERS = {
 @pytest.mark.filterwarnings("ignore:TF32")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_digits(tmp_path, name):
-    """Two sets of batches agree, of six at most: others meet a kink (`eager_agrees_with_itself`)
-    that only Tandem's sums are within rounding of, as they are taken in another order than either
-    library's (conv2 and conv3 by tiles). Seen in 1 of 8 (sgd) and 2 of 4 (adamw), from one step
-    to the next; the others are equal to 3e-6 over all steps. A wrong step agrees nowhere."""
     make, options = OPTIMIZERS[name]
     tool("digits", "--steps", 0, "--save", tmp_path / "init.safetensors")
-    initial = DigitsNet()
-    load(initial, read_safetensors(tmp_path / "init.safetensors"))
-    seeds = (s for s in range(200) if eager_agrees_with_itself(initial, make, digit_batches(s)))
-    agreed, parted = 0, []
-    while agreed < 2:
-        seed = next(seeds)
-        data, model = digit_batches(seed), copy.deepcopy(initial)
-        numpy.savez(tmp_path / "data.npz", **data)
-        try:
-            compare(tmp_path, model, make(model.parameters()), data, ["digits", *options], 1e-3)
-            agreed += 1
-        except AssertionError as error:
-            parted.append(f"batches of seed {seed}: {error}")
-        assert len(parted) <= 4, parted
+    model = DigitsNet()
+    load(model, read_safetensors(tmp_path / "init.safetensors"))
+    seed = next(
+        seed for seed in range(100) if eager_agrees_with_itself(model, make, digit_batches(seed))
+    )
+    print("batches of seed", seed)
+    data = digit_batches(seed)
+    numpy.savez(tmp_path / "data.npz", **data)
+    compare(tmp_path, model, make(model.parameters()), data, ["digits", *options], limit=1e-3)
 
 
 STEPS_OF = {
