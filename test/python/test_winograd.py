@@ -160,7 +160,7 @@ def test_a_batch_of_any_size():
     with torch.no_grad():
         for batch in (2, 3, 5):
             image = torch.randn(batch, 64, 28, 28)
-            torch.testing.assert_close(function(image), layer(image), rtol=1e-4, atol=2e-5)
+            torch.testing.assert_close(function(image), layer(image), rtol=1e-5, atol=2e-5)
 
 
 EVEN_SIDES = """
