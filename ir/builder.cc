@@ -3,6 +3,10 @@
 #include "ir/builder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
 
 #include "base/diagnostic.h"
 #include "ir/data_sizes.h"
@@ -77,6 +81,15 @@ Arg to_values(const Op& op, const Param& param, const Arg& arg) {
   return arg;
 }
 
+Arg to_format(const Op& op, const Param& param, const Arg& arg) {
+  constexpr std::array<std::string_view, 4> kFormats{"contiguous_format", "preserve_format",
+                                                     "channels_last", "channels_last_3d"};
+  const std::string* format = std::get_if<std::string>(&arg);
+  if (format == nullptr || std::ranges::find(kFormats, *format) == kFormats.end())
+    misfit(op, param, arg, fmt::format("one of {}", fmt::join(kFormats, ", ")));
+  return arg;
+}
+
 Arg convert_typed(const Op& op, const Param& param, Arg arg) {
   switch (param.type) {
     case ParamType::tensor: {
@@ -108,9 +121,9 @@ Arg convert_typed(const Op& op, const Param& param, Arg arg) {
     case ParamType::dtype:
       if (!std::holds_alternative<DType>(arg)) misfit(op, param, arg, "a dtype");
       return arg;
+    case ParamType::memory_format: return to_format(op, param, arg);
     case ParamType::layout:
     case ParamType::device:
-    case ParamType::memory_format:
     case ParamType::generator:
     case ParamType::unknown: return arg;
   }

@@ -255,11 +255,6 @@ ir::OpTable make_table() {
   return table;
 }
 
-/// Its calls become calls over real parts before anything is lowered (passes/complex_parts.cc).
-bool is_parted(const OpDef& def) {
-  return def.complex.rule != nullptr && def.lower == nullptr && def.decompose == nullptr;
-}
-
 bool is_tensor_param(const ir::Param& param) {
   return param.type == ir::ParamType::tensor || param.type == ir::ParamType::tensor_list;
 }
@@ -290,6 +285,10 @@ std::vector<const OpDef*> listed(std::span<const OpDef> table,
 const ir::OpTable& op_table() {
   static const ir::OpTable kTable = make_table();
   return kTable;
+}
+
+bool is_parted(const OpDef& def) {
+  return def.complex.rule != nullptr && def.lower == nullptr && def.decompose == nullptr;
 }
 
 std::vector<std::string> check_table(const ir::OpTable& table) {

@@ -223,6 +223,9 @@ struct OpDef {
 
 inline const OpDef& def_of(const ir::Op& op) { return *op.def; }
 inline const OpDef& def_of(const ir::Node& node) { return *node.op->def; }
+/// A rule for complex numbers is all that the op has: its calls become calls over real parts
+/// (passes/complex_parts.cc), of real operands as well.
+bool is_parted(const OpDef& def);
 
 /// The parameters of a product.
 ProductFactors factors_of(const ir::Op& op);

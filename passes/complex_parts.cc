@@ -25,6 +25,7 @@ using ops::Tensor;
 bool is_complex(const Value* value) { return tandem::is_complex(value->type.dtype); }
 
 bool concerns(const Node& node) {
+  if (ops::is_parted(ops::def_of(node))) return true;
   bool found = std::ranges::any_of(node.results, [](const Value* v) { return is_complex(v); });
   ir::for_each_operand(node.args, [&](const Value* value) { found |= is_complex(value); });
   return found;

@@ -49,6 +49,79 @@ bool is_contiguous(const Sizes& sizes, const Sizes& strides) {
   return same;
 }
 
+/// The layout that a call asks for. Nothing where it takes its operand's.
+std::optional<std::string> asked_format(const ir::Node& node) {
+  const std::vector<ir::Param>& params = node.op->schema.params;
+  const auto is_format = [](const ir::Param& p) { return p.type == ir::ParamType::memory_format; };
+  const auto param = std::ranges::find_if(params, is_format);
+  if (param == params.end()) return std::nullopt;
+  const ir::Arg& arg = node.args[static_cast<size_t>(param - params.begin())];
+  const std::string* said = std::get_if<std::string>(&arg);
+  if (said == nullptr) return param->optional ? std::nullopt : std::optional("contiguous_format");
+  return *said == "preserve_format" ? std::nullopt : std::optional(*said);
+}
+
+/// Dimensions from the outermost in memory to the innermost, channels behind those of an image.
+std::vector<int64_t> order_of_format(const ir::Node& node, std::string_view format) {
+  const int64_t rank = node.results[0]->type.rank();
+  std::vector<int64_t> order;
+  const bool is_last = format.starts_with("channels_last");
+  if (is_last && rank != (format == "channels_last" ? 4 : 5))
+    throw UserError(
+        fmt::format("[{}] memory_format {} is for {} dimensions, and {} has {}",
+                    node.op->schema.full_name(), format, format == "channels_last" ? 4 : 5,
+                    to_string(node.results[0]->type), rank),
+        node.origin.place);
+  for (int64_t i = 0; i < rank; ++i)
+    if (!is_last || i != 1) order.push_back(i);
+  if (is_last) order.push_back(1);
+  return order;
+}
+
+Sizes permuted(const Sizes& sizes, const std::vector<int64_t>& order) {
+  Sizes found;
+  for (int64_t dim : order) found.push_back(sizes[static_cast<size_t>(dim)]);
+  return found;
+}
+
+/// Strides without gaps, of dimensions in that order.
+Sizes strides_in_order(const Sizes& sizes, const std::vector<int64_t>& order) {
+  const Sizes ordered = ir::contiguous_strides(permuted(sizes, order));
+  Sizes strides(sizes.size());
+  for (size_t i = 0; i < order.size(); ++i) strides[static_cast<size_t>(order[i])] = ordered[i];
+  return strides;
+}
+
+/// As eager tells the layout of strides that may have gaps: channels innermost, each other
+/// dimension around the one before it. Where dimensions of one place leave both open, the images
+/// come last, and must not have the channels' stride.
+bool seems_channels_last(const Sizes& sizes, const Sizes& strides) {
+  if (strides[1] == Expr(0)) return false;
+  Expr least = 0;
+  for (size_t dim = sizes.size(); dim-- > 0;) {
+    const size_t i = dim == sizes.size() - 1 ? 1 : dim == 0 ? 0 : dim + 1;
+    if (sizes[i] == Expr(0) || sym::known_lt(strides[i], least)) return false;
+    if (i == 0 && least == strides[1]) return false;
+    least = sizes[i] == Expr(1) ? strides[i] : strides[i] * sizes[i];
+  }
+  return true;
+}
+
+/// False where eager copies to give the layout that the call asks for. `contiguous` asks for one
+/// without gaps, `to` for what the strides look like.
+bool lies_as_asked(const ir::Node& view, const Sizes& sizes, const Sizes& strides) {
+  const std::optional<std::string> format = asked_format(view);
+  if (!format) return true;
+  const std::vector<int64_t> order = order_of_format(view, *format);
+  if (view.op->schema.name == "aten::contiguous")
+    return is_contiguous(permuted(sizes, order), permuted(strides, order));
+  const bool may_be_last = sizes.size() == 4 || sizes.size() == 5;
+  const bool is_last = may_be_last && seems_channels_last(sizes, strides);
+  return is_last == format->starts_with("channels_last");
+}
+
+bool is_empty(const Sizes& sizes) { return std::ranges::count(sizes, Expr(0)) > 0; }
+
 /// Whether the op's arguments are places in the storage of its operand.
 bool counts_in_storage(const ir::Schema& schema) {
   return schema.find("stride") >= 0 && schema.find("storage_offset") >= 0;
@@ -148,7 +221,7 @@ void refuse_gaps(const ir::Node& node, const ir::Value* operand) {
 }
 
 std::optional<std::vector<int64_t>> dense_order(const Sizes& sizes, const Sizes& strides) {
-  if (strides.empty() || is_contiguous(sizes, strides)) return std::vector<int64_t>();
+  if (strides.empty() || strides == ir::contiguous_strides(sizes)) return std::vector<int64_t>();
   std::vector<int64_t> order = by_stride(sizes, strides);
   Sizes ordered_sizes, ordered_strides;
   for (int64_t dim : order) {
@@ -156,7 +229,8 @@ std::optional<std::vector<int64_t>> dense_order(const Sizes& sizes, const Sizes&
     ordered_strides.push_back(strides[static_cast<size_t>(dim)]);
   }
   if (!is_contiguous(ordered_sizes, ordered_strides)) return std::nullopt;
-  return order;
+  const bool is_row_major = std::ranges::is_sorted(order) || is_empty(sizes);
+  return is_row_major ? std::vector<int64_t>() : order;
 }
 
 // Scalar expressions are interned: what is the same at two positions that nothing is known of does
@@ -259,6 +333,7 @@ bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
     return true;
   }
   Sizes own = of(self);
+  if (!lies_as_asked(view, self->type.sizes, own)) return false;
   const auto of_complex = [](const ir::Value* value) { return is_complex(value->type.dtype); };
   if (of_complex(self) || std::ranges::any_of(view.results, of_complex)) return true;
   if (def.lower == nullptr) {
@@ -269,8 +344,6 @@ bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
     if (def.repeats) strides_[view.results[0]] = broadcast_strides(*self, own, *view.results[0]);
     return true;
   }
-  if (view.op->schema.name == "aten::contiguous" && !is_contiguous(self->type.sizes, own))
-    return false;
   for (const ir::Value* result : view.results) {
     if (result->type.numel() == Expr(0)) continue;
     const std::optional<StridedPlaces> places = view_places(view, result, own);
@@ -346,6 +419,12 @@ void EagerStrides::note_layout(const ir::Node& node, bool shared) {
     // A front end has said them; the result of a write may be a part of a storage all the same.
     if (!shows && !result->type.strides.empty())
       keeps = node.op->mutates() && !is_contiguous(result->type.sizes, result->type.strides);
+    const bool is_said = shows || !result->type.strides.empty();
+    if (const std::optional<std::string> format = is_said ? std::nullopt : asked_format(node)) {
+      const Sizes& sizes = result->type.sizes;
+      strides_[result] = strides_in_order(sizes, order_of_format(node, *format));
+      keeps = !is_contiguous(sizes, strides_[result]);
+    }
     is_odd_[result] = keeps ? 1 : 0;
   }
 }

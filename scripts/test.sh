@@ -37,6 +37,7 @@ step "release suites and source checks" suites release
 step "python" pytests test/python
 step "behaviours of AOT" pytests test/conformance/aot
 step "quantized behaviours" pytests test/conformance/quant
+step "operators of PyTorch's op_db" scripts/opdb.sh
 step "wheel" scripts/check_wheel.sh
 step "sanitizer build" build dev
 step "sanitizer suites" suites dev -LE tools

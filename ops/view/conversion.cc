@@ -26,9 +26,9 @@ DType target_dtype(const Call& c) {
   if (c.op().schema.find("other") >= 0) return c.type("other").dtype;
   return c.dtype("dtype", c.type("self").dtype);
 }
-/// A memory format asks for another layout, which is a copy in general.
+/// Where a memory format is asked for, strides tell as well (passes/strides.cc).
 bool gives_copy(const Call& c) {
-  return c.boolean("copy") || target_dtype(c) != c.type("self").dtype || c.has("memory_format");
+  return c.boolean("copy") || target_dtype(c) != c.type("self").dtype;
 }
 Types to_types(const Call& c) {
   check_device(c);
@@ -37,7 +37,8 @@ Types to_types(const Call& c) {
 Tensors as_cast(Builder& b, const Call& c) {
   DType dtype = target_dtype(c);
   if (dtype != c.type("self").dtype) return {to(self_of(b, c), dtype)};
-  return {gives_copy(c) ? call(b, "aten.clone", {self_of(b, c)}) : self_of(b, c)};
+  const bool copies = gives_copy(c) || c.has("memory_format");
+  return {copies ? call(b, "aten.clone", {self_of(b, c)}) : self_of(b, c)};
 }
 Tensor replaced(Builder&, const Call&, Tensor, Tensor value) { return value; }
 

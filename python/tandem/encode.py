@@ -23,6 +23,7 @@ from tandem.fakes import (
     dtype_name,
     dtype_text,
     handed_on,
+    has_own_stride_of_one,
     input_below,
     is_row_major,
     is_tensor,
@@ -49,6 +50,8 @@ from tandem.sizes import (
 from tandem.sparse_rows import SparseRowLines
 
 SET = torch.ops.aten.set_.source_Tensor
+# torch bounds how many it selects by the elements of self, which may be fewer than the mask's.
+_SELECT = torch.ops.aten.masked_select.default
 
 
 class _ReadsBroken(Exception):
@@ -113,6 +116,12 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
         self._at = None  # the node that lines are written for
         nodes = captured.graph_module.graph.nodes
         self._made = {u for node in nodes for u in node.meta.get("unbacked_bindings") or ()}
+        self._endless = {
+            u
+            for node in nodes
+            if node.target is _SELECT
+            for u in node.meta.get("unbacked_bindings") or ()
+        }
         self._sizes.replacements.update(equal_sizes(nodes))
         self._last_effect = None  # name of what it gives
         self._bounds = []  # relations of one such symbol and a number
@@ -147,7 +156,7 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
 
     def _text(self):
         symbols = self._sizes.symbols.values()
-        known = self._divided, self._fakes, self._bounds, self._origins
+        known = self._divided, self._fakes, self._bounds, self._origins, self._endless
         ranges = ranges_text(symbols, *known) if symbols else ""
         where = f" where {ranges}" if ranges else ""
         results = ", ".join(self._returned)
@@ -342,7 +351,7 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
         arguments += [
             f"{key}={self._argument(arg)}"
             for key, arg in node.kwargs.items()
-            if key not in ("device", "layout", "pin_memory", "memory_format", "non_blocking")
+            if key not in ("device", "layout", "pin_memory", "non_blocking")
         ]
         results = self._result_names(node, value)
         self._add_line(results, f"{name}({', '.join(arguments)})", node)
@@ -459,8 +468,8 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
             return "%" + name
         if tells_size(node) and self._has_made_size(node):
             return f"%{name}: {self._type_text(value)}"  # torch knows equal ones of one mask
-        if not is_row_major(value):
-            return f"%{name}: {self._type_text(value)}"
+        if not is_row_major(value) or has_own_stride_of_one(value):
+            return f"%{name}: {self._type_text(value, says_strides=True)}"
         operands = [each.meta["val"] for each in node.all_input_nodes if is_tensor(each)]
         if all(map(is_row_major, operands)) and not _is_read_by_places(node):
             return "%" + name
@@ -479,8 +488,10 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
             if value.type != "cpu":
                 raise Unsupported(f"the device {value}: Tandem compiles for the CPU")
             return '"cpu"'
-        if value is None or isinstance(value, (torch.layout, torch.memory_format)):
+        if value is None or isinstance(value, torch.layout) or value is torch.preserve_format:
             return "none"
+        if isinstance(value, torch.memory_format):
+            return f'"{str(value).removeprefix("torch.")}"'
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, torch.dtype):

@@ -133,6 +133,18 @@ def is_row_major(value):
     return True
 
 
+def has_own_stride_of_one(value):
+    """A dimension of size 1 whose stride is not that of row-major order, as channels of an image
+    that lies channels-last have."""
+    sizes, strides = value.shape, value.stride()
+    for i in range(len(sizes) - 1):
+        if isinstance(sizes[i], int) and sizes[i] == 1:
+            expected = sizes[i + 1] * strides[i + 1]
+            if str(strides[i]) != str(expected):
+                return True
+    return len(sizes) > 0 and isinstance(sizes[-1], int) and sizes[-1] == 1 and strides[-1] != 1
+
+
 def input_below(node):
     """The placeholder that it was made from by views and writes, or None. Other inputs share its
     memory in this call, and need not in the next one."""

@@ -25,9 +25,10 @@ def bounds_of(relation):
     return None if bounds is None else (relation.lhs, *bounds)
 
 
-def ranges_text(symbols, divided, fakes, asserted=(), origins=()):
+def ranges_text(symbols, divided, fakes, asserted=(), origins=(), endless=()):
     """What follows `where`. `divided`: see divided_symbols; `asserted`: relations for bounds_of;
-    `origins`: expressions that symbols stand for. What only data tell may be negative."""
+    `origins`: expressions that symbols stand for; `endless`: symbols whose upper bound is not as
+    torch knows it. What only data tell may be negative."""
     environment = _environment_of_any(fakes)
     ranges = []
     for part in symbols:
@@ -36,7 +37,8 @@ def ranges_text(symbols, divided, fakes, asserted=(), origins=()):
         is_size = symbol in hints_of(environment) and symbol not in dict(origins)
         lowest = 0 if is_size else -_ENDLESS
         low = int(known.lower) if known.lower.is_Integer else lowest
-        high = int(known.upper) if known.upper.is_Integer else _ENDLESS
+        is_bounded = known.upper.is_Integer and symbol not in endless
+        high = int(known.upper) if is_bounded else _ENDLESS
         own = [bounds[1:] for bounds in map(bounds_of, asserted) if bounds[0] == symbol]
         low = max([low, lowest, *(bounds[0] for bounds in own)])
         high = min([high, *(bounds[1] for bounds in own)])

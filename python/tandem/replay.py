@@ -22,7 +22,7 @@ class Replay:
         self._places = dict(zip(encoded.names, encoded.arguments, strict=True))
         self._symbols = {name: read for name, read in encoded.symbols.items()}
         self._known = {name: dtype for dtype, name in DTYPES.items()}
-        self._known |= {"no_grad": torch.no_grad, "as_strided": _as_strided}
+        self._known |= {"no_grad": torch.no_grad, "as_strided": _as_strided, "torch": torch}
         self._known["with_history"] = _WithHistory.apply
         self._steps = [self._step(number, *step) for number, step in enumerate(steps)]
         self._roots = {}
@@ -41,6 +41,8 @@ class Replay:
         packet = getattr(getattr(torch.ops, space), name)
         target = getattr(packet, overload[0] if overload else "default")
         self._known[f"op{number}"] = target
+        parameters = target._schema.arguments
+        arguments = [_argument(*pair) for pair in zip(arguments, parameters, strict=False)]
         call = f"op{number}({', '.join(arguments)})"
         if target is torch.ops.aten.as_strided.default:
             call = f"as_strided({{root}}, {', '.join(arguments)})"
@@ -112,6 +114,19 @@ class _WithHistory(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         return grad, None
+
+
+def _argument(text, parameter):
+    """A memory format is a word in a program, none where it is the default, and an object in
+    torch."""
+    if parameter.name != "memory_format":
+        return text
+    left, equals, value = text.rpartition("=")
+    if value != "None":
+        value = "torch." + value.strip("\"'")
+    elif parameter.default_value is not None:
+        value = "torch.contiguous_format"
+    return left + equals + value
 
 
 def _names(texts):

@@ -555,3 +555,11 @@ def test_zeros_infinities_and_nan(function):
     if expected.is_complex():  # a part that is NaN says nothing of the other one
         actual, expected = torch.view_as_real(actual), torch.view_as_real(expected)
     torch.testing.assert_close(actual, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("transform", [torch.fft.irfft, torch.fft.irfft2, torch.fft.irfftn])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_transforms_to_real_numbers_of_real_ones(transform, dtype):
+    """No complex number is in such a program."""
+    x = torch.arange(24).reshape(4, 6).to(dtype)
+    torch.testing.assert_close(compile_with(transform)(x), transform(x))

@@ -9,7 +9,7 @@ from torch._higher_order_ops import while_loop
 
 import tandem
 from compared import beside_eager
-from compiled import compile_with
+from compiled import compile_with, through_core
 
 
 @pytest.fixture
@@ -418,3 +418,12 @@ def test_a_number_that_torch_knows():
     x = torch.randn(2, 16)
     torch.testing.assert_close(compile_with(function)(x), function(x))
     assert [graph["fallbacks"] for graph in tandem.report()["graphs"]] == [{}]
+
+
+def test_a_mask_of_more_elements_than_what_it_selects_from():
+    x, mask = torch.randn(7), torch.ones(7, 7, dtype=torch.bool)
+    for function in [torch.masked_select, lambda x, mask: torch.masked_select(x, mask) * 2]:
+        for compiled in [through_core(function), compile_with(function)]:
+            found = compiled(x, mask)
+            found = found[0] if isinstance(found, (list, tuple)) else found
+            assert torch.equal(found, function(x, mask))
