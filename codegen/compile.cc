@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -104,17 +106,26 @@ std::string llvm_text(const loop::Kernel& kernel, const Target& target) {
 
 namespace {
 
+/// Numbers of kernels, the largest ones first, so that threads end together.
+std::vector<size_t> by_size(const std::vector<loop::Kernel>& kernels) {
+  std::vector<size_t> numbers(kernels.size());
+  std::iota(numbers.begin(), numbers.end(), size_t{0});
+  std::ranges::stable_sort(numbers, std::greater(),
+                           [&](size_t i) { return kernels[i].scalars->size(); });
+  return numbers;
+}
+
 /// Numbers of kernels, given out to several threads; none any more once a thread has failed.
 class Kernels {
  public:
-  explicit Kernels(size_t count) : count_(count) {}
+  explicit Kernels(std::vector<size_t> numbers) : numbers_(std::move(numbers)) {}
   std::optional<size_t> operator()() {
     poll_interrupt();
-    const size_t number = next_++;
-    return number < count_ ? std::optional(number) : std::nullopt;
+    const size_t next = next_++;
+    return next < numbers_.size() ? std::optional(numbers_[next]) : std::nullopt;
   }
   void fail(std::exception_ptr error) {
-    next_ = count_;
+    next_ = numbers_.size();
     const std::lock_guard<std::mutex> lock(mutex_);
     if (error_ == nullptr) error_ = std::move(error);
   }
@@ -123,7 +134,7 @@ class Kernels {
   }
 
  private:
-  size_t count_;
+  std::vector<size_t> numbers_;
   std::atomic<size_t> next_ = 0;
   std::mutex mutex_;
   std::exception_ptr error_;
@@ -131,8 +142,9 @@ class Kernels {
 
 /// Runs `work(kernels)` on that many threads, the calling one among them. Rethrows the first error.
 template <class F>
-void for_each(size_t count, int threads, const F& work) {
-  Kernels kernels(count);
+void for_each(std::vector<size_t> numbers, int threads, const F& work) {
+  const size_t count = numbers.size();
+  Kernels kernels(std::move(numbers));
   const auto guarded = [&] {
     try {
       work(kernels);
@@ -179,7 +191,7 @@ std::vector<ObjectCode> compile_objects(const std::vector<loop::Kernel>& kernels
   check_is_processor(kernels, target);
   std::vector<ObjectCode> objects(kernels.size());
   const FileCache cache(options.cache_dir, "o", code_key(target, options.level));
-  for_each(kernels.size(), options.threads, [&](Kernels& next) {
+  for_each(by_size(kernels), options.threads, [&](Kernels& next) {
     std::unique_ptr<llvm::TargetMachine> machine;
     while (std::optional<size_t> i = next()) {
       const loop::Kernel& kernel = kernels[*i];

@@ -81,9 +81,14 @@ Arg to_values(const Op& op, const Param& param, const Arg& arg) {
   return arg;
 }
 
+/// By name, or by PyTorch's number, which is the place here.
 Arg to_format(const Op& op, const Param& param, const Arg& arg) {
   constexpr std::array<std::string_view, 4> kFormats{"contiguous_format", "preserve_format",
                                                      "channels_last", "channels_last_3d"};
+  const sym::Expr* number = std::get_if<sym::Expr>(&arg);
+  if (number != nullptr && number->constant() && *number->constant() >= 0 &&
+      *number->constant() < static_cast<int64_t>(kFormats.size()))
+    return std::string(kFormats[static_cast<size_t>(*number->constant())]);
   const std::string* format = std::get_if<std::string>(&arg);
   if (format == nullptr || std::ranges::find(kFormats, *format) == kFormats.end())
     misfit(op, param, arg, fmt::format("one of {}", fmt::join(kFormats, ", ")));

@@ -22,10 +22,12 @@ bool is_member(const RowChain& chain, uint32_t number) {
   return std::ranges::find(chain.members, number) != chain.members.end();
 }
 
-bool reads_chain(const Joining& joining, const RowChain& chain, uint32_t number) {
-  return std::ranges::any_of(joining.needs[number].reads, [&](const Value* value) {
-    return is_made_by(joining, chain.members, value);
-  });
+bool reads_one_of(const Joining& joining, GroupNumbers members, uint32_t number) {
+  const Needs& needs = joining.needs[number];
+  const auto is_needed = [&](uint32_t member) { return needs.groups.count(member) != 0; };
+  return std::ranges::any_of(members, is_needed) &&
+         std::ranges::any_of(
+             needs.reads, [&](const Value* value) { return is_made_by(joining, members, value); });
 }
 
 void enter(RowChain& chain, uint32_t number, bool gathers) {
@@ -68,12 +70,14 @@ class Growth {
     chain.rows = rows_of(joining_.graph.groups[first]);
     waiting_.clear();
     if (misfit_of(joining_, fits_, chain) != nullptr) return std::nullopt;
+    std::vector<uint32_t> members = chain.members;
     for (uint32_t i = first + 1; i < joining_.needs.size(); ++i) {
-      if (!may_join(joining_, i) || !reads_chain(joining_, ahead(chain), i)) continue;
+      if (!may_join(joining_, i) || !reads_one_of(joining_, members, i)) continue;
       if (take(chain, i, false) || take_ahead(chain, i))
         add_sources(chain, i, gathering);
       else if (gathering)
         take(chain, i, true);
+      members = ahead(chain).members;
     }
     return chain;
   }

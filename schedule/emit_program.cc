@@ -1,17 +1,20 @@
 // The only writer of abi::Program: buffers, size code, instructions in execution order, epilogue.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/check.h"
 #include "base/diagnostic.h"
 #include "ir/text.h"
 #include "ir/writes.h"
+#include "loop/match.h"
 #include "schedule/check_kernel.h"
 #include "schedule/emit_program.h"
 #include "schedule/launch_sizes.h"
 #include "schedule/library_call.h"
 #include "schedule/size_slots.h"
+#include "schedule/steps.h"
 #include "schedule/take_over.h"
 
 namespace tandem::schedule {
@@ -94,7 +97,23 @@ class Kernels {
  public:
   explicit Kernels(Scheduled& out) : out_(out) {}
 
+  /// The kernel must stay where it is.
   uint32_t number_of(const loop::Kernel& kernel) {
+    const auto is_same = [&](const auto& known) {
+      return loop::matched(*known.first, kernel).has_value();
+    };
+    const auto same = std::ranges::find_if(numbers_, is_same);
+    if (same != numbers_.end()) {
+      TD_CHECK(!is_verifying() || number_by_text(kernel) == same->second)
+          << loop::to_string(kernel);
+      return same->second;
+    }
+    numbers_.emplace_back(&kernel, number_by_text(kernel));
+    return numbers_.back().second;
+  }
+
+ private:
+  uint32_t number_by_text(const loop::Kernel& kernel) {
     loop::Kernel own = loop::canonical(kernel);
     uint32_t number = static_cast<uint32_t>(out_.program.kernels.size());
     const auto [known, is_new] = kernel_of_text_.emplace(loop::identity_text(own), number);
@@ -106,8 +125,8 @@ class Kernels {
     return number;
   }
 
- private:
   Scheduled& out_;
+  std::vector<std::pair<const loop::Kernel*, uint32_t>> numbers_;
   std::map<std::string, uint32_t> kernel_of_text_;
 };
 

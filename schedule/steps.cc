@@ -31,30 +31,6 @@ void for_each_kernel(KernelGraph& graph, F visit) {
     if (!group.is_library() && group.kernel.scalars != nullptr) visit(group);
 }
 
-/// Where its lines are no tasks it is a kernel like others.
-bool runs_along_call(KernelGraph& graph, Group& group, size_t number) {
-  if (!group.follows) return false;
-  const Misfit misfit = map_lines(group.kernel, group.follows->lines, graph.target);
-  if (misfit != nullptr) {
-    group.follows.reset();
-    for (FollowDecision& follow : graph.decisions.follows)
-      if (follow.group == number) follow.reason = misfit;
-    return false;
-  }
-  graph.decisions.maps[number] = {{"map_lines", ""}};
-  return true;
-}
-
-void run_map(KernelGraph& graph, PassCtx&) {
-  graph.decisions.maps.resize(graph.groups.size());
-  for_each_kernel(graph, [&](Group& group) {
-    poll_interrupt();
-    const size_t number = static_cast<size_t>(&group - graph.groups.data());
-    if (runs_along_call(graph, group, number)) return;
-    if (graph.choose && choose_mapping(graph, group)) return;
-    graph.decisions.maps[number] = map_axes(group.kernel, graph.target);
-  });
-}
 void run_share(KernelGraph& graph, PassCtx&) { for_each_kernel(graph, share_scratch); }
 // Of a processor: who spells blocks of threads knows how theirs are.
 void run_mark_loops(KernelGraph& graph, PassCtx&) {
@@ -87,7 +63,7 @@ constexpr std::array kSteps = {
     KernelPass{"follow_calls", run<follow_calls>, kKernels, 0, 0},
     // Disabled, kernels run point by point: slow, and the same numbers where sums have the same
     // order.
-    KernelPass{"map_axes", run_map, kKernels, 0, 0},
+    KernelPass{"map_axes", run<map_kernels>, kKernels, 0, 0},
     // A mapped chain has scratch for all that one stage leaves for another.
     KernelPass{"share_scratch", run_share, kKernels, 0, 0},
     // Behind all that makes or changes loops: how they are spelled.
@@ -112,14 +88,6 @@ void check_done(const KernelPass& step, Facts facts) {
     if ((giver.gives & step.needs & ~facts) != 0)
       throw UserError(
           fmt::format("[kernels] line 1: step {} comes after {}", step.name, giver.name));
-}
-
-bool is_verifying() {
-#ifdef NDEBUG
-  return flag_verify();
-#else
-  return true;
-#endif
 }
 
 /// What prints parses back to what prints the same.
@@ -230,6 +198,14 @@ void run_step(KernelGraph& graph, const KernelPass& step, PassCtx& ctx) {
 }
 
 }  // namespace
+
+bool is_verifying() {
+#ifdef NDEBUG
+  return flag_verify();
+#else
+  return true;
+#endif
+}
 
 std::vector<std::string_view> step_names() {
   std::vector<std::string_view> names;

@@ -41,6 +41,12 @@ void compute_at_groups(KernelGraph& graph);
 /// Pointwise kernels behind a convolution by the library run along its lines. follow_calls.cc
 void follow_calls(KernelGraph& graph);
 
+/// Maps each kernel; equal ones once. map_kernels.cc
+void map_kernels(KernelGraph& graph);
+
+/// Whether invariants are checked after each step: in debug builds, or by TANDEM_VERIFY. steps.cc
+bool is_verifying();
+
 /// The mapping that KernelGraph::choose finds best. False where there is none to choose, or sizes
 /// are not known: the kernel is as it was. candidates.cc
 bool choose_mapping(KernelGraph& graph, Group& group);
