@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct CompileOptions {
   int level = 2;  // code generator's optimisation level, 0 to 3
   /// Folder of object code from earlier compiles; empty for none.
   std::string cache_dir;
+  /// Asked between kernels: whoever waits has given up, and what is there is thrown away.
+  std::stop_token stop;
 };
 
 /// Relocatable object code of one kernel.

@@ -118,9 +118,11 @@ std::vector<size_t> by_size(const std::vector<loop::Kernel>& kernels) {
 /// Numbers of kernels, given out to several threads; none any more once a thread has failed.
 class Kernels {
  public:
-  explicit Kernels(std::vector<size_t> numbers) : numbers_(std::move(numbers)) {}
+  Kernels(std::vector<size_t> numbers, std::stop_token stop)
+      : numbers_(std::move(numbers)), stop_(std::move(stop)) {}
   std::optional<size_t> operator()() {
     poll_interrupt();
+    if (stop_.stop_requested()) return std::nullopt;
     const size_t next = next_++;
     return next < numbers_.size() ? std::optional(numbers_[next]) : std::nullopt;
   }
@@ -135,6 +137,7 @@ class Kernels {
 
  private:
   std::vector<size_t> numbers_;
+  std::stop_token stop_;
   std::atomic<size_t> next_ = 0;
   std::mutex mutex_;
   std::exception_ptr error_;
@@ -142,9 +145,9 @@ class Kernels {
 
 /// Runs `work(kernels)` on that many threads, the calling one among them. Rethrows the first error.
 template <class F>
-void for_each(std::vector<size_t> numbers, int threads, const F& work) {
+void for_each(std::vector<size_t> numbers, const CompileOptions& options, const F& work) {
   const size_t count = numbers.size();
-  Kernels kernels(std::move(numbers));
+  Kernels kernels(std::move(numbers), options.stop);
   const auto guarded = [&] {
     try {
       work(kernels);
@@ -152,7 +155,7 @@ void for_each(std::vector<size_t> numbers, int threads, const F& work) {
       kernels.fail(std::current_exception());
     }
   };
-  const size_t workers = std::min(count, static_cast<size_t>(std::max(threads, 1)));
+  const size_t workers = std::min(count, static_cast<size_t>(std::max(options.threads, 1)));
   std::vector<std::thread> team;
   for (size_t i = 1; i < workers; ++i) team.emplace_back(guarded);
   guarded();
@@ -191,7 +194,7 @@ std::vector<ObjectCode> compile_objects(const std::vector<loop::Kernel>& kernels
   check_is_processor(kernels, target);
   std::vector<ObjectCode> objects(kernels.size());
   const FileCache cache(options.cache_dir, "o", code_key(target, options.level));
-  for_each(by_size(kernels), options.threads, [&](Kernels& next) {
+  for_each(by_size(kernels), options, [&](Kernels& next) {
     std::unique_ptr<llvm::TargetMachine> machine;
     while (std::optional<size_t> i = next()) {
       const loop::Kernel& kernel = kernels[*i];

@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "base/flags.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "driver/compiler.h"
 #include "driver/reproducer.h"
@@ -150,37 +151,72 @@ schedule::Scheduled scheduled_graph(const ir::Graph& graph, const Options& optio
 
 namespace {
 
-Built build_unguarded(const ir::Graph& graph, const Options& options) {
-  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-  schedule::Scheduled scheduled = scheduled_graph(graph, options);
-  Built built;
-  built.image.target = target_of(options);
-  if (options.report) built.image.report = schedule::report(scheduled);
-  built.times.schedule = milliseconds_since(start);
-  start = std::chrono::steady_clock::now();
+/// What fails in `work` is told with the graph, which is whole: it is read only.
+template <class F>
+auto with_reproducer(const ir::Graph& graph, const F& work) {
+  try {
+    return work();
+  } catch (const InternalError& error) {
+    throw InternalError(error.what(),
+                        "run again: tandem run <this graph>\n" + ops::text_with_bodies(graph));
+  }
+}
+
+codegen::CompileOptions code_options(const Options& options) {
   codegen::CompileOptions code;
   code.threads = options.compile_threads;
   code.level = options.level < 0 ? flag_opt() : options.level;
   code.cache_dir = flag_cache_dir();
-  built.image.kernels = codegen::compile_objects(scheduled.kernels, built.image.target, code);
-  built.image.setup_kernels =
-      codegen::compile_objects(scheduled.setup_kernels, built.image.target, code);
-  built.image.program = std::move(scheduled.program);
-  built.image.notes = std::move(scheduled.notes);
-  built.output_strides = std::move(scheduled.output_strides);
-  built.times.codegen = milliseconds_since(start);
-  return built;
+  return code;
 }
 
 }  // namespace
 
+Building::Building(const ir::Graph& graph, const Options& options)
+    : graph_(graph), code_(code_options(options)) {
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  scheduled_ = with_reproducer(graph, [&] { return scheduled_graph(graph, options); });
+  built_.image.target = target_of(options);
+  if (options.report) built_.image.report = schedule::report(scheduled_);
+  built_.image.program = std::move(scheduled_.program);
+  built_.image.notes = std::move(scheduled_.notes);
+  built_.output_strides = std::move(scheduled_.output_strides);
+  built_.times.schedule = milliseconds_since(start);
+}
+
+void Building::compile(const codegen::CompileOptions& code) {
+  built_.image.kernels = codegen::compile_objects(scheduled_.kernels, built_.image.target, code);
+  built_.image.setup_kernels =
+      codegen::compile_objects(scheduled_.setup_kernels, built_.image.target, code);
+}
+
+void Building::go_on_beside() {
+  if (code_.threads < 2) return;  // the caller's thread is all there is
+  work_ = std::packaged_task<void(codegen::CompileOptions)>(
+      [this](const codegen::CompileOptions& code) { compile(code); });
+  done_ = work_.get_future();
+  beside_ = std::jthread([this](std::stop_token stop) {
+    codegen::CompileOptions code = code_;
+    code.threads -= 1;
+    code.stop = std::move(stop);
+    work_(std::move(code));
+  });
+}
+
+Built Building::take() {
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  with_reproducer(graph_, [&] {
+    if (!done_.valid()) return compile(code_);
+    while (done_.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
+      poll_interrupt();
+    done_.get();
+  });
+  built_.times.codegen = milliseconds_since(start);
+  return std::move(built_);
+}
+
 Built build(const ir::Graph& graph, const Options& options) {
-  try {
-    return build_unguarded(graph, options);
-  } catch (const InternalError& error) {  // the graph is whole: what failed read it only
-    throw InternalError(error.what(),
-                        "run again: tandem run <this graph>\n" + ops::text_with_bodies(graph));
-  }
+  return Building(graph, options).take();
 }
 
 std::unique_ptr<Executable> finish(const ir::Graph& graph, const Options& options) {

@@ -1,10 +1,12 @@
 // The whole road: a graph in, something that runs out.
 #pragma once
 
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/pass.h"
@@ -144,6 +146,34 @@ const Target& target_of(const Options& options);
 /// A processor by LLVM's name, for Options::target; TANDEM_ISA=avx2 lowers it. Or a GPU ("sm_90"),
 /// for which graphs are scheduled, and interpreted, but not compiled yet. Throws UserError.
 Target target_named(const std::string& cpu);
+/// A graph that the passes have seen on its way to object code: scheduled when it is made, which
+/// says how results lie, compiled when it is taken.
+class Building {
+ public:
+  Building(const ir::Graph& graph, const Options& options);
+  Building(const Building&) = delete;
+  Building& operator=(const Building&) = delete;
+
+  const abi::Program& program() const { return built_.image.program; }
+  const std::vector<ir::Sizes>& output_strides() const { return built_.output_strides; }
+  /// Code generation begins in another thread, where options leave more than one, while the caller
+  /// schedules what comes next. Ends when it is taken or thrown away.
+  void go_on_beside();
+  /// Once. The time of code generation is what the caller waits for.
+  Built take();
+
+ private:
+  void compile(const codegen::CompileOptions& code);
+
+  const ir::Graph& graph_;
+  codegen::CompileOptions code_;
+  schedule::Scheduled scheduled_;
+  Built built_;
+  std::packaged_task<void(codegen::CompileOptions)> work_;
+  std::future<void> done_;
+  std::jthread beside_;  // the last member: it is joined while the others live
+};
+
 /// Schedule and code generation for a graph that the passes have seen.
 Built build(const ir::Graph& graph, const Options& options);
 /// The same, loaded.

@@ -203,23 +203,25 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   find_handed_on(signature);
   shape_.gradient_inputs = std::move(ctx.gradient_inputs);
   FunctionImage image;
-  const auto add = [&](Built& built) {
-    times.push_back(built.times);
-    image.programs.push_back(std::move(built.image));
-  };
-  Built forward = build(graph, compile);
-  add(forward);
-  find_saved(image.programs[0].program);
+  Building forward(graph, compile);
+  find_saved(forward.program());
+  std::optional<Built> second;
   if (options.differentiate) {
     ir::Graph& backward = *module->find(ir::GraphRole::Kind::backward, graph);
     find_backward(backward, graph);
     if (std::count(shape_.has_gradient.begin(), shape_.has_gradient.end(), 1) > 0 ||
         !shape_.later.empty()) {
-      take_saved_strides(backward, graph, forward.output_strides);
-      Built built = build(backward, compile);
-      add(built);
+      forward.go_on_beside();
+      take_saved_strides(backward, graph, forward.output_strides());
+      second = build(backward, compile);
     }
   }
+  const auto add = [&](Built built) {
+    times.push_back(built.times);
+    image.programs.push_back(std::move(built.image));
+  };
+  add(forward.take());
+  if (second) add(std::move(*second));
   image.shape = shape_;
   image.products = std::move(ctx.products);
   image.decisions = {std::move(ctx.cut), std::move(ctx.cut_table), std::move(ctx.joint)};

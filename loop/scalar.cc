@@ -346,18 +346,25 @@ Val ScalarPool::rebuild(const Scalar& node, std::vector<Val> args, sym::Expr ind
   }
 }
 
+// From the youngest down: whoever reads a value has had its turn when the value's comes, so the
+// same value stands on top several times in a row, and no set is needed.
 std::vector<Val> reachable(std::span<const Val> roots) {
+  const auto older = [](Val a, Val b) { return a->id != b->id ? a->id < b->id : a < b; };
+  std::vector<Val> heap(roots.begin(), roots.end());
+  std::ranges::make_heap(heap, older);
   std::vector<Val> found;
-  std::unordered_map<Val, bool> seen;
-  std::vector<Val> stack(roots.begin(), roots.end());
-  while (!stack.empty()) {
-    Val value = stack.back();
-    stack.pop_back();
-    if (!seen.emplace(value, true).second) continue;
+  while (!heap.empty()) {
+    std::ranges::pop_heap(heap, older);
+    const Val value = heap.back();
+    heap.pop_back();
+    if (!found.empty() && found.back() == value) continue;
     found.push_back(value);
-    stack.insert(stack.end(), value->args.begin(), value->args.end());
+    for (Val arg : value->args) {
+      heap.push_back(arg);
+      std::ranges::push_heap(heap, older);
+    }
   }
-  std::sort(found.begin(), found.end(), [](Val a, Val b) { return a->id < b->id; });
+  std::ranges::reverse(found);
   return found;
 }
 
@@ -369,11 +376,29 @@ sym::Expr extent_of(sym::Expr symbol, const Rewrite& how) {
   return how.map_index ? how.map_index(extent) : extent;
 }
 
+/// What became of values of one pool, in the order of their ids.
+class Copies {
+ public:
+  explicit Copies(std::span<const Val> roots) : values_(reachable(roots)) {
+    made_.reserve(values_.size());
+  }
+  const std::vector<Val>& values() const { return values_; }
+  /// Of the next one.
+  void add(Val made) { made_.push_back(made); }
+  Val at(Val value) const {
+    const auto found = std::ranges::lower_bound(values_, value->id, {}, &Scalar::id);
+    return made_.at(static_cast<size_t>(found - values_.begin()));
+  }
+
+ private:
+  std::vector<Val> values_, made_;
+};
+
 }  // namespace
 
 std::vector<Val> rewrite(ScalarPool& to, const ScalarPool& from, std::span<const Val> roots,
                          const Rewrite& how) {
-  std::unordered_map<Val, Val> mapped;
+  Copies mapped(roots);
   const auto mapped_index = [&](sym::Expr index) {
     sym::Substitution here;  // indirect symbols of `from` to those of `to`
     for (sym::Expr symbol : sym::free_symbols(index))
@@ -392,11 +417,12 @@ std::vector<Val> rewrite(ScalarPool& to, const ScalarPool& from, std::span<const
       if (Val replaced = how.element(copy, args)) return replaced;
     return to.rebuild(copy, std::move(args), copy.index);
   };
-  for (Val value : reachable(roots)) {
+  for (Val value : mapped.values()) {
     std::vector<Val> args;
+    args.reserve(value->args.size());
     for (Val arg : value->args) args.push_back(mapped.at(arg));
     Val result = how.replace ? how.replace(*value, args) : nullptr;
-    mapped.emplace(value, result != nullptr ? result : copied(value, std::move(args)));
+    mapped.add(result != nullptr ? result : copied(value, std::move(args)));
   }
   std::vector<Val> results;
   for (Val root : roots) results.push_back(mapped.at(root));

@@ -28,23 +28,47 @@ Expr combine(Kind kind, Expr a, Expr b) {
   return a;
 }
 
+/// What became of nodes; mostly they are few.
+class Results {
+ public:
+  std::optional<Expr> find(const Node* node) const {
+    for (const auto& [known, result] : few_)
+      if (known == node) return result;
+    const auto found = many_.find(node);
+    return found == many_.end() ? std::nullopt : std::optional(found->second);
+  }
+  /// The first result of a node stays.
+  void add(const Node* node, Expr result) {
+    if (few_.size() < kFew)
+      few_.emplace_back(node, result);
+    else
+      many_.emplace(node, result);
+  }
+  void reserve(size_t count) { few_.reserve(std::min(count, kFew)); }
+
+ private:
+  static constexpr size_t kFew = 16;  // which it is faster to look through
+  std::vector<std::pair<const Node*, Expr>> few_;
+  std::unordered_map<const Node*, Expr> many_;  // behind the first ones
+};
+
 class Substituter {
  public:
   explicit Substituter(const Substitution& map) {
+    done_.reserve(map.size() + 4);
     for (const auto& [symbol, value] : map) {
       if (symbol.is_constant()) continue;
-      done_.emplace(symbol.node(), value);
+      done_.add(symbol.node(), value);
       replaced_ |= symbol.node()->symbols;
     }
   }
 
   Expr apply(Expr e) {
     if (e.is_constant() || (e.node()->symbols & replaced_) == 0) return e;
-    auto found = done_.find(e.node());
-    if (found != done_.end()) return found->second;
+    if (const std::optional<Expr> known = done_.find(e.node())) return *known;
     if (e.is_symbol()) return e;
     const Expr result = rebuild(e);
-    done_.emplace(e.node(), result);
+    done_.add(e.node(), result);
     return result;
   }
 
@@ -59,7 +83,7 @@ class Substituter {
     return result;
   }
 
-  std::unordered_map<const Node*, Expr> done_;
+  Results done_;
   uint64_t replaced_ = 0;  // as Node::symbols
 };
 
@@ -149,7 +173,9 @@ class SymbolWalk {
 
 }  // namespace
 
-Expr substitute(Expr e, const Substitution& map) { return Substituter(map).apply(e); }
+Expr substitute(Expr e, const Substitution& map) {
+  return e.is_constant() ? e : Substituter(map).apply(e);
+}
 
 std::optional<int64_t> evaluate(Expr e, const Assignment& values) {
   return Evaluator(values).value(e);
