@@ -164,6 +164,27 @@ const Op& overload_for_numbers(const Op& op, const std::vector<Arg>& positional,
   return op;
 }
 
+/// Of the first operand, or of the sizes that are asked for.
+size_t rank_of(const std::vector<Arg>& args) {
+  if (Value* const* value = std::get_if<Value*>(&args[0]))
+    return static_cast<size_t>((*value)->type.rank());
+  const Ints* sizes = std::get_if<Ints>(&args[0]);
+  return sizes == nullptr ? 0 : sizes->size();
+}
+
+void check_formats(const Op& op, const std::vector<Arg>& args) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (op.schema.params[i].type != ParamType::memory_format) continue;
+    const std::string* format = std::get_if<std::string>(&args[i]);
+    if (format == nullptr || !format->starts_with("channels_last")) continue;
+    const size_t wanted = *format == "channels_last" ? 4 : 5;
+    if (rank_of(args) != wanted)
+      throw UserError(fmt::format("[{}] {} {} is for {} dimensions, not for {}",
+                                  op.schema.full_name(), op.schema.params[i].name, *format, wanted,
+                                  rank_of(args)));
+  }
+}
+
 }  // namespace
 
 std::vector<Arg> complete_args(const Op& op, std::vector<Arg> positional,
@@ -209,6 +230,7 @@ Node* Builder::call(const Op& op, std::vector<Arg> positional, std::vector<Keywo
     throw UserError(
         fmt::format("[{}] the types of its results must be written", chosen.schema.full_name()));
   std::vector<Arg> args = complete_args(chosen, std::move(positional), std::move(keywords));
+  check_formats(chosen, args);
   return stamped(graph_->insert(chosen, std::move(args), before_));
 }
 

@@ -36,7 +36,11 @@ constexpr std::array<std::string_view, 21> kLower = {
 };
 
 // Losses and what loses digits.
-constexpr std::array<std::string_view, 52> kFull = {"prod",
+constexpr std::array<std::string_view, 58> kFull = {"prod",
+                                                    "quantile",
+                                                    "nanquantile",
+                                                    "quantile.scalar",
+                                                    "nanquantile.scalar",
                                                     "prod.dim_int",
                                                     "mse_loss",
                                                     "l1_loss",
@@ -87,7 +91,9 @@ constexpr std::array<std::string_view, 52> kFull = {"prod",
                                                     "fft_rfft2",
                                                     "fft_irfft2",
                                                     "fft_rfftn",
-                                                    "fft_irfftn"};
+                                                    "fft_irfftn",
+                                                    "fft_hfft",
+                                                    "fft_ihfft"};
 
 // Operands of one call get the widest of their types.
 constexpr std::array<std::string_view, 3> kPromote = {"cat", "stack", "index_copy"};

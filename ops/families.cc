@@ -115,6 +115,7 @@ std::vector<Family> other_families() {
       search_family(),
       histogram_family(),
       sort_family(),
+      quantile_family(),
       reduce_composite_family(),
       distance_family(),
       vectors_family(),

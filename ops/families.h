@@ -82,6 +82,7 @@ Family index_write_family();
 Family data_sized_family();
 Family search_family();
 Family sort_family();
+Family quantile_family();
 Family reduce_composite_family();
 Family distance_family();
 Family vectors_family();

@@ -41,7 +41,7 @@ class Aliases {
     if (!def.hands_on.empty()) return note_hook(node);
     if (def.functional != nullptr) return;
     if (node.op->is_view() || def.shows_self) return note_view(node);
-    if (!node.op->mutates() || node.results.empty()) return;
+    if (!node.op->mutates() || node.results.empty()) return note_copy(node);
     for (size_t i = 0; i < node.results.size(); ++i)
       aliases_[node.results[i]] = {written(node).at(i), nullptr};
   }
@@ -92,8 +92,13 @@ class Aliases {
     if (std::holds_alternative<ir::Values>(node.args[0])) return note_views_of_list(node);
     const Value* self = std::get<Value*>(node.args[0]);
     // What counts in a storage shares it, whatever the order of self's dimensions there.
-    if (strides_.storage_order(node, self).empty() && !strides_.shares_memory(node, self)) return;
+    if (strides_.storage_order(node, self).empty() && !strides_.shares_memory(node, self))
+      return note_copy(node);
     for (const Value* result : node.results) aliases_[result] = {self, &node};
+  }
+
+  void note_copy(const Node& node) {
+    for (const Value* result : node.results) strides_.note_format(node, result);
   }
 
   /// Each result shows an element of the list (broadcast_tensors).

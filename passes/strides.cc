@@ -66,12 +66,6 @@ std::vector<int64_t> order_of_format(const ir::Node& node, std::string_view form
   const int64_t rank = node.results[0]->type.rank();
   std::vector<int64_t> order;
   const bool is_last = format.starts_with("channels_last");
-  if (is_last && rank != (format == "channels_last" ? 4 : 5))
-    throw UserError(
-        fmt::format("[{}] memory_format {} is for {} dimensions, and {} has {}",
-                    node.op->schema.full_name(), format, format == "channels_last" ? 4 : 5,
-                    to_string(node.results[0]->type), rank),
-        node.origin.place);
   for (int64_t i = 0; i < rank; ++i)
     if (!is_last || i != 1) order.push_back(i);
   if (is_last) order.push_back(1);
@@ -397,6 +391,13 @@ bool EagerStrides::is_row_major(const ir::Value* value) const {
   return is_odd_.at(value) == 0 && is_contiguous(value->type.sizes, of(value));
 }
 
+bool EagerStrides::note_format(const ir::Node& node, const ir::Value* result) {
+  const std::optional<std::string> format = asked_format(node);
+  if (!format || !result->type.strides.empty()) return false;
+  strides_[result] = strides_in_order(result->type.sizes, order_of_format(node, *format));
+  return true;
+}
+
 // Ops that work element by element, and others whose result looks like an operand, keep its layout
 // in eager; all others give row-major results. `contiguous` does so always.
 void EagerStrides::note_layout(const ir::Node& node, bool shared) {
@@ -419,12 +420,8 @@ void EagerStrides::note_layout(const ir::Node& node, bool shared) {
     // A front end has said them; the result of a write may be a part of a storage all the same.
     if (!shows && !result->type.strides.empty())
       keeps = node.op->mutates() && !is_contiguous(result->type.sizes, result->type.strides);
-    const bool is_said = shows || !result->type.strides.empty();
-    if (const std::optional<std::string> format = is_said ? std::nullopt : asked_format(node)) {
-      const Sizes& sizes = result->type.sizes;
-      strides_[result] = strides_in_order(sizes, order_of_format(node, *format));
-      keeps = !is_contiguous(sizes, strides_[result]);
-    }
+    if (!shows && note_format(node, result))
+      keeps = !is_contiguous(result->type.sizes, strides_[result]);
     is_odd_[result] = keeps ? 1 : 0;
   }
 }

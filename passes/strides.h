@@ -65,6 +65,10 @@ class EagerStrides {
   bool shows_places_twice(const ir::Value* value) const;
   bool overlaps(const ir::Value* value) const;
 
+  /// Notes the strides of the result of a copy that asks for a memory format, and no front end has
+  /// said. False where it asks for none.
+  bool note_format(const ir::Node& node, const ir::Value* result);
+
   /// Notes whether eager lays the results out in row-major order from the start of a storage;
   /// `shared` when they share self's memory. To be called for every node in order. Unsupported when
   /// the op counts in the storage of an operand that is not laid out so.

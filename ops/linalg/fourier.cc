@@ -271,6 +271,15 @@ std::vector<int64_t> transformed_dims(const Call& c, const ir::Ints& sizes) {
   return c.dims("dim", rank);
 }
 
+/// hfft and ihfft, of what is symmetric up to the conjugate: hfft(x) = n irfft(conj x), and
+/// ihfft(x) = conj(rfft(x)) / n, in all dimensions.
+bool is_of_symmetric(const Call& c) { return c.op().schema.name.find("hfft") != std::string::npos; }
+
+/// The scale that the transform the other way has.
+std::string other_way(const std::string& norm) {
+  return norm == "backward" ? "forward" : norm == "forward" ? "backward" : norm;
+}
+
 Transform transform_of(const Call& c) {
   Transform asked;
   const bool is_one = c.op().schema.find("n") >= 0;
@@ -283,8 +292,9 @@ Transform transform_of(const Call& c) {
   if (asked.lengths.empty()) asked.lengths.assign(asked.dims.size(), Expr(-1));
   if (asked.lengths.size() != asked.dims.size())
     c.fail(fmt::format("{} sizes for {} dimensions", asked.lengths.size(), asked.dims.size()));
-  asked.norm = c.has("norm") ? c.string("norm") : "backward";
-  asked.inverse = c.op().schema.name.starts_with("aten::fft_i");
+  const std::string norm = c.has("norm") ? c.string("norm") : "backward";
+  asked.norm = is_of_symmetric(c) ? other_way(norm) : norm;
+  asked.inverse = c.op().schema.name.starts_with("aten::fft_i") != is_of_symmetric(c);
   return asked;
 }
 
@@ -339,10 +349,15 @@ ComplexResults half_parts(const ComplexCall& c) {
   const Expr end = c.whole.result()->type.sizes[static_cast<size_t>(dim)];
   return {{slice(whole.re, dim, 0, end), slice(whole.im, dim, 0, end)}};
 }
+ComplexResults symmetric_half_parts(const ComplexCall& c) {
+  const ComplexParts half = half_parts(c)[0];
+  return {{half.re, -half.im}};
+}
 /// The last dimension is that of the half.
 ComplexResults real_parts(const ComplexCall& c) {
   Transform asked = transform_of(c.whole);
   ComplexParts x = self_parts(c);
+  if (x.im && is_of_symmetric(c.whole)) x.im = -x.im;
   const int64_t dim = asked.dims.back();
   const Expr length = asked.lengths.back();
   asked.dims.pop_back();
@@ -372,6 +387,12 @@ const OpDef kComplex[] = {
     of_complex("aten::fft_irfft" TANDEM_ONE, real_types, real_parts),
     of_complex("aten::fft_irfft2" TANDEM_TWO, real_types, real_parts),
     of_complex("aten::fft_irfftn" TANDEM_ALL, real_types, real_parts),
+    of_complex("aten::fft_hfft" TANDEM_ONE, real_types, real_parts),
+    of_complex("aten::fft_hfft2" TANDEM_TWO, real_types, real_parts),
+    of_complex("aten::fft_hfftn" TANDEM_ALL, real_types, real_parts),
+    of_complex("aten::fft_ihfft" TANDEM_ONE, half_types, symmetric_half_parts),
+    of_complex("aten::fft_ihfft2" TANDEM_TWO, half_types, symmetric_half_parts),
+    of_complex("aten::fft_ihfftn" TANDEM_ALL, half_types, symmetric_half_parts),
 };
 #undef TANDEM_ONE
 #undef TANDEM_TWO

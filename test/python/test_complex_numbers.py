@@ -563,3 +563,34 @@ def test_transforms_to_real_numbers_of_real_ones(transform, dtype):
     """No complex number is in such a program."""
     x = torch.arange(24).reshape(4, 6).to(dtype)
     torch.testing.assert_close(compile_with(transform)(x), transform(x))
+
+
+def parts(z):
+    """In eager a conjugate is not seen as real numbers before it is resolved."""
+    return torch.stack([z.real, z.imag])
+
+
+SYMMETRIC = {
+    "hfft": lambda x, norm: torch.fft.hfft(torch.fft.fft(x), norm=norm),
+    "hfft of a length": lambda x, norm: torch.fft.hfft(torch.fft.fft(x), n=9, dim=0, norm=norm),
+    "hfft of real numbers": lambda x, norm: torch.fft.hfft(x, norm=norm),
+    "hfft2": lambda x, norm: torch.fft.hfft2(torch.fft.fft(x), s=(3, 8), norm=norm),
+    "hfftn": lambda x, norm: torch.fft.hfftn(torch.fft.fft(x), norm=norm),
+    "ihfft": lambda x, norm: parts(torch.fft.ihfft(x, norm=norm)),
+    "ihfft2": lambda x, norm: parts(torch.fft.ihfft2(x, norm=norm)),
+    "ihfftn": lambda x, norm: parts(torch.fft.ihfftn(x, s=(5, 4), norm=norm)),
+}
+
+
+@pytest.mark.parametrize("norm", ["backward", "forward", "ortho", None])
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_transforms_of_what_is_symmetric(name, norm):
+    x = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
+    own = x.detach().requires_grad_()
+    found = compile_with(SYMMETRIC[name])(x, norm)
+    wanted = SYMMETRIC[name](own, norm)
+    torch.testing.assert_close(found, wanted)
+    weight = torch.randn(wanted.shape, dtype=wanted.dtype)
+    (found * weight).sum().backward()
+    (wanted * weight).sum().backward()
+    torch.testing.assert_close(x.grad, own.grad)

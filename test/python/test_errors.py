@@ -51,6 +51,18 @@ CALLS = [
     ("%a: f32[3, 4]", "aten.permute(%a, [0, 0])", "dimension 0 appears twice"),
     ("%a: f32[3, 4]", "aten.expand(%a, [4, 4])", "self f32[3, 4] does not expand to [4, 4]"),
     ("%a: f32[2, 3, 4]", "aten.t(%a)", "at most 2 dimensions"),
+    (
+        "%a: f32[3, 4]",
+        'aten.clone(%a, memory_format="channels_last")',
+        "[aten::clone] memory_format channels_last is for 4 dimensions, not for 2",
+    ),
+    (
+        "%a: f32[3, 4]",
+        'aten.clone(%a, memory_format="rows")',
+        "[aten::clone] memory_format must be one of contiguous_format, preserve_format, "
+        "channels_last, channels_last_3d, not",
+    ),
+    ("%a: f32[3, 4]", "aten.clone(%a, memory_format=4)", "memory_format must be one of"),
     ("%a: f32[3]", "aten.slice.Tensor(%a, 0, 0, 2, 0)", "step must be positive"),
     ("%a: i64[3, 4]", "aten.mean(%a)", "needs a float dtype, not self i64[3, 4]"),
     (
