@@ -2,7 +2,6 @@
 #include <chrono>
 
 #include "base/flags.h"
-#include "base/interrupt.h"
 #include "base/log.h"
 #include "driver/compiler.h"
 #include "driver/reproducer.h"
@@ -184,10 +183,30 @@ Building::Building(const ir::Graph& graph, const Options& options)
   built_.times.schedule = milliseconds_since(start);
 }
 
+namespace {
+
+/// Object code of those kernels that have none yet.
+void complete(std::vector<codegen::ObjectCode>& objects, const std::vector<loop::Kernel>& kernels,
+              const Target& target, const codegen::CompileOptions& code) {
+  objects.resize(kernels.size());
+  std::vector<size_t> numbers;
+  std::vector<loop::Kernel> missing;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    if (!objects[i].bytes.empty()) continue;
+    numbers.push_back(i);
+    missing.push_back(kernels[i]);
+  }
+  std::vector<codegen::ObjectCode> made = codegen::compile_objects(missing, target, code);
+  for (size_t i = 0; i < numbers.size(); ++i) objects[numbers[i]] = std::move(made[i]);
+}
+
+}  // namespace
+
 void Building::compile(const codegen::CompileOptions& code) {
-  built_.image.kernels = codegen::compile_objects(scheduled_.kernels, built_.image.target, code);
-  built_.image.setup_kernels =
-      codegen::compile_objects(scheduled_.setup_kernels, built_.image.target, code);
+  Image& image = built_.image;
+  complete(image.kernels, scheduled_.kernels, image.target, code);
+  if (code.stop.stop_requested()) return;
+  complete(image.setup_kernels, scheduled_.setup_kernels, image.target, code);
 }
 
 void Building::go_on_beside() {
@@ -206,10 +225,9 @@ void Building::go_on_beside() {
 Built Building::take() {
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   with_reproducer(graph_, [&] {
-    if (!done_.valid()) return compile(code_);
-    while (done_.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready)
-      poll_interrupt();
-    done_.get();
+    beside_.request_stop();
+    if (done_.valid()) done_.get();
+    compile(code_);  // what is left, by all threads
   });
   built_.times.codegen = milliseconds_since(start);
   return std::move(built_);

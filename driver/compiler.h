@@ -157,9 +157,9 @@ class Building {
   const abi::Program& program() const { return built_.image.program; }
   const std::vector<ir::Sizes>& output_strides() const { return built_.output_strides; }
   /// Code generation begins in another thread, where options leave more than one, while the caller
-  /// schedules what comes next. Ends when it is taken or thrown away.
+  /// schedules what comes next. Ends with the kernel at hand when it is taken or thrown away.
   void go_on_beside();
-  /// Once. The time of code generation is what the caller waits for.
+  /// Once, with what is left to compile. The time of code generation is what the caller waits for.
   Built take();
 
  private:

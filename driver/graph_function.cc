@@ -205,7 +205,7 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
   FunctionImage image;
   Building forward(graph, compile);
   find_saved(forward.program());
-  std::optional<Built> second;
+  std::optional<Building> second;
   if (options.differentiate) {
     ir::Graph& backward = *module->find(ir::GraphRole::Kind::backward, graph);
     find_backward(backward, graph);
@@ -213,7 +213,7 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
         !shape_.later.empty()) {
       forward.go_on_beside();
       take_saved_strides(backward, graph, forward.output_strides());
-      second = build(backward, compile);
+      second.emplace(backward, compile);
     }
   }
   const auto add = [&](Built built) {
@@ -221,7 +221,7 @@ FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptio
     image.programs.push_back(std::move(built.image));
   };
   add(forward.take());
-  if (second) add(std::move(*second));
+  if (second) add(second->take());
   image.shape = shape_;
   image.products = std::move(ctx.products);
   image.decisions = {std::move(ctx.cut), std::move(ctx.cut_table), std::move(ctx.joint)};
