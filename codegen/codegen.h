@@ -31,7 +31,7 @@ struct CompileOptions {
   int level = 2;  // code generator's optimisation level, 0 to 3
   /// Folder of object code from earlier compiles; empty for none.
   std::string cache_dir;
-  /// Asked between kernels: whoever waits has given up, and what is there is thrown away.
+  /// Asked between kernels: those that nobody began have no bytes then.
   std::stop_token stop;
 };
 

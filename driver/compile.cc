@@ -211,15 +211,14 @@ void Building::compile(const codegen::CompileOptions& code) {
 
 void Building::go_on_beside() {
   if (code_.threads < 2) return;  // the caller's thread is all there is
-  work_ = std::packaged_task<void(codegen::CompileOptions)>(
-      [this](const codegen::CompileOptions& code) { compile(code); });
-  done_ = work_.get_future();
-  beside_ = std::jthread([this](std::stop_token stop) {
+  std::packaged_task<void(std::stop_token)> work([this](std::stop_token stop) {
     codegen::CompileOptions code = code_;
     code.threads -= 1;
     code.stop = std::move(stop);
-    work_(std::move(code));
+    compile(code);
   });
+  done_ = work.get_future();
+  beside_ = std::jthread(std::move(work));
 }
 
 Built Building::take() {

@@ -169,7 +169,6 @@ class Building {
   codegen::CompileOptions code_;
   schedule::Scheduled scheduled_;
   Built built_;
-  std::packaged_task<void(codegen::CompileOptions)> work_;
   std::future<void> done_;
   std::jthread beside_;  // the last member: it is joined while the others live
 };

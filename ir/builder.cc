@@ -164,8 +164,11 @@ const Op& overload_for_numbers(const Op& op, const std::vector<Arg>& positional,
   return op;
 }
 
-/// Of the first operand, or of the sizes that are asked for.
+/// Of the first operand, or first of several, or of the sizes that are asked for.
 size_t rank_of(const std::vector<Arg>& args) {
+  const Values* values = std::get_if<Values>(&args[0]);
+  if (values != nullptr && !values->empty() && values->front() != nullptr)
+    return static_cast<size_t>(values->front()->type.rank());
   if (Value* const* value = std::get_if<Value*>(&args[0]))
     return static_cast<size_t>((*value)->type.rank());
   const Ints* sizes = std::get_if<Ints>(&args[0]);

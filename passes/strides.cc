@@ -65,7 +65,7 @@ std::optional<std::string> asked_format(const ir::Node& node) {
 std::vector<int64_t> order_of_format(const ir::Node& node, std::string_view format) {
   const int64_t rank = node.results[0]->type.rank();
   std::vector<int64_t> order;
-  const bool is_last = format.starts_with("channels_last");
+  const bool is_last = format.starts_with("channels_last") && rank >= 4;
   for (int64_t i = 0; i < rank; ++i)
     if (!is_last || i != 1) order.push_back(i);
   if (is_last) order.push_back(1);

@@ -31,6 +31,12 @@ Types quantile_types(const Call& c) {
   if (self.dtype != DType::f32 && self.dtype != DType::f64)
     c.fail(c.describe("self") + " must be of f32 or f64");
   if (self.numel() == Expr(0)) c.fail(c.describe("self") + " has no elements");
+  const Expr row = c.has("dim") && self.rank() > 0
+                       ? self.sizes[static_cast<size_t>(c.dim("dim", self.rank()))]
+                       : self.numel();
+  // Places count in the dtype: f32 has all integers up to there. Eager refuses longer rows, too.
+  if (row.range().lo > (1 << 24))
+    c.fail(fmt::format("rows of {} elements: at most 16777216", sym::to_string(row)));
   check_q(c);
   const std::string how = c.string("interpolation");
   if (how != "linear" && how != "lower" && how != "higher" && how != "midpoint" && how != "nearest")

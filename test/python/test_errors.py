@@ -62,6 +62,12 @@ CALLS = [
         "[aten::clone] memory_format must be one of contiguous_format, preserve_format, "
         "channels_last, channels_last_3d, not",
     ),
+    (
+        "%a: f32[16777217]",
+        "aten.quantile.scalar(%a, 0.5)",
+        "[aten::quantile.scalar] rows of 16777217 elements: at most 16777216",
+    ),
+    ("%a: f32[3, 4]", "aten.quantile.scalar(%a, 1.5)", "q 1.5 is not in [0, 1]"),
     ("%a: f32[3, 4]", "aten.clone(%a, memory_format=4)", "memory_format must be one of"),
     ("%a: f32[3]", "aten.slice.Tensor(%a, 0, 0, 2, 0)", "step must be positive"),
     ("%a: i64[3, 4]", "aten.mean(%a)", "needs a float dtype, not self i64[3, 4]"),
