@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,15 @@ class ArchiveWriter {
       raw(list.data(), list.size() * sizeof(T));
     else
       for (T& element : list) put(element);
+  }
+  template <class K, class V>
+  void put(std::map<K, V>& map) {
+    put(map.size());
+    for (auto& [key, value] : map) {
+      K name = key;
+      put(name);
+      put(value);
+    }
   }
   template <class... T>
   void put(std::variant<T...>& choice) {
@@ -120,6 +130,14 @@ class ArchiveReader {
     } else {
       list.resize(count());
       for (T& element : list) get(element);
+    }
+  }
+  template <class K, class V>
+  void get(std::map<K, V>& map) {
+    for (size_t left = count(); left > 0 && good_; --left) {
+      K key;
+      get(key);
+      get(map[std::move(key)]);
     }
   }
   template <class... T>

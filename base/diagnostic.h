@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tandem {
@@ -12,6 +13,8 @@ namespace tandem {
 struct Diagnostic {
   std::string text;
   std::string place;
+  /// Names of sizes and numbers that come with a call: the problem is that they are not known yet.
+  std::vector<std::string> unknown = {};
   std::string render() const { return place.empty() ? text : text + " (" + place + ")"; }
 };
 
@@ -20,6 +23,7 @@ class UserError : public std::runtime_error {
  public:
   explicit UserError(std::vector<Diagnostic> problems);
   explicit UserError(std::string text, std::string place = "");
+  explicit UserError(Diagnostic problem) : UserError(std::vector<Diagnostic>{std::move(problem)}) {}
   const std::vector<Diagnostic>& problems() const { return problems_; }
 
  private:
@@ -43,6 +47,7 @@ class DataError : public UserError {
 class Diagnostics {
  public:
   void add(std::string text, std::string place = "");
+  void add(Diagnostic problem) { problems_.push_back(std::move(problem)); }
   void add(const UserError& error);
   bool empty() const { return problems_.empty(); }
   /// Throws UserError when anything was collected.

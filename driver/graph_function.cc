@@ -173,16 +173,35 @@ GraphFunction::GraphFunction(std::string_view text, const FunctionOptions& optio
   const bool is_beside = is_observed() || !unknown_pass(options).empty();
   const FileCache cache(is_beside ? "" : flag_cache_dir(), "function", context_of(options));
   std::optional<FunctionImage> known = image_of(cache.find(text));
+  if (known && !serves(known->assumed, options.hints)) known.reset();
   cache_state_ = known ? "hit" : why_not_cached(cache, text, options);
   if (known) {
     pass_time_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    text_ = bound_text(text, known->assumed);
     load(std::move(*known), {}, options);
     return;
   }
   std::vector<Times> times;
-  FunctionImage image = with_reproducer(text, [&] { return compiled(text, options, times); });
+  FunctionImage image = compiled_for(text_, options, times);
   if (cache.is_on()) cache.store(text, bytes_of(image));
   load(std::move(image), times, options);
+}
+
+FunctionImage GraphFunction::compiled_for(std::string& text, const FunctionOptions& options,
+                                          std::vector<Times>& times) {
+  const std::string any = text;
+  ir::Bindings assumed = tied(options.hints);
+  while (true) {
+    try {
+      text = bound_text(any, assumed);
+      shape_ = {};
+      FunctionImage image = with_reproducer(text, [&] { return compiled(text, options, times); });
+      image.assumed = std::move(assumed);
+      return image;
+    } catch (const UserError& error) {
+      if (!add_unknown(error, options.hints, assumed)) throw;
+    }
+  }
 }
 
 FunctionImage GraphFunction::compiled(std::string_view text, const FunctionOptions& options,
@@ -233,6 +252,8 @@ void GraphFunction::load(FunctionImage image, const std::vector<Times>& times,
   shape_ = std::move(image.shape);
   products_ = std::move(image.products);
   decisions_ = std::move(image.decisions);
+  assumed_ = std::move(image.assumed);
+  options_.hints = {};
   for (size_t i = 0; i < image.programs.size(); ++i) {
     Built built;
     built.image = std::move(image.programs[i]);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "driver/compiler.h"
+#include "driver/hints.h"
 #include "driver/replay.h"
 #include "driver/shared_memory.h"
 #include "driver/step_memory.h"
@@ -38,6 +39,9 @@ struct FunctionOptions {
   int threads = 0;                               // of the team of each call; 0: the caller decides
   /// Who calls has asked runtime::Overlap about the arguments: forward does not ask again.
   bool caller_checks_overlap = false;
+  /// Of the calls to come. What the program takes for granted of them, `assumed` says: whoever
+  /// calls must not call it otherwise.
+  Hints hints;
   /// What tandem::host nodes run, by number.
   std::vector<runtime::HostFunction> host_functions;
 };
@@ -168,6 +172,10 @@ class GraphFunction {
     return std::make_unique<GraphFunction>(text_within(text_, memories, sizes), options_);
   }
 
+  /// Of the hints. No program is made for others later: neither differentiable_backward nor
+  /// `within` ask them again.
+  const ir::Bindings& assumed() const { return assumed_; }
+
   Executable& forward_executable() { return *forward_; }
   Executable* backward_executable() { return backward_.get(); }
   /// Those with dequantized factors.
@@ -188,6 +196,9 @@ class GraphFunction {
   const std::string& cache_state() const { return cache_state_; }
 
  private:
+  /// For the hints; `text` becomes the one that was compiled.
+  FunctionImage compiled_for(std::string& text, const FunctionOptions& options,
+                             std::vector<Times>& times);
   FunctionImage compiled(std::string_view text, const FunctionOptions& options,
                          std::vector<Times>& times);
   void load(FunctionImage image, const std::vector<Times>& times, const FunctionOptions& options);
@@ -197,8 +208,9 @@ class GraphFunction {
   void mark_tangent(ir::Subject subject, const ir::Graph& forward);
   void find_saved(const abi::Program& forward);
 
-  std::string text_;
+  std::string text_;  // with what is assumed
   FunctionOptions options_;
+  ir::Bindings assumed_;
   std::mutex compiles_backward_;
   std::unique_ptr<GraphFunction> differentiable_backward_;
   FunctionShape shape_;

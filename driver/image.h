@@ -47,6 +47,16 @@ void fields(A& archive, CutTable& table) {
 
 }  // namespace tandem::passes
 
+namespace tandem::ir {
+
+template <class A>
+void fields(A& archive, Bindings& bindings) {
+  auto& [sizes, equal, floats] = bindings;
+  archive(sizes, equal, floats);
+}
+
+}  // namespace tandem::ir
+
 namespace tandem::driver {
 
 template <class A>
@@ -107,12 +117,13 @@ struct FunctionImage {
   std::vector<Image> programs;
   std::vector<QuantizedProduct> products;
   CutDecisions decisions;
+  ir::Bindings assumed;
 };
 
 template <class A>
 void fields(A& archive, FunctionImage& image) {
-  auto& [shape, programs, products, decisions] = image;
-  archive(shape, programs, products, decisions);
+  auto& [shape, programs, products, decisions, assumed] = image;
+  archive(shape, programs, products, decisions, assumed);
 }
 
 }  // namespace tandem::driver

@@ -47,7 +47,7 @@ void lay_within(ir::Graph& graph, std::span<const SharedMemory> memories) {
 
 std::string text_within(std::string_view text, std::span<const SharedMemory> memories,
                         const std::map<std::string, int64_t>& sizes) {
-  std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table(), sizes);
+  std::unique_ptr<ir::Module> module = ir::parse_module(text, ops::op_table(), {sizes, {}, {}});
   if (module->graphs().empty()) throw UserError("the text holds no graph");
   lay_within(*module->graphs()[0], memories);
   return ir::to_string(*module);

@@ -11,6 +11,16 @@
 #include "ir/graph.h"
 
 namespace tandem::ir {
+namespace {
+
+UserError unknown(const Op& op, std::string_view what, const std::string& text,
+                  std::vector<std::string> names) {
+  return UserError(Diagnostic{
+      fmt::format("[{}] {} must be known when compiling: {}", op.schema.full_name(), what, text),
+      "", std::move(names)});
+}
+
+}  // namespace
 
 Op& OpTable::add(Op op) {
   ops_.push_back(std::move(op));
@@ -66,9 +76,9 @@ sym::Expr Call::integer(std::string_view name) const {
 }
 
 int64_t Call::constant(std::string_view name) const {
-  std::optional<int64_t> number = integer(name).constant();
-  if (!number) fail(fmt::format("{} must be known when compiling: {}", name, to_string(arg(name))));
-  return *number;
+  const sym::Expr number = integer(name);
+  if (!number.constant()) fail_unknown(std::string(name), number);
+  return *number.constant();
 }
 
 const Ints& Call::ints(std::string_view name) const {
@@ -80,8 +90,7 @@ const Ints& Call::ints(std::string_view name) const {
 std::vector<int64_t> Call::constants(std::string_view name) const {
   std::vector<int64_t> numbers;
   for (const sym::Expr& expr : ints(name)) {
-    if (!expr.constant())
-      fail(fmt::format("{} must be known when compiling: {}", name, sym::to_string(expr)));
+    if (!expr.constant()) fail_unknown(std::string(name), expr);
     numbers.push_back(*expr.constant());
   }
   return numbers;
@@ -96,6 +105,8 @@ bool Call::boolean(std::string_view name) const {
 double Call::floating(std::string_view name) const {
   const Arg& found = arg(name);
   if (const double* number = std::get_if<double>(&found)) return *number;
+  if (std::holds_alternative<Value*>(found))
+    throw unknown(*op_, name, to_string(found), {std::get<Value*>(found)->name});
   return static_cast<double>(constant(name));
 }
 
@@ -137,6 +148,12 @@ std::vector<int64_t> Call::dims(std::string_view name, int64_t rank) const {
 Value* Call::result(size_t i) const {
   TD_CHECK(results_ != nullptr && i < results_->size()) << op_->name() << " has no result " << i;
   return (*results_)[i];
+}
+
+void Call::fail_unknown(const std::string& what, sym::Expr size) const {
+  std::vector<std::string> names;
+  for (const sym::Expr& symbol : sym::free_symbols(size)) names.push_back(symbol.name());
+  throw unknown(*op_, what, sym::to_string(size), std::move(names));
 }
 
 void Call::fail(const std::string& text) const {

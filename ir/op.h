@@ -97,6 +97,9 @@ class Call {
 
   /// Throws UserError `[aten::mm] text`.
   [[noreturn]] void fail(const std::string& text) const;
+  /// Throws UserError `[aten::mm] what must be known when compiling: s0*2`, of which the diagnostic
+  /// names the symbols.
+  [[noreturn]] void fail_unknown(const std::string& what, sym::Expr size) const;
   /// `self f32[3, 4]`, for messages.
   std::string describe(std::string_view name) const;
 

@@ -36,10 +36,9 @@ sym::Expr written_size(const std::string& op, const Type& type, int64_t dim, sym
 
 class Parser : private SignatureReader {
  public:
-  Parser(std::string_view text, const OpTable& ops,
-         const std::map<std::string, int64_t>& numbers = {})
+  Parser(std::string_view text, const OpTable& ops, const Bindings& bindings = {})
       : SignatureReader(text, ops) {
-    for (const auto& [name, number] : numbers) module_->pool().bind(name, number);
+    bind(bindings);
   }
 
   std::unique_ptr<Module> parse() {
@@ -116,7 +115,8 @@ class Parser : private SignatureReader {
   void add_problems(const UserError& error, int line) {
     std::string at = fmt::format("line {}", line);
     if (!place_ahead(line).empty()) at += fmt::format(", {}", place_ahead(line));
-    for (const Diagnostic& problem : error.problems()) problems_.add(problem.text, at);
+    for (const Diagnostic& problem : error.problems())
+      problems_.add({problem.text, at, problem.unknown});
   }
 
   /// Goes on after a bad line, or at the line that its call could not be continued on: what was
@@ -291,8 +291,8 @@ std::unique_ptr<Module> parse_module(std::string_view text, const OpTable& ops) 
 }
 
 std::unique_ptr<Module> parse_module(std::string_view text, const OpTable& ops,
-                                     const std::map<std::string, int64_t>& numbers) {
-  return Parser(text, ops, numbers).parse();
+                                     const Bindings& bindings) {
+  return Parser(text, ops, bindings).parse();
 }
 
 }  // namespace tandem::ir

@@ -79,13 +79,24 @@ sym::Expr TypeReader::parse_expr(sym::Pool& pool) {
   fail(fmt::format("'{}' is no integer expression: {}", text, error));
 }
 
+void ArgReader::bind(const Bindings& bindings) {
+  sym::Pool& pool = module_->pool();
+  for (const auto& [name, number] : bindings.sizes) pool.bind(name, number);
+  for (const auto& [name, other] : bindings.equal) pool.bind(name, pool.symbol(other));
+  floats_.insert(bindings.floats.begin(), bindings.floats.end());
+}
+
 void ArgReader::define(const std::string& name, Value* value) {
   if (!values_.emplace(name, value).second) fail("%" + name + " is defined twice");
 }
 
 Arg ArgReader::parse_arg() {
   const Token& token = peek();
-  if (token.kind == Kind::value) return read_value();
+  if (token.kind == Kind::value) {
+    const auto number = floats_.find(token.text);
+    if (number != floats_.end()) return ++at_, number->second;
+    return read_value();
+  }
   if (token.kind == Kind::string) return std::string(next().text);
   if (at("[")) return parse_list();
   if (token.kind == Kind::name) {

@@ -11,6 +11,7 @@
 
 #include "ir/graph.h"
 #include "ir/lexer.h"
+#include "ir/text.h"
 
 namespace tandem::ir {
 
@@ -38,6 +39,8 @@ class ArgReader : protected TypeReader {
   ArgReader(std::string_view text, const OpTable& ops)
       : TypeReader(text), module_(std::make_unique<Module>(ops)) {}
 
+  /// Before anything is read.
+  void bind(const Bindings& bindings);
   void define(const std::string& name, Value* value);
   Arg parse_arg();
   Value* read_value();
@@ -61,6 +64,8 @@ class ArgReader : protected TypeReader {
   Arg list_of(const std::vector<Arg>& items) const;
   Arg list_of_values(const std::vector<Arg>& items) const;
   Arg list_of_floats(const std::vector<Arg>& items) const;
+
+  std::map<std::string, double, std::less<>> floats_;  // values that are numbers as arguments
 };
 
 /// Inputs and ranges of symbols.

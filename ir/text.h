@@ -27,8 +27,16 @@ DenseMap<Value, std::string> value_names(const Graph& graph);
 /// Parses one or more graphs. Types of results are inferred; where the text gives them they must
 /// agree. Throws UserError with every problem found, each at its line (`line 4`).
 std::unique_ptr<Module> parse_module(std::string_view text, const OpTable& ops);
-/// The same; these symbols are numbers. An input of a symbol's name stays.
+
+/// Names of a text that stand for something known. An input of such a name stays.
+struct Bindings {
+  std::map<std::string, int64_t> sizes;  // of symbols
+  std::map<std::string, std::string>
+      equal;                             // symbol -> another one, which is itself in no map here
+  std::map<std::string, double> floats;  // of f64 values, where they are arguments
+  bool empty() const { return sizes.empty() && equal.empty() && floats.empty(); }
+};
 std::unique_ptr<Module> parse_module(std::string_view text, const OpTable& ops,
-                                     const std::map<std::string, int64_t>& numbers);
+                                     const Bindings& bindings);
 
 }  // namespace tandem::ir

@@ -260,7 +260,8 @@ std::unique_ptr<GraphFunction> compile_function(
     const std::string& solver, const std::string& cost, const std::string& save_activations,
     int64_t save_activations_from, const std::vector<std::string>& save_activations_except,
     bool freeze, bool report, bool tune, int threads, nb::list host_functions,
-    nb::list joint_passes, nb::object partition, const std::vector<std::string>& partition_knobs) {
+    nb::list joint_passes, nb::object partition, const std::vector<std::string>& partition_knobs,
+    const driver::Hints& hints) {
   FunctionOptions options;
   options.joint_passes = caller_passes(joint_passes);
   options.differentiate = differentiate;
@@ -277,11 +278,24 @@ std::unique_ptr<GraphFunction> compile_function(
   options.report = report;
   options.tune = tune;
   options.threads = threads;
+  options.hints = hints;
   options.caller_checks_overlap = true;  // function.py, with weights and before views are copied
   for (nb::handle callable : host_functions)
     options.host_functions.push_back(host_function(nb::borrow(callable)));
   const CallScope scope(threads);
   return std::make_unique<GraphFunction>(text, options);
+}
+
+/// What the program takes for granted of the hints: (sizes, floats, pairs of equal symbols), names.
+nb::tuple assumed(const GraphFunction& function) {
+  const ir::Bindings& bindings = function.assumed();
+  nb::list sizes;
+  nb::list floats;
+  nb::list equal;
+  for (const auto& [name, size] : bindings.sizes) sizes.append(name);
+  for (const auto& [name, number] : bindings.floats) floats.append(name);
+  for (const auto& [name, other] : bindings.equal) equal.append(nb::make_tuple(name, other));
+  return nb::make_tuple(sizes, floats, equal);
 }
 
 /// As lists: (steps, names of what is returned); a step is (operator, arguments, results, whether
@@ -312,6 +326,11 @@ void bind_function(nb::module_& m) {
       .def("find", &FrozenSets::find, nb::arg("tensors"))
       .def_prop_ro("counts", &FrozenSets::counts);
   nb::class_<driver::StepReport>(m, "StepReport");
+  nb::class_<driver::Hints>(m, "Hints")
+      .def(nb::init<>())
+      .def_rw("sizes", &driver::Hints::sizes)
+      .def_rw("floats", &driver::Hints::floats)
+      .def_rw("equations", &driver::Hints::equations);
   m.def("step_page", &step_page, nb::arg("reports"));
   nb::class_<GraphFunction>(m, "GraphFunction", nb::is_weak_referenceable())
       .def("forward", &forward)
@@ -345,6 +364,7 @@ void bind_function(nb::module_& m) {
                    [](GraphFunction& f) { return counts_of(&f.forward_executable()); })
       .def_prop_ro("backward_counts",
                    [](GraphFunction& f) { return counts_of(f.backward_executable()); })
+      .def_prop_ro("assumed", &assumed)
       .def_prop_ro("memory", &memory_of)
       .def_prop_ro("cut", &GraphFunction::cut)
       .def("step_report", &step_report)
@@ -359,7 +379,8 @@ void bind_function(nb::module_& m) {
         nb::arg("save_activations_except") = std::vector<std::string>(), nb::arg("freeze") = false,
         nb::arg("report") = false, nb::arg("tune") = false, nb::arg("threads") = 0,
         nb::arg("host_functions") = nb::list(), nb::arg("joint_passes") = nb::list(),
-        nb::arg("partition") = nb::none(), nb::arg("partition_knobs") = std::vector<std::string>());
+        nb::arg("partition") = nb::none(), nb::arg("partition_knobs") = std::vector<std::string>(),
+        nb::arg("hints") = driver::Hints());
   m.def("use_exchange", &use_exchange, nb::arg("type"), nb::arg("capsule"));
 }
 

@@ -114,7 +114,7 @@ struct Pool::Impl {
   std::vector<Slot> table = std::vector<Slot>(256);
   size_t used = 0;
   std::unordered_map<std::string, Node*> symbols;
-  std::unordered_map<std::string, int64_t> bound;
+  std::unordered_map<std::string, Expr> bound;
   std::unordered_map<std::string, int> next_suffix;
   std::unordered_map<Operation, Expr, OperationHash> results;
 };
@@ -124,15 +124,16 @@ Pool::~Pool() = default;
 
 size_t Pool::size() const { return impl_->nodes.size(); }
 
-void Pool::bind(std::string_view name, int64_t number) {
+void Pool::bind(std::string_view name, Expr value) {
   TD_CHECK(!impl_->symbols.contains(std::string(name))) << name << " is in use";
-  impl_->bound[std::string(name)] = number;
+  impl_->bound[std::string(name)] = value;
 }
 
 Expr Pool::symbol(std::string_view name, Range range) {
   if (!impl_->bound.empty()) {
     const auto bound = impl_->bound.find(std::string(name));
-    if (bound != impl_->bound.end()) return bound->second;
+    if (bound != impl_->bound.end())
+      return bound->second.is_symbol() ? symbol(bound->second.name(), range) : bound->second;
   }
   auto found = impl_->symbols.find(std::string(name));
   if (found == impl_->symbols.end()) {

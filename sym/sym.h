@@ -118,8 +118,9 @@ class Pool {
   /// The symbol of that name; made with `range` when new. A second call narrows the range (only
   /// before use).
   Expr symbol(std::string_view name, Range range = {});
-  /// From here on the name is this number, and no symbol. Before it is read for the first time.
-  void bind(std::string_view name, int64_t number);
+  /// From here on the name is this number, or this other symbol. Before it is read for the first
+  /// time.
+  void bind(std::string_view name, Expr value);
   /// A new loop index in [0, extent); the name gets a number when taken.
   Expr index(std::string_view name, Expr extent);
   std::optional<Expr> find_symbol(std::string_view name) const;

@@ -130,9 +130,7 @@ int64_t without_factors(int64_t n, int64_t most) {
 
 void check_length(const Call& c, Expr size) {
   const std::optional<int64_t> n = size.constant();
-  if (!n)
-    c.fail(fmt::format("the length of a transform must be known when compiling: {}",
-                       sym::to_string(size)));
+  if (!n) c.fail_unknown("the length of a transform", size);
   if (*n < 1) c.fail(fmt::format("a transform of length {} is not defined", *n));
   const int64_t rest = without_factors(*n, kLongestFactor);
   if (rest > 1)

@@ -114,9 +114,7 @@ Tensor row_softmax(Builder& b, const Call& c, Tensor scores) {
 double scale_of(const Call& c) {
   if (c.has("scale")) return c.floating("scale");
   const sym::Expr width = c.type("query").sizes.back();
-  if (!width.constant())
-    c.fail("without a scale, the width of query must be known when compiling: " +
-           sym::to_string(width));
+  if (!width.constant()) c.fail_unknown("without a scale, the width of query", width);
   if (width == sym::Expr(0)) c.fail(c.describe("query") + ": of width 0 follows no scale");
   return 1 / std::sqrt(static_cast<double>(*width.constant()));
 }

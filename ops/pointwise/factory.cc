@@ -133,8 +133,7 @@ Expr ramp_length(const Call& c) {
     Expr step = whole("step", 1);
     if (step == Expr(0)) c.fail("step must not be 0");
     bool down = step.range().hi < 0;
-    if (!down && step.range().lo <= 0)
-      c.fail("the sign of step must be known when compiling: " + sym::to_string(step));
+    if (!down && step.range().lo <= 0) c.fail_unknown("the sign of step", step);
     Expr span = whole("end", 0) - whole("start", 0);
     if (down ? sym::known_lt(0, span) : sym::known_lt(span, 0)) fail_direction(c);
     return sym::max(down ? sym::ceil_div(-span, -step) : sym::ceil_div(span, step), 0);

@@ -88,9 +88,7 @@ const OpDef kPdist{
       need_rank(c, "self", 2, 2);
       if (c.floating("p") < 0) c.fail(c.describe("p") + " must not be negative");
       std::optional<int64_t> rows = c.type("self").sizes[0].constant();
-      if (!rows)
-        c.fail("the number of rows must be known when compiling: " +
-               sym::to_string(c.type("self").sizes[0]));
+      if (!rows) c.fail_unknown("the number of rows", c.type("self").sizes[0]);
       if (*rows > INT32_MAX) c.fail(c.describe("self") + " has 2**31 rows or more");
       return {ir::Type::tensor(c.type("self").dtype, {*rows * (*rows - 1) / 2})};
     },

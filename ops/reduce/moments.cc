@@ -23,9 +23,7 @@ Operand freedom(const Call& c) {
   Expr n = reduced_count(c);
   double less = correction(c);
   if (n.constant()) return std::max(static_cast<double>(*n.constant()) - less, 0.0);
-  if (less != std::floor(less))
-    c.fail("with a fractional correction a size must be known when compiling: " +
-           sym::to_string(n));
+  if (less != std::floor(less)) c.fail_unknown("with a fractional correction a size", n);
   return sym::max(n - static_cast<int64_t>(less), 0);
 }
 

@@ -38,12 +38,9 @@ Gradients product_vjp(Builder& b, const Call& c, Grads g) {
   return {{"self", to(grad, c.type("self").dtype)}};
 }
 /// Of complex numbers halves are multiplied, until one is left.
-Tensor product_of_halves(Tensor x, int64_t dim) {
+Tensor product_of_halves(const Call& c, Tensor x, int64_t dim) {
   const std::optional<int64_t> length = x.size(dim).constant();
-  if (!length)
-    throw Unsupported(
-        "[aten::prod] of complex numbers, whose number must be known when compiling: " +
-        sym::to_string(x.size(dim)));
+  if (!length) c.fail_unknown("the number of complex factors", x.size(dim));
   int64_t n = *length;
   if (n == 0) {
     ir::Sizes sizes = x.sizes();
@@ -63,7 +60,7 @@ Tensor product_of_halves(Tensor x, int64_t dim) {
 Tensors product_of_complex(Builder& b, const Call& c) {
   Tensor x = to(self_of(b, c), c.result()->type.dtype);
   for (int64_t dim : reduced_dims(c))
-    if (dim < x.rank()) x = product_of_halves(x, dim);
+    if (dim < x.rank()) x = product_of_halves(c, x, dim);
   return {reshape(x, c.result()->type.sizes)};
 }
 const OpDef kProd{.schema = "aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor",

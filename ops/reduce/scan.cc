@@ -80,10 +80,7 @@ Tensors running_products(Builder& b, const Call& c) {
   if (x.rank() == 0) return {x};
   const int64_t dim = self_dim(c);
   const std::optional<int64_t> n = x.size(dim).constant();
-  if (!n)
-    throw Unsupported(
-        "[aten::cumprod] of complex numbers, whose number must be known when compiling: " +
-        sym::to_string(x.size(dim)));
+  if (!n) c.fail_unknown("the number of complex factors", x.size(dim));
   for (int64_t step = 1; step < *n; step *= 2)
     x = cat({slice(x, dim, 0, step), slice(x, dim, step, *n) * slice(x, dim, 0, *n - step)}, dim);
   return {x};

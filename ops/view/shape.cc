@@ -63,8 +63,7 @@ int64_t piece_count(const Call& c, Expr total, Expr size) {
   if (sym::known_le(size, 0)) c.fail("the size of a piece must be positive");
   const Expr count = sym::ceil_div(total, size);
   if (!count.constant())
-    c.fail(fmt::format("the number of pieces of {} must be known when compiling: {}",
-                       c.describe("self"), sym::to_string(count)));
+    c.fail_unknown(fmt::format("the number of pieces of {}", c.describe("self")), count);
   return checked_count(c, *count.constant());
 }
 
@@ -163,8 +162,8 @@ const OpDef kUnbind{
           const Expr size = sizes[self_dim(c)];
           std::optional<int64_t> count = size.constant();
           if (!count)
-            c.fail(fmt::format("dimension {} of {} must be known when compiling: {}", self_dim(c),
-                               c.describe("self"), sym::to_string(size)));
+            c.fail_unknown(fmt::format("dimension {} of {}", self_dim(c), c.describe("self")),
+                           size);
           sizes.erase(sizes.begin() + self_dim(c));
           return Types(static_cast<size_t>(checked_count(c, *count)), self_with(c, sizes));
         },

@@ -43,6 +43,11 @@ Sizes resolve_sizes(const Call& c, const ir::Ints& wanted) {
     sizes[unknown] = sym::floor_div(total, known);
     known = known * sizes[unknown];
   }
+  const bool may_hold = !sym::known_ne(known, total);
+  if (unknown >= 0 && known != total && may_hold && !sym::known_eq(known, total))
+    c.fail_unknown(
+        fmt::format("whether {} fits into sizes {}", c.describe("self"), ir::to_string(wanted)),
+        total);
   if (known != total && !sym::known_eq(known, total))
     c.fail(fmt::format("{} has {} elements, which sizes {} cannot hold", c.describe("self"),
                        sym::to_string(total), ir::to_string(wanted)));

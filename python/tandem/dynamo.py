@@ -8,7 +8,6 @@ import threading
 import time
 import warnings
 
-import sympy
 import torch
 import torch._dynamo
 
@@ -24,7 +23,6 @@ from tandem.layouts import holds_others
 from tandem.options import BudgetError, Options
 from tandem.outside import has_generator, is_outside
 from tandem.reports import EagerReport, GraphReport, add
-from tandem.sizes import is_symbolic, sizes_by_symbol, sizes_to_know, specialize, tie_sizes
 from tandem.subclasses import Desugared
 from tandem.verify import Verified
 from tandem.wrapped import Unwrapped, is_wrapped
@@ -125,7 +123,7 @@ def _compile_forward(captured, options):
 def _compile(captured, options, times, fallback):
     """A Compiled, and its report."""
     _check_outside(captured, options)
-    encoded, native = _compile_as_general_as_possible(captured, options, times)
+    encoded, native = _compile_program(captured, options, times)
     compiled = Compiled(native, encoded, fallback, options, captured.turns_grad_on())
     return compiled, GraphReport(compiled, times | native.times, captured, options.freeze)
 
@@ -146,55 +144,14 @@ def _check_outside(captured, options):
             _warn(text)
 
 
-def _compile_as_general_as_possible(captured, options, times):
-    known = _Known(captured)
-    while True:
-        try:
-            result = _compile_program(captured, options, times, known.floats, known.sizes)
-        except UserError as error:
-            known.add(error)
-        else:
-            specialize(known.sizes.values())
-            return result
-
-
-class _Known:
-    """Which floats and sizes are numbers of the program; Dynamo guards them. None, until an error
-    names a size that must be one."""
-
-    def __init__(self, captured):
-        self.floats = not is_symbolic(captured)
-        self.sizes = {}
-        self._fakes = captured.fakes
-        self._all = {} if self.floats else sizes_by_symbol(captured.fakes)
-        self._is_tied = self.floats
-
-    def add(self, error):
-        """What the compiler asked for; else floats, sizes that stand in equations and cannot be
-        made equal to others, and at last all. Raises the error where nothing is left."""
-        named = sizes_to_know(str(error), self._all)
-        if not named.keys() <= self.sizes.keys():
-            self.sizes |= named
-        elif not self.floats:
-            self.floats = True
-        elif not self._is_tied:
-            self._is_tied = True
-            tie_sizes(self._fakes)
-        elif len(self.sizes) < len(self._all):
-            self.sizes = self._all
-        else:
-            raise error
-
-
-def _compile_program(captured, options, times, floats_known, sizes):
+def _compile_program(captured, options, times):
     started = time.perf_counter()
     use_host = options.on_unsupported == "eager"
     has_history = not captured.no_grad or captured.turns_grad_on()
     differentiate = has_history and any(captured.requires_grad)
     freeze = options.freeze and not differentiate
     compile_body = functools.partial(_compile_body, options)
-    numbers = {symbol: sympy.Integer(size.node.hint) for symbol, size in sizes.items()}
-    encoded = encode(captured, use_host, floats_known, numbers, compile_body, freeze)
+    encoded = encode(captured, use_host, compile_body, freeze)
     times["encode"] = 1e3 * (time.perf_counter() - started)
     native = _compile_text(
         encoded.text,
@@ -213,7 +170,9 @@ def _compile_program(captured, options, times, floats_known, sizes):
         partition=options.partition,
         partition_knobs=[f"{k}={str(on).lower()}" for k, on in options.partition_knobs.items()],
         host_functions=[f for host in encoded.host for f in host.functions()],
+        hints=encoded.hints.native(),
     )
+    encoded.hints.guard(native.assumed)
     _check_products(native, options)
     return encoded, native
 

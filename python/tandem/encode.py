@@ -33,6 +33,7 @@ from tandem.fakes import (
 )
 from tandem.gradients import GRADIENT
 from tandem.higher_order import CUSTOM_GRADIENT
+from tandem.hints import Hints
 from tandem.history import may_show_history, nodes_with_history
 from tandem.host_lines import HostLines
 from tandem.loops import ControlLines
@@ -66,10 +67,9 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
         captured,
         known,
         use_host,
-        floats_known=False,
-        numbers=None,
         compile_body=None,
         freeze=False,
+        replacements=None,
     ):
         self.name = "g"
         self.is_body = False  # hands out values in their order, and no tensors
@@ -83,7 +83,6 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
         self._no_grad = captured.no_grad
         self._divided = {} if captured.bodies.graphs else divided_symbols(self._fakes)
         self._sizes = Sizes({old: part * n for part, (old, n) in self._divided.items()})
-        self._sizes.replacements.update(numbers or {})
         self._names = {}
         self._lines = []
         self._inputs = []
@@ -93,7 +92,6 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
         self._examples = len(captured.fakes) - len(captured.lifted)
         self._known = known  # names of operators
         self._use_host = use_host
-        self._floats_known = floats_known
         self._host = []
         self._places = {}  # of placeholders among the inputs
         self._broken = set()  # nodes that are in the problems, or read one that is
@@ -122,7 +120,8 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
             if node.target is _SELECT
             for u in node.meta.get("unbacked_bindings") or ()
         }
-        self._sizes.replacements.update(equal_sizes(nodes))
+        self._sizes.replacements.update({**(replacements or {}), **equal_sizes(nodes)})
+        self.hints = Hints(self._fakes, self._divided, self._text_of_size)
         self._last_effect = None  # name of what it gives
         self._bounds = []  # relations of one such symbol and a number
         self._sparse = []  # SparseRows
@@ -152,7 +151,10 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
         readers = readers[0], self._made_sizes(), *readers[1:]
         border = self._examples, numbers, names, self._ops, self._lifted, *readers, flags
         rest = self._controls, self._sparse, self._watched, self._complex_names
-        return Encoded(self._text(), self._results, *border, *rest)
+        return Encoded(self._text(), self._results, *border, *rest, self.hints)
+
+    def _text_of_size(self, expr):
+        return Sizes().print(expr.xreplace(self._sizes.replacements))
 
     def _text(self):
         symbols = self._sizes.symbols.values()
@@ -208,7 +210,9 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
             self._sizes.text(value)
             self._inputs.append(f"%{name}: i64")
         elif isinstance(value, (torch.SymFloat, float)) and not self.is_body:
+            name = f"f{number}"
             self._scalars[node] = name
+            self.hints.add_float(name, value)
             self._inputs.append(f"%{name}: f64")
         else:
             self._names[node] = name
@@ -578,13 +582,7 @@ def known_operators():
 _KNOWN = frozenset(known_operators())
 
 
-def encode(
-    captured, use_host=False, floats_known=False, numbers=None, compile_body=None, freeze=False
-):
+def encode(captured, use_host=False, compile_body=None, freeze=False):
     """`use_host`: operators that Tandem does not have become host nodes; else Unsupported names
-    them all. `floats_known`: floats that operators read become part of the program; Dynamo guards
-    them. `numbers`: of symbols that do as well; the caller guards them. `compile_body`: as
-    Control.compile takes it. `freeze`: weights are marked."""
-    return Encoder(
-        captured, _KNOWN, use_host, floats_known, numbers, compile_body, freeze
-    ).encode()
+    them all. `compile_body`: as Control.compile takes it. `freeze`: weights are marked."""
+    return Encoder(captured, _KNOWN, use_host, compile_body, freeze).encode()

@@ -33,3 +33,4 @@ class Encoded:
     sparse: list  # of SparseRows: lookups whose gradient is sparse
     watched: set  # names of inputs that custom functions saved by save_for_backward
     complex_names: set  # of arguments that hold complex numbers
+    hints: object  # Hints

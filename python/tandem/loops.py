@@ -98,7 +98,7 @@ class ControlLines:
     """The part of the encoder that writes loops and branches."""
 
     def _inner(self, captured, name):
-        inner = type(self)(captured, self._known, False, numbers=self._sizes.replacements)
+        inner = type(self)(captured, self._known, False, replacements=self._sizes.replacements)
         inner.name = name
         inner.is_body = True
         return inner

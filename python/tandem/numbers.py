@@ -82,17 +82,13 @@ class NumberLines:
             return self._is_expression(value) and not self._may_raise(node)
         if not isinstance(value, (torch.SymFloat, torch.SymBool)):
             return True
-        return node in self._scalars or self._is_guarded(value)
+        return node in self._scalars
 
     def _may_raise(self, node):
         """A division by what only data tell: expressions of sizes do not look for 0."""
         return node.target in FLOORED and is_number(node.args[1]) and self._is_made(
             node.args[1].meta["val"]
         )
-
-    def _is_guarded(self, value):
-        """A float that becomes part of the program."""
-        return self._floats_known and kind_of(value) == "f64" and value.node.has_hint()
 
     def _computed(self, node):
         if self._is_text(node):
@@ -117,11 +113,12 @@ class NumberLines:
         source = node.args[0]
         if kind_of(value) == "i64":
             return self._integer(node, name, value)
-        if isinstance(value, (float, bool)) or self._is_guarded(value):
+        if isinstance(value, (float, bool)):
             return
         self._made |= value.node.expr.free_symbols
         if source in self._in_tensors:
             self._scalars[node] = self._number_input(self._in_tensors[source])
+            self.hints.add_float(self._scalars[node], value)
         else:
             one = self.new("aten.reshape", self.new("aten.detach", self._argument(source)), "[]")
             self._tensors[node] = self.new("aten._to_copy", one, f"dtype={kind_of(value)}")
@@ -163,11 +160,10 @@ class NumberLines:
             return self.number(node)  # of bools there are operands, but no numbers
         if node not in self._scalars and isinstance(value, (float, bool)):
             return self._argument(value)
-        if node not in self._scalars and self._is_guarded(value):
-            return self._argument(float(value))  # asking guards it
         if node not in self._scalars:
             tensor = self.number(node)
-            self._scalars[node] = f"v{len(self._lines)}"
+            self._scalars[node] = f"f_v{len(self._lines)}"
+            self.hints.add_float(self._scalars[node], value)
             self._add_line(
                 [f"%{self._scalars[node]}: f64"], f"tandem.read_scalar({tensor})", self._at
             )

@@ -55,11 +55,21 @@ def equations_of(symbol, environment):
     return [text for text in texts if text]
 
 
-def _text(relation):
+def equations_among(symbols, environment, text_of):
+    """Those of several of these symbols, which torch cannot solve for one."""
+    found = []
+    for guard in environment.guards:
+        relation = environment.replace(guard.expr)
+        if isinstance(relation, sympy.Eq) and 1 < len(relation.free_symbols & symbols):
+            found.append(_text(relation, text_of))
+    return [text for text in dict.fromkeys(found) if text]
+
+
+def _text(relation, text_of=None):
     if not isinstance(relation, sympy.Eq):
         return None
     try:
-        return " == ".join(Sizes().print(side) for side in relation.args)
+        return " == ".join(map(text_of or Sizes().print, relation.args))
     except Unsupported:
         return None
 

@@ -2,7 +2,6 @@
 
 import functools
 import operator
-import re
 
 import torch
 from torch.fx.experimental.symbolic_shapes import free_symbols
@@ -117,19 +116,6 @@ def _size_reader(number, dim):
     return lambda inputs: inputs[number].shape[dim]
 
 
-def is_symbolic(captured):
-    """A size or a float is not known when compiling."""
-    for fake in captured.fakes:
-        if isinstance(fake, (torch.SymInt, torch.SymFloat)):
-            return True
-        if isinstance(fake, torch.Tensor):
-            if any(isinstance(size, torch.SymInt) for size in fake.shape):
-                return True
-            if fake.dim() == 0 and fake.dtype == torch.float64:
-                return True
-    return False
-
-
 def sizes_by_symbol(fakes):
     """Sizes of tensors and integers that are a symbol with a known value, by symbol, in order."""
     sizes = {}
@@ -139,56 +125,6 @@ def sizes_by_symbol(fakes):
             if is_symbol and size.node.has_hint():
                 sizes.setdefault(size.node.expr, size)
     return sizes
-
-
-def sizes_to_know(error, sizes):
-    """Those of `sizes`, by symbol, that the text of an error asks for as numbers."""
-    asked = " ".join(re.findall(r"must be known when compiling: (.*)", error))
-    words = set(re.findall(r"[A-Za-z]\w*", asked))
-    # What stands for a part of a size (ranges.py) has its name, and how many parts there are.
-    words |= {word.rpartition("_")[0] for word in words}
-    return {symbol: size for symbol, size in sizes.items() if symbol_name(symbol) in words}
-
-
-def specialize(sizes):
-    """They stay as they are in this program: asking installs the guard."""
-    for size in sizes:
-        int(size)
-
-
-def tie_sizes(fakes):
-    """Torch keeps equations between sizes (`s0*s1 == s2*s3`) as guards. Ours are expressions only,
-    so the symbols of such an equation are made equal pairwise, by their present values, or numbers
-    where there is nothing to pair. Asking installs the guard."""
-    environments = [f.fake_mode.shape_env for f in fakes if isinstance(f, torch.Tensor)]
-    if not environments or environments[0] is None:
-        return
-    environment = environments[0]
-    sizes = sizes_by_symbol(fakes)
-    deferred = environment.deferred_runtime_asserts.values()
-    asserted = [each.expr for group in deferred for each in group]
-    for expr in [guard.expr for guard in environment.guards] + asserted:
-        symbols = [s for s in sorted(expr.free_symbols, key=str) if s in sizes]
-        if type(expr).__name__ == "Equality":
-            _tie(symbols, sizes, expr)
-
-
-def _tie(symbols, sizes, equation):
-    plain = all(
-        arg.is_Symbol or arg.is_Integer or arg.is_Mul for arg in (equation.lhs, equation.rhs)
-    )
-    left = equation.lhs.free_symbols
-    for symbol in symbols:
-        twins = [
-            other
-            for other in symbols
-            if (other in left) != (symbol in left)
-            and sizes[other].node.hint == sizes[symbol].node.hint
-        ]
-        if plain and twins:
-            bool(sizes[symbol] == sizes[twins[0]])
-        elif not plain or not equation.rhs.is_Symbol:
-            int(sizes[symbol])
 
 
 ASSERTS_ON_DATA = {"aten._assert_async", "aten._assert_async.msg"}

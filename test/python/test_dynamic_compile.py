@@ -141,3 +141,79 @@ def test_the_length_that_must_be_known():
     x = torch.randn(5, 10)
     torch.testing.assert_close(compiled(x), function(x), rtol=1e-4, atol=1e-5)
     assert graph_count() == 2
+
+
+def flat_sum(x, y):
+    return x.reshape(-1) + 2 * y.reshape(-1)
+
+
+def flat_cat(x, y):
+    return torch.cat([x.reshape(1, -1), y.reshape(1, -1)]).sum(0)
+
+
+def flat_product(x, y):
+    return x.reshape(-1) @ y.reshape(-1)
+
+
+def as_the_other(x, y):
+    return x.view(y.shape) * y
+
+
+@pytest.mark.parametrize("function", [flat_sum, flat_cat, flat_product, as_the_other])
+def test_equations_between_sizes(function):
+    """Torch guards `s0*s1 == s2*s3` alone. Sizes of the two sides that are equal are one to the
+    program, which Dynamo guards, too; others are numbers."""
+    compiled = compile_with(function, dynamic=True)
+
+    def check(shape, other):
+        x, y = torch.randn(shape, requires_grad=True), torch.randn(other)
+        actual, expected = compiled(x, y), function(x, y)
+        torch.testing.assert_close(actual, expected)
+        gradients = [torch.autograd.grad(z.sin().sum(), x)[0] for z in (actual, expected)]
+        torch.testing.assert_close(*gradients)
+
+    for shape, other in (((4, 6), (6, 4)), ((5, 12), (12, 5)), ((3, 2), (2, 3))):
+        check(shape, other)
+    assert graph_count() == 1
+    check((4, 6), (8, 3))
+    check((5, 12), (10, 6))
+    assert graph_count() > 1
+
+
+def test_a_float_that_must_be_known():
+    """The kind of distance decides which loops there are. Its value is guarded."""
+
+    def function(x, y, p):
+        return torch.cdist(x, y, p=p)
+
+    compiled = compile_with(function, dynamic=True)
+    x, y = torch.randn(5, 3), torch.randn(4, 3)
+    for p in (1.5, 2.5, 1.5):
+        torch.testing.assert_close(compiled(x, y, p), function(x, y, p))
+    torch.testing.assert_close(compiled(x[1:], y, 1.5), function(x[1:], y, 1.5))
+    assert graph_count() <= 3
+
+
+def test_whether_all_fits_must_be_known():
+    """Pairs of elements of two sizes: of neither alone it follows that their product is even."""
+
+    def function(x):
+        return x.view(-1, 2).sum(1)
+
+    compiled = compile_with(function, dynamic=True)
+    for rows, columns in ((3, 4), (5, 6), (4, 3)):
+        x = torch.randn(rows, columns)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+def test_programs_of_other_numbers_in_the_cache(tmp_path, monkeypatch):
+    """One text, and a number that is no part of it: an entry serves the calls it was made for."""
+    monkeypatch.setenv("TANDEM_CACHE_DIR", str(tmp_path))
+
+    def function(x):
+        return torch.fft.fft(x).real
+
+    for length in (12, 10, 12):
+        compiled = compile_with(function, dynamic=True)
+        x = torch.randn(3, length)
+        torch.testing.assert_close(compiled(x), function(x), rtol=1e-4, atol=1e-5)

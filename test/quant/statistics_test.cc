@@ -57,25 +57,26 @@ TEST(Statistics, LinesStayShort) {
   }
 }
 
-constexpr const char* kHead =
-    "recipe = \"r\"\nrecipe_hash = \"1\"\nmodel_hash = \"2\"\n[groups.\"a\"]\n";
+std::string with_head(std::string_view fields) {
+  std::string text = "recipe = \"r\"\nrecipe_hash = \"1\"\nmodel_hash = \"2\"\n[groups.\"a\"]\n";
+  return text.append(fields);
+}
 
 TEST(Statistics, MayBeEditedWithIntegers) {
-  const Statistics statistics =
-      parse_statistics(std::string(kHead) + "low = -1\nhigh = 2\n", "ranges.toml");
+  const Statistics statistics = parse_statistics(with_head("low = -1\nhigh = 2\n"), "ranges.toml");
   EXPECT_THAT(statistics.groups.at("a").range.low, ElementsAre(-1));
   EXPECT_THAT(statistics.groups.at("a").range.high, ElementsAre(2));
 }
 
 TEST(Statistics, BrokenRangesAreToldAtTheirLine) {
-  EXPECT_THAT(problems_of(std::string(kHead) + "low = 3\nhigh = 2\n"),
+  EXPECT_THAT(problems_of(with_head("low = 3\nhigh = 2\n")),
               ElementsAre("group 'a': low 3 and high 2 must be finite, and low not above high "
                           "(ranges.toml:5)"));
-  EXPECT_THAT(problems_of(std::string(kHead) + "low = nan\nhigh = 2\n"),
+  EXPECT_THAT(problems_of(with_head("low = nan\nhigh = 2\n")),
               ElementsAre(HasSubstr("must be finite")));
-  EXPECT_THAT(problems_of(std::string(kHead) + "low = [1, 2]\nhigh = 2\n"),
+  EXPECT_THAT(problems_of(with_head("low = [1, 2]\nhigh = 2\n")),
               ElementsAre(HasSubstr("with as many numbers each")));
-  EXPECT_THAT(problems_of(std::string(kHead) + "low = \"x\"\nhigh = 2\nlw = 3\n"),
+  EXPECT_THAT(problems_of(with_head("low = \"x\"\nhigh = 2\nlw = 3\n")),
               ElementsAre("group 'a': 'low' must be a number, or numbers (ranges.toml:5)",
                           "group 'a': there is no field 'lw' (ranges.toml:7)"));
 }
@@ -84,7 +85,7 @@ TEST(Statistics, DamagedFilesAreErrorsOfTheUser) {
   EXPECT_FALSE(problems_of("").empty());
   EXPECT_FALSE(problems_of("recipe = ").empty());
   EXPECT_FALSE(problems_of("recipe = 1\nmodel_hash = 2\ngroups = 3").empty());
-  EXPECT_FALSE(problems_of(std::string(kHead)).empty());
+  EXPECT_FALSE(problems_of(with_head("")).empty());
   const std::string text = to_text(example());
   for (size_t length = 0; length < text.size(); length += 7) try {
       parse_statistics(text.substr(0, length), "ranges.toml");
