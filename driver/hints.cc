@@ -108,8 +108,7 @@ bool add_unknown(const UserError& error, const Hints& hints, ir::Bindings& bindi
       if (hints.sizes.contains(name)) bindings.sizes.emplace(name, hints.sizes.at(name));
       if (hints.floats.contains(name)) bindings.floats.emplace(name, hints.floats.at(name));
     }
-  const bool is_gap = dynamic_cast<const Unsupported*>(&error) != nullptr;
-  if (!names_one && !is_gap) bindings.sizes.insert(hints.sizes.begin(), hints.sizes.end());
+  if (!names_one) bindings.sizes.insert(hints.sizes.begin(), hints.sizes.end());
   spread_numbers(bindings);
   return bindings.sizes.size() + bindings.floats.size() > before;
 }

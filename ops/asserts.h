@@ -13,4 +13,8 @@ bool is_asserted(const ir::Node& node);
 /// before what its readers write.
 bool is_checked_first(const ir::Node& node);
 
+/// x, or an error of the call where an element is not from `low` to `high`. For what a
+/// decomposition reads: unread, it asks nothing.
+Tensor checked_range(Tensor x, double low, double high, const std::string& message);
+
 }  // namespace tandem::ops

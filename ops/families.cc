@@ -186,6 +186,8 @@ std::vector<ir::Type> functional_types(const ir::Call& call) {
 void add_inplace(ir::OpTable& table, const ir::Op& functional) {
   ir::Op op = functional;
   op.schema.name = inplace_name(op.schema.name);
+  if (std::string_view schema = functional.def->inplace_schema; !schema.empty())
+    op.schema = ir::parse_schema(schema);
   if (std::string_view overload = functional.def->inplace_as; !overload.empty())
     op.schema.overload = overload == "default" ? "" : overload;
   op.schema.params[0].name = "self";

@@ -197,7 +197,9 @@ struct OpDef {
   bool inplace = false;  // `name_` exists; derived
   bool out = false;      // `name.out` exists; derived
   std::string_view inplace_as{};  // the overload of the in-place form, where it is another
-  std::string_view out_as{};      // the overload of the out= form, where it is not `out`
+  /// Of the in-place form, where its name or defaults are others too: parameters in the same order.
+  std::string_view inplace_schema{};
+  std::string_view out_as{};  // the overload of the out= form, where it is not `out`
   Scales dequantizes = Scales::none;
   ProductKind multiplies = ProductKind::none;
   NarrowFactor narrow = NarrowFactor::none;

@@ -280,7 +280,8 @@ Element lgamma(Element x) { return x.apply(Opcode::lgamma); }
 /// Reflected below 0: digamma(1 - x) - pi / tan(pi x). Poles: NaN, but infinity at 0.
 Element digamma(Element x) {
   Element negative = x < 0;
-  Element part = (x - x.apply(Opcode::trunc)) * kPi;
+  // Exact, and small beside a pole, where the sine is as exact as it.
+  Element part = (x - x.apply(Opcode::round)) * kPi;
   Element cotangent = part.apply(Opcode::cos) / part.apply(Opcode::sin);
   Element value = digamma_of_positive(choose(negative, 1.0 - x, x));
   value = choose(negative, value - cotangent * kPi, value);

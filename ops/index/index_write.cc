@@ -54,16 +54,15 @@ Tensors index_fill(Builder& b, const Call& c) {
   Tensor filled = call(b, "tandem.scatter", {rows, dim, index, src, false, name_of_op(c).c_str()});
   return {reshape(filled, sizes)};
 }
-// What was overwritten has no gradient; the value has that of all its copies.
+// What was overwritten has no gradient; the value has that of all its copies, each place once.
 Gradients index_fill_vjp(Builder& b, const Call& c, Grads g) {
   Gradients grads{
       {"self", call(b, "aten.index_fill.int_Scalar", {g[0], self_dim(c), c.arg("index"), 0})}};
   if (c.op().schema.overload == "int_Tensor") {
-    Tensor index = tensor(b, c, "index");
-    Tensor rows = g[0].rank() == 0 ? reshape(g[0], {1}) : g[0];
-    Tensor places = wrapped_index(c, index, rows.size(self_dim(c)));
-    Tensor read = call(b, "aten.index_select", {rows, self_dim(c), places});
-    grads.push_back({"value", to(sum_all(read), c.type("value").dtype)});
+    Tensor ones = call(b, "aten.ones", {g[0].sizes(), DType::boolean});
+    Tensor kept = call(b, "aten.index_fill.int_Scalar", {ones, self_dim(c), c.arg("index"), 0});
+    Tensor copies = call(b, "aten.masked_fill.Scalar", {g[0], kept, 0});
+    grads.push_back({"value", to(sum_all(copies), c.type("value").dtype)});
   }
   return grads;
 }
@@ -86,7 +85,7 @@ const OpDef kIndexFillTensor{
     .decompose = index_fill,
     .vjp = index_fill_vjp,
     .samples = {"$[3, 4], 0, i64[2]:index(3), $[]", "$[3, 4], -1, i64[1]:index(4), $[]",
-                "$[3, 4], 0, i64[1]:index(3), $[1]"},
+                "$[3, 4], 0, i64[1]:index(3), $[1]", "$[3, 4], 1, i64[9]:index(4), $[]"},
     .inplace = true,
     .can_fail = true};
 

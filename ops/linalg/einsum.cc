@@ -8,6 +8,7 @@
 #include <cctype>
 #include <map>
 
+#include "base/diagnostic.h"
 #include "ops/elements.h"
 #include "ops/families.h"
 
@@ -285,13 +286,37 @@ Term contracted(Term a, Term b, const Labels& keep) {
   return matrix_product(a, b, roles);
 }
 
+bool is_among(const Labels& labels, const Labels& others) {
+  return std::ranges::all_of(labels,
+                             [&](int label) { return std::ranges::count(others, label) > 0; });
+}
+/// Whether one operand is summed before it meets another: of integers these are sums in i64.
+bool sums_alone(const Equation& equation) {
+  Labels product;
+  for (size_t i = 0; i < equation.operands.size(); ++i) {
+    const Labels& next = equation.operands[i];
+    Labels keep = equation.result;
+    for (size_t later = i + 1; later < equation.operands.size(); ++later)
+      keep = joined({keep, equation.operands[later]});
+    if (!is_among(next, joined({keep, product}))) return true;
+    if (i > 0 && !is_among(product, joined({keep, next}))) return true;
+    product = joined({product, next});
+    std::erase_if(product, [&](int label) { return !is_among({label}, keep); });
+  }
+  return false;
+}
+
 Types einsum_types(const Call& c) {
   Equation equation = parse_equation(c);
   std::map<int, Expr> label = label_sizes(c, equation);
   const ir::Values& values = c.values("tensors");
   for (const ir::Value* value : values)
     if (value->type.dtype != values[0]->type.dtype) c.fail("operands must have the same dtype");
-  if (values[0]->type.dtype == DType::boolean) c.fail("bool operands are not accepted");
+  const DType dtype = values[0]->type.dtype;
+  if (dtype == DType::boolean) c.fail("bool operands are not accepted");
+  if (is_int(dtype) && dtype != DType::i64 && sums_alone(equation))
+    throw Unsupported(
+        fmt::format("[aten::einsum] sums of {} alone, which are of i64", name_of(dtype)));
   Sizes sizes;
   for (int name : equation.result) sizes.push_back(label.at(name));
   return {ir::Type::tensor(values[0]->type.dtype, sizes)};

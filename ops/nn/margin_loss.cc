@@ -55,6 +55,12 @@ const OpDef kSoftMarginBackward{
     .samples = {"$[], $[3, 4], $[3, 4], 1", "$[3, 4], $[3, 4], $[3, 4], 0",
                 "$[], $[3, 4], $[3, 4], 2"}};
 
+/// Integers stay what they are: differences of narrow ones wrap around, as in eager.
+Tensor unrounded(Builder& b, const Call& c, std::string_view name) {
+  Tensor x = tensor(b, c, name);
+  return is_float(x.dtype()) ? widened(x) : x;
+}
+
 // max(0, margin - y (x1 - x2))
 const OpDef kMarginRanking{
     .schema =
@@ -62,8 +68,8 @@ const OpDef kMarginRanking{
         "margin=0., int reduction=1) -> Tensor",
     .types = [](const Call& c) { return broadcast_types(c, {"input1", "input2", "target"}); },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor d = wide(b, c, "input1") - wide(b, c, "input2");
-      return {reduced(c, at_least_zero(-wide(b, c, "target") * d + c.floating("margin")))};
+      Tensor d = unrounded(b, c, "input1") - unrounded(b, c, "input2");
+      return {reduced(c, at_least_zero(-unrounded(b, c, "target") * d + c.floating("margin")))};
     },
     .samples = {"$[5], $[5], $[5]", "$[3, 4], $[3, 4], $[4], 0.5, 0", "$[5], $[5], $[5], 0.1, 2",
                 "i64[5], i64[5], i64[5], 0.5", "i64[5], i64[5], i64[5]"}};
@@ -152,9 +158,9 @@ const OpDef kTripletMargin{
       return {ir::Type::tensor(dtype, reduction_of(c) == kNone ? sizes : Sizes{})};
     },
     .decompose = [](Builder& b, const Call& c) -> Tensors {
-      Tensor anchor = wide(b, c, "anchor");
-      Tensor positive = wide(b, c, "positive");
-      Tensor negative = wide(b, c, "negative");
+      Tensor anchor = unrounded(b, c, "anchor");
+      Tensor positive = unrounded(b, c, "positive");
+      Tensor negative = unrounded(b, c, "negative");
       double p = c.floating("p");
       double eps = c.floating("eps");
       Tensor near = pair_distance(b, anchor, positive, p, eps);

@@ -45,10 +45,7 @@ Expr scaled_size(const Call& c, Expr in, double factor) {
   for (int64_t part = 1; part <= 1024; part *= 2)
     if (double whole = factor * static_cast<double>(part); whole == std::floor(whole))
       return sym::floor_div(in * static_cast<int64_t>(whole), part);
-  throw Unsupported(fmt::format(
-      "[{}] a symbolic size times {} is not implemented (ops); factors that are multiples of "
-      "1/1024 are accepted",
-      c.op().schema.full_name(), factor));
+  c.fail_unknown(fmt::format("a size that is multiplied by {}", factor), in);
 }
 std::string_view operand_of(const Call& c) {
   return c.op().schema.params[0].name;  // self, input or grad_output

@@ -1,5 +1,5 @@
 // Asserts on data. The check is an op with a result, so that what must not go on without it can
-// read it; where nothing does, it is computed all the same.
+// read it; where nothing does, an assert of the program is computed all the same.
 #include "ops/asserts.h"
 
 #include <fmt/format.h>
@@ -34,11 +34,36 @@ const OpDef kAssertTrue{
     .sample_dtypes = DTypes::f32_only,
     .can_fail = true};
 
-const OpDef* const kOps[] = {&kAssertTrue};
+/// self, whose elements lie from low to high, or an error of the call; NaN is one.
+const OpDef kCheckedRange{
+    .schema = "tandem::checked_range(Tensor self, float low, float high, str message) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      if (!is_float(c.type("self").dtype)) c.fail(c.describe("self") + " must be a float");
+      return {c.type("self")};
+    },
+    .lower = [](Lowering& lowering, const Call& c) -> Definition {
+      return map_definition(c, [&lowering, c](size_t, const Index& index) {
+        const Element x = operand(lowering, c, "self", index, compute_type(c.type("self").dtype));
+        const Element holds = both(x >= c.floating("low"), x <= c.floating("high"));
+        return lowering.check(holds.value(), x.value(), lowering.error(c.string("message")));
+      });
+    },
+    .no_grad = "what it is asked for has no gradient",
+    .samples = {"f32[3, 4]:unit, 0.0, 1.0, \"must be a probability\"",
+                "f64[3]:positive, 0.0, 1e9, \"must be positive\""},
+    .sample_dtypes = DTypes::f32_only,
+    .pointwise = true,
+    .can_fail = true};
+
+const OpDef* const kOps[] = {&kAssertTrue, &kCheckedRange};
 
 }  // namespace
 
 bool is_asserted(const ir::Node& node) { return &def_of(node) == &kAssertTrue && !node.backward; }
+
+Tensor checked_range(Tensor x, double low, double high, const std::string& message) {
+  return call(x.builder(), "tandem.checked_range", {x, low, high, ir::Arg(message)});
+}
 
 Family asserts_family() { return kOps; }
 

@@ -110,15 +110,6 @@ const OpDef kIsnan{.schema = "aten::isnan(Tensor self) -> Tensor",
                    .pointwise = true,
                    .out = true,
                    .complex = {complex_either}};
-const OpDef kIsinf{.schema = "aten::isinf(Tensor self) -> Tensor",
-                   .types = unary_bool,
-                   .lower = unary<[](Element x) { return equal(abs(x), x.number(HUGE_VAL)); }>,
-                   .no_grad = kBool,
-                   .samples = kUnarySamples,
-                   .pointwise = true,
-                   .out = true,
-                   .complex = {complex_either}};
-
 // --- minimum, maximum, where
 // ------------------------------------------------------------------------
 
@@ -240,10 +231,10 @@ const OpDef kMaskedFill{
     .complex = {.rule = complex_each, .places = "mask", .terms = "value"}};
 
 const OpDef* const kOps[] = {
-    &kEqTensor,   &kEqScalar,   &kNeTensor,  &kNeScalar,         &kLtTensor,        &kLtScalar,
-    &kLeTensor,   &kLeScalar,   &kGtTensor,  &kGtScalar,         &kGeTensor,        &kGeScalar,
-    &kLogicalNot, &kLogicalAnd, &kLogicalOr, &kLogicalXor,       &kIsnan,           &kIsinf,
-    &kMaximum,    &kMinimum,    &kWhere,     &kWhereScalarOther, &kWhereScalarSelf, &kMaskedFill,
+    &kEqTensor,   &kEqScalar,   &kNeTensor,         &kNeScalar,        &kLtTensor,   &kLtScalar,
+    &kLeTensor,   &kLeScalar,   &kGtTensor,         &kGtScalar,        &kGeTensor,   &kGeScalar,
+    &kLogicalNot, &kLogicalAnd, &kLogicalOr,        &kLogicalXor,      &kIsnan,      &kMaximum,
+    &kMinimum,    &kWhere,      &kWhereScalarOther, &kWhereScalarSelf, &kMaskedFill,
 };
 
 }  // namespace

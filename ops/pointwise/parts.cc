@@ -42,6 +42,9 @@ constexpr auto kIsfinite = [](Element x) {
 template <int sign>
 constexpr auto kIsInfinity =
     [](Element x) { return is_float(x.dtype()) ? equal(x, x.number(sign * HUGE_VAL)) : never(x); };
+constexpr auto kIsinf = [](Element x) {
+  return is_float(x.dtype()) ? equal(abs(x), x.number(HUGE_VAL)) : never(x);
+};
 constexpr auto kSignbit = [](Element x) {
   return x.dtype() == DType::boolean ? never(x) : signbit(x);
 };
@@ -52,6 +55,7 @@ ComplexResults has_no_imaginary_part(const ComplexCall& c) {
 
 const OpDef kTests[] = {
     test<kIsfinite>("aten::isfinite(Tensor self) -> Tensor", false, {complex_both}),
+    test<kIsinf>("aten::isinf(Tensor self) -> Tensor", true, {complex_either}),
     test<kIsInfinity<1>>("aten::isposinf(Tensor self) -> Tensor", true),
     test<kIsInfinity<-1>>("aten::isneginf(Tensor self) -> Tensor", true),
     test<always>("aten::isreal(Tensor self) -> Tensor", false, {has_no_imaginary_part}),

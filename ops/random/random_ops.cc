@@ -4,9 +4,11 @@
 // after streams are given out, so they have none.
 #include <fmt/format.h>
 
+#include <cfloat>
 #include <cmath>
 #include <numbers>
 
+#include "ops/asserts.h"
 #include "ops/elements.h"
 #include "ops/families.h"
 
@@ -65,19 +67,11 @@ const OpDef kNormalFunctional{
         "generator=None) -> Tensor",
     .types = normal_types,
     .decompose = draw_normal,
-    .samples = {"$[3, 4]", "$[3, 4], 2.0, 0.5", "$[3], 0.0, -1.0"}};
-/// Results and the new value of self, of an op that only writes self.
-template <Tensors (*drawn)(Builder&, const Call&)>
-Tensors overwrite(Builder& b, const Call& c) {
-  Tensor value = drawn(b, c)[0];
-  return {value, value};
-}
-const OpDef kNormalInplace{
-    .schema =
+    .samples = {"$[3, 4]", "$[3, 4], 2.0, 0.5", "$[3], 0.0, -1.0"},
+    .inplace = true,
+    .inplace_schema =
         "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? "
-        "generator=None) -> Tensor(a!)",
-    .types = normal_types,
-    .functional = overwrite<draw_normal>};
+        "generator=None) -> Tensor(a!)"};
 const OpDef kExponential{
     .schema =
         "aten::exponential(Tensor self, float lambd=1., *, Generator? generator=None) -> Tensor",
@@ -170,9 +164,13 @@ Tensors normal_of(Builder& b, const Call& c) {
   auto tensor = [&](std::string_view name) {
     return call(b, "aten.detach", {Tensor{b, c.value(name)}});
   };
+  const auto deviations = [&] {
+    return checked_range(tensor("std"), 0, HUGE_VAL,
+                         "[aten::normal] an element of std is negative or NaN");
+  };
   bool std_is_tensor = std::holds_alternative<ir::Value*>(c.arg("std"));
   bool mean_is_tensor = std::holds_alternative<ir::Value*>(c.arg("mean"));
-  drawn = std_is_tensor ? drawn * tensor("std") : drawn * c.floating("std");
+  drawn = std_is_tensor ? drawn * deviations() : drawn * c.floating("std");
   return {as_result(c, mean_is_tensor ? drawn + tensor("mean") : drawn + c.floating("mean"))};
 }
 #define TANDEM_NORMAL(Name, text, ...)                                          \
@@ -214,10 +212,12 @@ const OpDef kNormalFloats{
 Tensors draw_bernoulli(Builder& b, const Call& c) {
   const ir::Type& self = c.type("self");
   Tensor drawn = uniform(b, self.sizes);
-  if (c.op().schema.find("p") < 0)
-    return {to(compare("lt", drawn, Tensor{b, c.value("self")}), self.dtype)};
-  if (std::holds_alternative<ir::Value*>(c.arg("p")))
-    return {to(compare("lt", drawn, Tensor{b, c.value("p")}), self.dtype)};
+  const bool is_self = c.op().schema.find("p") < 0;
+  if (is_self || std::holds_alternative<ir::Value*>(c.arg("p"))) {
+    const Tensor p{b, c.value(is_self ? "self" : "p")};
+    const char* rule = "[aten::bernoulli] a probability is not in [0, 1]";
+    return {to(compare("lt", drawn, checked_range(p, 0, 1, rule)), self.dtype)};
+  }
   return {to(compare("lt", drawn, c.floating("p")), self.dtype)};
 }
 Types bernoulli_types(const Call& c) {
@@ -243,7 +243,11 @@ const OpDef kBernoulliP{
     .types = bernoulli_types,
     .decompose = draw_bernoulli,
     .samples = {"$[30, 4], 0.25", "$[3, 4], 0.0", "$[3, 4], 1.0", "$[3], 1.5"},
-    .sample_dtypes = DTypes::all};
+    .sample_dtypes = DTypes::all,
+    .inplace = true,
+    .inplace_schema =
+        "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) "
+        "-> Tensor(a!)"};
 const OpDef kBernoulliTensor{
     .schema =
         "aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> "
@@ -252,13 +256,6 @@ const OpDef kBernoulliTensor{
     .decompose = draw_bernoulli,
     .samples = {"$[30, 4], f32[30, 4]:unit", "$[30, 4], f32[4]:unit"},
     .inplace = true};
-const OpDef kBernoulliInplace{
-    .schema =
-        "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) "
-        "-> Tensor(a!)",
-    .types = bernoulli_types,
-    .functional = overwrite<draw_bernoulli>};
-
 // --- integers
 // -------------------------------------------------------------------------------------
 
@@ -394,6 +391,15 @@ const OpDef kRandperm{.schema = "aten::randperm(SymInt n, " TANDEM_INT_OPTIONS,
                       },
                       .samples = {"9", "0", "1", "40, dtype=i32", "-1"}};
 
+Tensor finite_weights(Tensor x) {
+  const double most = x.dtype() == DType::f64 ? DBL_MAX : FLT_MAX;
+  return checked_range(x, 0, most, "[aten::multinomial] a weight is negative, infinite or NaN");
+}
+/// A row's sum, or largest weight.
+Tensor positive(Tensor x) {
+  const double least = x.dtype() == DType::f64 ? DBL_TRUE_MIN : FLT_TRUE_MIN;
+  return checked_range(x, least, HUGE_VAL, "[aten::multinomial] no weight of a row is above 0");
+}
 Types multinomial_types(const Call& c) {
   const ir::Type& self = c.type("self");
   need_float(c, "self");
@@ -415,13 +421,15 @@ const OpDef kMultinomial{
     .types = multinomial_types,
     .decompose = [](Builder& b, const Call& c) -> Tensors {
       Tensor weights = to(Tensor{b, c.value("self")}, compute_type(c.type("self").dtype));
+      weights = finite_weights(weights);
       if (!c.boolean("replacement")) {
+        const Tensor most = positive(call(b, "aten.amax", {weights, ir::Ints{-1}, true}));
         Tensor times = -log(positive_uniform(b, weights.sizes())) + 1e-30;
-        return {call_many(b, "aten.topk", {weights / times, c.arg("num_samples")})[1]};
+        return {call_many(b, "aten.topk", {weights / most / times, c.arg("num_samples")})[1]};
       }
       Tensor sums = call(b, "aten.cumsum", {weights, -1});
       Tensor total = slice(sums, -1, sums.size(-1) - 1, sums.size(-1));
-      Tensor drawn = to(uniform(b, result_sizes(c)), weights.dtype()) * total;
+      Tensor drawn = to(uniform(b, result_sizes(c)), weights.dtype()) * positive(total);
       Tensor place = call(b, "aten.searchsorted.Tensor", {sums, drawn, false, true});
       return {call(b, "aten.clamp", {place, ir::Arg(ir::None{}), sums.size(-1) - 1})};
     },
@@ -432,12 +440,11 @@ const OpDef kMultinomial{
 #undef TANDEM_FACTORY_OPTIONS
 
 const OpDef* const kOps[] = {
-    &kUniform,           &kNormalFunctional, &kNormalInplace,    &kExponential,
-    &kLogNormal,         &kGeometric,        &kCauchy,           &kNormalTensorFloat,
-    &kNormalFloatTensor, &kNormalTensors,    &kNormalFloats,     &kBernoulli,
-    &kBernoulliP,        &kBernoulliTensor,  &kBernoulliInplace, &kRandint,
-    &kRandintLow,        &kRandintLike,      &kRandintLikeLow,   &kRandomAny,
-    &kRandomTo,          &kRandomFrom,       &kRandperm,         &kMultinomial};
+    &kUniform,     &kNormalFunctional,  &kExponential,       &kLogNormal,     &kGeometric,
+    &kCauchy,      &kNormalTensorFloat, &kNormalFloatTensor, &kNormalTensors, &kNormalFloats,
+    &kBernoulli,   &kBernoulliP,        &kBernoulliTensor,   &kRandint,       &kRandintLow,
+    &kRandintLike, &kRandintLikeLow,    &kRandomAny,         &kRandomTo,      &kRandomFrom,
+    &kRandperm,    &kMultinomial};
 
 }  // namespace
 

@@ -37,6 +37,7 @@ from tandem.higher_order import HANDLERS, Bodies
 from tandem.hooks import hooks_where_tensors_are_made
 from tandem.modes import restore_modes
 from tandem.numbers import FLOORED, READS_OF_NUMBERS
+from tandem.shown_operands import SHOWN_OPERANDS
 from tandem.wrapped import check_results
 
 
@@ -275,7 +276,8 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
         stack.enter_context(_regions_closed())
         stack.enter_context(enable_python_dispatcher())
         stack.enter_context(fx.traceback.preserve_node_meta())
-        tracer = make_fx(run, tracing_mode="real", pre_dispatch=pre_dispatch)
+        table = SHOWN_OPERANDS if pre_dispatch else None
+        tracer = make_fx(run, table, tracing_mode="real", pre_dispatch=pre_dispatch)
         return tracer(*fakes)
 
 

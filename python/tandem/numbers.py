@@ -102,7 +102,7 @@ class NumberLines:
 
     def _is_expression(self, value):
         try:
-            self._sizes.text(value)
+            self._sizes.expression(value)
         except Unsupported:
             return False
         return True

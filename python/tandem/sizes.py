@@ -33,12 +33,18 @@ class Sizes:
         self.replacements = replacements or {}
 
     def text(self, value):
-        if isinstance(value, torch.SymInt):
-            node = value.node
-            if node.is_constant():
-                return str(int(value))
-            return self.print(node.expr.xreplace(self.replacements))
-        return str(int(value))
+        """A number where there is no text for an expression of known sizes: asking guards it."""
+        try:
+            return self.expression(value)
+        except Unsupported:
+            if not value.node.has_hint():
+                raise
+            return str(int(value))
+
+    def expression(self, value):
+        if not isinstance(value, torch.SymInt) or value.node.is_constant():
+            return str(int(value))
+        return self.print(value.node.expr.xreplace(self.replacements))
 
     def print(self, expr):
         if expr.is_Integer:

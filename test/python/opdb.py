@@ -10,11 +10,13 @@ One call of the entry becomes a graph of one node, as Dynamo would hand it over,
 
 What is unsupported runs once more with on_unsupported="eager" and must be right then.
 `python test/python/opdb.py [name ...]` prints; without names it writes build/opdb.json and
-docs/opdb.md.
+docs/opdb.md. Wider, and printed alone: `--samples 1000`, `--dtypes f16 u8 ...`, `--reference` (many
+more samples, extreme and empty ones among them), and `--form` (opdb_forms.py).
 """
 
 import argparse
 import collections
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -32,11 +34,16 @@ from torch.utils import _pytree as pytree
 
 import tandem
 from op_check import short
+from opdb_forms import FORMS, STRIDES_OF_FAKES, in_place_of, strided, symbolic
 from tolerance import difference
 from tandem import dynamo, reports
 from tandem.options import Options
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "i64": torch.int64}
+ALL_DTYPES = DTYPES | {
+    "f64": torch.float64, "f16": torch.float16, "bool": torch.bool, "u8": torch.uint8,
+    "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "c64": torch.complex64,
+}  # fmt: skip
 SAMPLES = 5
 SECONDS = 60
 VERDICTS = ("right", "unsupported", "wrong", "crash")
@@ -50,6 +57,10 @@ CHOOSING = ("sort", "argsort", "msort", "topk", "kthvalue")
 OTHER_GRADIENTS = {
     ("as_strided_scatter", 0): "eager's is non-zero where self was overwritten",
     ("as_strided_scatter", 4): "the derivative of that one, by the tangent",
+    ("polar", 0): "eager's is that of |abs|, and 0 at 0",
+    ("nn.functional.elu", 0): "at NaN eager's is NaN in whole registers, and not in what is left",
+    ("nn.functional.celu", 0): "the same",
+    ("nn.functional.selu", 0): "the same",
 }
 
 
@@ -76,20 +87,39 @@ def in_tenth(name):
 # --- one sample
 
 
+@dataclasses.dataclass
+class Sweep:
+    """What is asked of each pair."""
+
+    samples: int = SAMPLES
+    form: str = ""
+    reference: bool = False
+
+    def samples_of(self, entry, dtype, requires_grad):
+        given = entry.reference_inputs if self.reference else entry.sample_inputs
+        found = islice(given("cpu", dtype, requires_grad=requires_grad), self.samples)
+        return [Call(entry, sample, self.form, number) for number, sample in enumerate(found)]
+
+
 class Call:
     """One sample: a function of its tensors, everything else bound."""
 
-    def __init__(self, entry, sample):
+    def __init__(self, entry, sample, form="", number=0):
         values = (sample.input, sample.args, sample.kwargs)
         leaves, self._spec = pytree.tree_flatten(values)
+        if form == "strided":
+            leaves = [strided(leaf, number) for leaf in leaves]
         self._leaves = leaves
-        self._op = entry.op
+        self._op = in_place_of(entry) if form == "in_place" else entry.op
+        self.is_dynamic = form == "dynamic"
         self.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         self.tensors = [leaves[i] for i in self.places]
         if entry.name in CHOOSING:
             self.tensors = [distinct(tensor) for tensor in self.tensors]
         self.entry = entry.name
         self.unspecified = entry.name in UNSPECIFIED
+        laid = form == "strided" or any(not tensor.is_contiguous() for tensor in self.tensors)
+        self.has_strides = not laid or entry_name(entry) not in STRIDES_OF_FAKES
         self.__name__ = "call"  # fx asks functions for it
 
     def __call__(self, *tensors):
@@ -129,6 +159,8 @@ def compiled(call, inputs, mode):
     holders = tuple(graph.placeholder(f"x{i}") for i in range(len(inputs)))
     graph.output(graph.call_function(call, holders))
     module = fx.GraphModule(torch.nn.Module(), graph)
+    if call.is_dynamic:
+        inputs = symbolic(inputs)
     if mode == "eager":
         return dynamo.backend(module, inputs, options={"on_unsupported": mode})
     return dynamo.compile_graph(module, inputs, Options(on_unsupported=mode))
@@ -200,9 +232,34 @@ def disagreement(call, actual, expected):
             if problem and not (kind == "gradients" and (call.entry, number) in OTHER_GRADIENTS):
                 return "value", f"{kind[:-1]} {number}: {problem}"
     for number, (a, e) in enumerate(zip(actual.results, expected.results, strict=True)):
-        if isinstance(e, torch.Tensor) and strides_of(a) != strides_of(e):
+        if not call.has_strides or not isinstance(e, torch.Tensor):
+            continue
+        if strides_of(a) != strides_of(e):
             return "strides", f"result {number}: strides {a.stride()} instead of {e.stride()}"
+    if shared(actual) != shared(expected) and not call.unspecified:
+        return "memory", f"results share memory {shared(actual)} instead of {shared(expected)}"
     return None
+
+
+def shared(outcome):
+    """Pairs of a result, and an input or an earlier result, in one memory. What has no elements has
+    none."""
+    owners = {}
+    for number, value in enumerate(outcome.inputs):
+        owners.setdefault(storage_of(value), f"input {number}")
+    found = []
+    for number, value in enumerate(outcome.results):
+        storage = storage_of(value) if isinstance(value, torch.Tensor) else None
+        if storage is not None and storage in owners:
+            found.append(f"{number} with {owners[storage]}")
+        owners.setdefault(storage, f"result {number}")
+    return found
+
+
+def storage_of(tensor):
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return None
+    return tensor.untyped_storage().data_ptr()
 
 
 class Widened:
@@ -271,16 +328,17 @@ def strides_of(x):
 # --- one entry
 
 
-def check(entry, dtype, mode):
+def check(entry, dtype, mode, asked):
     """(verdict, kind, reason, samples): of the worst sample."""
     torch.manual_seed(0)
     worst = ("right", "", "")
     seen = 0
+    if asked.form == "errors":
+        return check_errors(entry, dtype, mode)
     requires_grad = entry.supports_autograd and (
         dtype in entry.backward_dtypes if dtype.is_floating_point else False
     )
-    for sample in islice(entry.sample_inputs("cpu", dtype, requires_grad=requires_grad), SAMPLES):
-        call = Call(entry, sample)
+    for call in asked.samples_of(entry, dtype, requires_grad):
         expected, gradients = expectation(call)
         if expected is None:
             continue
@@ -289,6 +347,24 @@ def check(entry, dtype, mode):
         if VERDICTS.index(found[0]) > VERDICTS.index(worst[0]):
             worst = found
     return (*worst, seen)
+
+
+def check_errors(entry, dtype, mode):
+    """An error of any kind is right, where eager has one."""
+    seen = 0
+    for error in entry.error_inputs("cpu") if entry.error_inputs_func else ():
+        call = Call(entry, error.sample_input)
+        floats = [x.dtype for x in call.tensors if x.is_floating_point()] or [torch.float32]
+        if floats[0] != dtype or expectation(call)[0] is not None:
+            continue
+        seen += 1
+        try:
+            inputs = call.inputs(False)
+            compiled(call, inputs, mode)(*inputs)
+        except Exception:  # noqa: BLE001: eager's or one of ours
+            continue
+        return "wrong", "value", f"no error: {short(Exception(error.error_regex))}", seen
+    return "right", "", "", seen
 
 
 def check_sample(call, expected, gradients, mode):
@@ -304,16 +380,17 @@ def check_sample(call, expected, gradients, mode):
     return ("wrong", *problem) if problem else ("right", "", "")
 
 
-def check_pair(entry, name):
+def check_pair(entry, name, asked):
     """The row of the table for an entry and a dtype; None where eager takes no sample."""
-    verdict, kind, reason, samples = check(entry, DTYPES[name], "error")
+    dtype = ALL_DTYPES[name]
+    verdict, kind, reason, samples = check(entry, dtype, "error", asked)
     if samples == 0:
         return None
     row = dict(op=entry_name(entry), dtype=name, verdict=verdict, kind=kind, reason=reason)
     row["samples"] = samples
     if verdict == "unsupported":
         reports.reset()
-        again = check(entry, DTYPES[name], "eager")
+        again = check(entry, dtype, "eager", asked)
         row["in torch"] = any(graph["fallbacks"] for graph in tandem.report()["graphs"])
         row["with eager"] = "right" if again[0] == "right" else f"{again[0]}: {again[2]}"
     reports.reset()
@@ -323,7 +400,7 @@ def check_pair(entry, name):
 # --- processes
 
 
-def serve(connection, errors):
+def serve(connection, errors, sweep):
     """Answers (entry, dtype) with rows until None comes. What aborts prints to `errors`."""
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     warnings.filterwarnings("ignore")
@@ -334,7 +411,7 @@ def serve(connection, errors):
     while (asked := connection.recv()) is not None:
         name, dtype = asked
         try:
-            connection.send(check_pair(table[name], dtype))
+            connection.send(check_pair(table[name], dtype, sweep))
         except Exception as error:  # noqa: BLE001: of eager or of this file
             connection.send(crash(name, dtype, f"in the sweep itself: {short(error)}"))
 
@@ -346,14 +423,16 @@ def crash(name, dtype, reason):
 class Worker:
     """A process that is started again after it died or hung."""
 
-    def __init__(self, errors):
+    def __init__(self, errors, asked):
         self._errors = errors
+        self._asked = asked
         self.process = None
 
     def start(self):
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, self._errors), daemon=True)
+        work = other, self._errors, self._asked
+        self.process = context.Process(target=serve, args=work, daemon=True)
         self.process.start()
         other.close()
         self.connection.recv()
@@ -387,13 +466,13 @@ def pairs(table, names=(), dtypes=tuple(DTYPES)):
         if names and name not in names and entry.name not in names:
             continue
         for dtype in dtypes:
-            if entry.supports_dtype(DTYPES[dtype], "cpu"):
+            if entry.supports_dtype(ALL_DTYPES[dtype], "cpu"):
                 yield name, dtype
 
 
-def sweep(todo, errors, seen=lambda row: None):
+def sweep(todo, errors, seen=lambda row: None, asked=None):
     """Rows of all pairs, in order."""
-    worker = Worker(errors)
+    worker = Worker(errors, asked or Sweep())
     rows = []
     for name, dtype in todo:
         row = worker.check(name, dtype)
@@ -466,6 +545,10 @@ def main(arguments):
     parser.add_argument("--part", default="0/1", help="i/n: every n-th pair from the i-th")
     parser.add_argument("--json", default="build/opdb.json")
     parser.add_argument("--merge", nargs="*", default=None, help="rows of these files, no sweep")
+    parser.add_argument("--samples", type=int, default=SAMPLES)
+    parser.add_argument("--dtypes", nargs="+", choices=ALL_DTYPES, default=list(DTYPES))
+    parser.add_argument("--reference", action="store_true")
+    parser.add_argument("--form", choices=FORMS, default="")
     chosen = parser.parse_args(arguments)
     if chosen.merge is not None:
         rows = []
@@ -477,8 +560,13 @@ def main(arguments):
             file.write(table_text(rows))
     else:
         part, count = map(int, chosen.part.split("/"))
-        todo = list(pairs(entries(), chosen.names))[part::count]
-        rows = sweep(todo, f"{chosen.json}.stderr", lambda row: print(line_of(row), flush=True))
+        asked = Sweep(chosen.samples, chosen.form, chosen.reference)
+        table = entries()
+        if chosen.form == "in_place":
+            table = {name: entry for name, entry in table.items() if entry.inplace_variant}
+        todo = list(pairs(table, chosen.names, chosen.dtypes))[part::count]
+        errors = f"{chosen.json}.stderr"
+        rows = sweep(todo, errors, lambda row: print(line_of(row), flush=True), asked)
     if not chosen.names:
         with open(chosen.json, "w") as file:
             json.dump(rows, file, indent=0)

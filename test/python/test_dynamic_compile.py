@@ -217,3 +217,16 @@ def test_programs_of_other_numbers_in_the_cache(tmp_path, monkeypatch):
         compiled = compile_with(function, dynamic=True)
         x = torch.randn(3, length)
         torch.testing.assert_close(compiled(x), function(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_without_text():
+    """The larger image has the floor of a product with a float: a number here, which is guarded."""
+
+    def function(x):
+        return F.interpolate(x, scale_factor=1.7, mode="bilinear").sum(1)
+
+    compiled = compile_with(function, dynamic=True)
+    for batch, side in ((2, 8), (3, 8), (3, 11)):
+        x = torch.randn(batch, 3, side, side)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert graph_count() == 2

@@ -2,10 +2,13 @@
 standard deviations of the statistic over N independent draws."""
 
 import math
+import re
 
 import pytest
 import torch
 
+import tandem
+from compiled import compile_with
 from graphs import build
 
 N = 1 << 18
@@ -93,3 +96,77 @@ def test_seeds_and_streams():
     for i, x in enumerate(samples):
         for y in samples[:i]:
             uncorrelated(x, y)
+
+
+DRAWS_REFUSED = {
+    "bernoulli": (lambda x: torch.bernoulli(x), "a probability is not in [0, 1]", (1.5, -0.5)),
+    "bernoulli_": (
+        lambda x: torch.zeros(5).bernoulli_(x),
+        "a probability is not in [0, 1]",
+        (1.5, -0.5),
+    ),
+    "normal": (lambda x: torch.normal(0.0, x), "an element of std is negative or NaN", (-1.0,)),
+    "normal of means": (
+        lambda x: torch.normal(x * 2, x),
+        "an element of std is negative or NaN",
+        (-1.0, torch.nan),
+    ),
+    "multinomial": (
+        lambda x: torch.multinomial(x, 2),
+        "a weight is negative, infinite or NaN",
+        (-1.0, torch.nan, torch.inf),
+    ),
+    "multinomial, replaced": (
+        lambda x: torch.multinomial(x, 9, True),
+        "a weight is negative, infinite or NaN",
+        (-1.0, torch.nan, torch.inf),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS_REFUSED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_numbers_that_nothing_is_drawn_by(name, dtype):
+    """Eager refuses them, apart from a deviation that is NaN."""
+    function, text, bad = DRAWS_REFUSED[name]
+    compiled = compile_with(function)
+    good = torch.tensor([0.5, 0.25, 1.0, 0.0, 0.125], dtype=dtype)
+    compiled(good)
+    for value in bad:
+        for place in (0, 4):
+            x = good.clone()
+            x[place] = value
+            with pytest.raises(tandem.UserError, match=re.escape(text)):
+                compiled(x)
+    compiled(good)
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+def test_a_row_without_weight(replacement):
+    compiled = compile_with(lambda x: torch.multinomial(x, 2, replacement))
+    x = torch.rand(3, 4)
+    assert compiled(x).shape == (3, 2)
+    x[1] = 0
+    with pytest.raises(tandem.UserError, match="no weight of a row is above 0"):
+        compiled(x)
+
+
+@pytest.mark.parametrize("draw", ["normal_", "bernoulli_", "uniform_", "exponential_"])
+def test_what_is_drawn_in_place_is_the_tensor(draw):
+    """A write to the result is one to the operand, an input, a part of one, or a tensor of the
+    graph."""
+
+    def function(x):
+        whole = getattr(x, draw)()
+        whole.add_(100)
+        made = torch.zeros(8)
+        part = getattr(made[2:6], draw)()
+        part.sub_(100)
+        return whole, x + 0, made
+
+    x = torch.full((6,), 0.5)
+    whole, copy, made = compile_with(function)(x)
+    assert whole is x
+    torch.testing.assert_close(copy, x, rtol=0, atol=0)
+    assert (x > 50).all()
+    assert (made[2:6] < -50).all() and not made[:2].any() and not made[6:].any()
