@@ -84,7 +84,7 @@ TEST(Hints, AFloatThatMustBeKnown) {
       "  return %1\n}\n";
   FunctionOptions options;
   try {
-    GraphFunction(text, options);
+    const GraphFunction none(text, options);
     FAIL() << "no number is known";
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(), "[aten::cdist] p must be known when compiling: %p (line 3)");
