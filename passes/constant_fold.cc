@@ -131,6 +131,7 @@ std::vector<ir::Rule> rules() {
       {call("aten::alias", {x}), is_x},
       {call("aten::detach", {x}), is_x},
       {call("tandem::with_history", {anything(), x}), is_x},
+      {call("tandem::zero_gradient", {anything(), x}), is_x},
       {call("aten::constant_pad_nd", {x, arg_that(is_nothing)}).whatever_else(), is_x},
       {any_call({"aten::slice"}), whole_slice},
       {any_call({"aten::cat"}), single_part},

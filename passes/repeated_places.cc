@@ -56,6 +56,7 @@ Tensor rows_written(const ir::Node& fill, Tensor value) {
 }  // namespace
 
 Tensor write_through(const ir::Node& view, uint32_t number, Tensor base, Tensor updated) {
+  if (view.results[number]->type.numel() == sym::Expr(0)) return base;
   const ops::OpDef& def = ops::def_of(view);
   if (def.scatter_part != nullptr)
     return def.scatter_part(base.builder(), view.call(), number, base, updated);

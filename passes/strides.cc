@@ -355,6 +355,7 @@ bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
 
 std::vector<int64_t> EagerStrides::repeated_dims(const ir::Node& view,
                                                  const ir::Value* result) const {
+  if (is_empty(result->type.sizes)) return {};  // no place is shown
   std::vector<int64_t> dims;
   const ir::Value* const* self = std::get_if<ir::Value*>(&view.args[0]);
   const ops::OpDef& def = ops::def_of(view);
@@ -369,6 +370,7 @@ std::vector<int64_t> EagerStrides::repeated_dims(const ir::Node& view,
 }
 
 bool EagerStrides::shows_places_twice(const ir::Value* value) const {
+  if (is_empty(value->type.sizes)) return false;
   const Sizes strides = of(value);
   for (size_t i = 0; i < strides.size(); ++i)
     if (strides[i] == Expr(0) && value->type.sizes[i] != Expr(1)) return true;

@@ -261,10 +261,23 @@ const OpDef kWithHistory{
     .pointwise = true,
     .complex = {complex_each}};
 
-const OpDef* const kOps[] = {&kUniform,     &kNormal,        &kInteger,
-                             &kRand,        &kRandn,         &kRandLike,
-                             &kRandnLike,   &kNativeDropout, &kNativeDropoutBackward,
-                             &kMaskedScale, &kDropout,       &kWithHistory};
+const OpDef kZeroGradient{
+    .schema = "tandem::zero_gradient(Tensor of, Tensor result) -> Tensor",
+    .types = [](const Call& c) -> Types { return {c.type("result")}; },
+    .lower =
+        [](Lowering& lowering, const Call& c) {
+          return map_definition(c, [&lowering, c](size_t, const Index& index) {
+            return lowering.load(c.value("result"), index);
+          });
+        },
+    // What is drawn in the place of `of`, or by it, has a history in eager: of zeros.
+    .vjp = zero_gradient,
+    .samples = {"$[3], $[3]"}};
+
+const OpDef* const kOps[] = {
+    &kZeroGradient, &kUniform,  &kNormal,     &kInteger,       &kRand,
+    &kRandn,        &kRandLike, &kRandnLike,  &kNativeDropout, &kNativeDropoutBackward,
+    &kMaskedScale,  &kDropout,  &kWithHistory};
 
 }  // namespace
 

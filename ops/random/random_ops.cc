@@ -35,6 +35,17 @@ void need(const Call& c, bool holds, std::string_view name, std::string_view rul
 // --- distributions
 // --------------------------------------------------------------------------------
 
+/// The draw, with eager's history of zeros for each tensor of floats that the call has.
+template <auto Draw>
+Tensors with_zeros(Builder& b, const Call& c) {
+  Tensor drawn = Draw(b, c)[0];
+  for (const ir::Param& param : c.op().schema.params) {
+    ir::Value* const* given = std::get_if<ir::Value*>(&c.arg(param.name));
+    if (given == nullptr || !is_float((*given)->type.dtype) || !is_float(drawn.dtype())) continue;
+    drawn = call(b, "tandem.zero_gradient", {Tensor{b, *given}, drawn});
+  }
+  return {drawn};
+}
 Types uniform_types(const Call& c) {
   need_float(c, "self");
   need(c, c.floating("from") <= c.floating("to"), "from", "at most `to`");
@@ -54,10 +65,10 @@ const OpDef kUniform{
         "aten::uniform(Tensor self, float from=0., float to=1., *, Generator? "
         "generator=None) -> Tensor",
     .types = uniform_types,
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
+    .decompose = with_zeros<[](Builder& b, const Call& c) -> Tensors {
       double from = c.floating("from");
       return {as_result(c, uniform(b, result_sizes(c)) * (c.floating("to") - from) + from)};
-    },
+    }>,
     .samples = {"$[3, 4]", "$[3, 4], -2.0, 5.0", "$[0]", "$[3], 2.0, 1.0", "i64[3]"},
     .inplace = true,
     .out = true};
@@ -66,7 +77,7 @@ const OpDef kNormalFunctional{
         "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? "
         "generator=None) -> Tensor",
     .types = normal_types,
-    .decompose = draw_normal,
+    .decompose = with_zeros<draw_normal>,
     .samples = {"$[3, 4]", "$[3, 4], 2.0, 0.5", "$[3], 0.0, -1.0"},
     .inplace = true,
     .inplace_schema =
@@ -81,10 +92,10 @@ const OpDef kExponential{
           need(c, c.floating("lambd") > 0, "lambd", "positive");
           return unary_same(c);
         },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
+    .decompose = with_zeros<[](Builder& b, const Call& c) -> Tensors {
       Tensor drawn = log(positive_uniform(b, result_sizes(c)));
       return {as_result(c, drawn * (-1 / c.floating("lambd")))};
-    },
+    }>,
     .samples = {"$[3, 4]", "$[3, 4], 2.5", "$[3], 0.0"},
     .inplace = true,
     .out = true};
@@ -98,10 +109,10 @@ const OpDef kLogNormal{
           need(c, c.floating("std") > 0, "std", "positive");
           return unary_same(c);
         },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
+    .decompose = with_zeros<[](Builder& b, const Call& c) -> Tensors {
       return {
           as_result(c, exp(normal(b, result_sizes(c)) * c.floating("std") + c.floating("mean")))};
-    },
+    }>,
     .samples = {"$[3, 4]", "$[3, 4], 0.0, 0.5", "$[3], 0.0, 0.0"},
     .inplace = true,
     .out = true};
@@ -114,11 +125,11 @@ const OpDef kGeometric{
           need_number(c, "self");
           return unary_same(c);
         },
-    .decompose = [](Builder& b, const Call& c) -> Tensors {
+    .decompose = with_zeros<[](Builder& b, const Call& c) -> Tensors {
       Tensor trials = log(positive_uniform(b, result_sizes(c))) / std::log1p(-c.floating("p"));
       Tensor whole = call(b, "aten.ceil", {trials});
       return {as_result(c, call(b, "aten.clamp", {whole, 1}))};
-    },
+    }>,
     .samples = {"$[3, 4], 0.25", "$[3], 0.0", "$[3], 1.0"},
     .sample_dtypes = DTypes::numbers,
     .inplace = true,
@@ -133,11 +144,11 @@ const OpDef kCauchy{.schema =
                           need(c, c.floating("sigma") > 0, "sigma", "positive");
                           return unary_same(c);
                         },
-                    .decompose = [](Builder& b, const Call& c) -> Tensors {
+                    .decompose = with_zeros<[](Builder& b, const Call& c) -> Tensors {
                       Tensor angle = (uniform(b, result_sizes(c)) - 0.5) * std::numbers::pi;
                       Tensor tangent = sin(angle) / cos(angle);
                       return {as_result(c, tangent * c.floating("sigma") + c.floating("median"))};
-                    },
+                    }>,
                     .samples = {"$[3, 4]", "$[3, 4], 2.0, 0.5", "$[3], 0.0, 0.0"},
                     .inplace = true,
                     .out = true};
@@ -176,7 +187,7 @@ Tensors normal_of(Builder& b, const Call& c) {
 #define TANDEM_NORMAL(Name, text, ...)                                          \
   const OpDef Name {                                                            \
     .schema = "aten::normal." text ", *, Generator? generator=None) -> Tensor", \
-    .types = normal_of_types, .decompose = normal_of, .samples = {              \
+    .types = normal_of_types, .decompose = with_zeros<normal_of>, .samples = {  \
       __VA_ARGS__                                                               \
     }                                                                           \
   }
@@ -235,13 +246,13 @@ Types bernoulli_types(const Call& c) {
 const OpDef kBernoulli{
     .schema = "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor",
     .types = bernoulli_types,
-    .decompose = draw_bernoulli,
+    .decompose = with_zeros<draw_bernoulli>,
     .samples = {"$[30, 4]:unit", "$[4]:unit", "$[0]", "i64[3]:index(2)"},
     .out = true};
 const OpDef kBernoulliP{
     .schema = "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor",
     .types = bernoulli_types,
-    .decompose = draw_bernoulli,
+    .decompose = with_zeros<draw_bernoulli>,
     .samples = {"$[30, 4], 0.25", "$[3, 4], 0.0", "$[3, 4], 1.0", "$[3], 1.5"},
     .sample_dtypes = DTypes::all,
     .inplace = true,
@@ -253,7 +264,7 @@ const OpDef kBernoulliTensor{
         "aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> "
         "Tensor",
     .types = bernoulli_types,
-    .decompose = draw_bernoulli,
+    .decompose = with_zeros<draw_bernoulli>,
     .samples = {"$[30, 4], f32[30, 4]:unit", "$[30, 4], f32[4]:unit"},
     .inplace = true};
 // --- integers
@@ -352,7 +363,7 @@ Tensors random_between(Builder& b, const Call& c) {
 const OpDef kRandomAny{
     .schema = "aten::random(Tensor self, *, Generator? generator=None) -> Tensor",
     .types = random_types,
-    .decompose = random_between,
+    .decompose = with_zeros<random_between>,
     .samples = {"$[30, 4]", "$[0]"},
     .sample_dtypes = DTypes::all,
     .inplace = true,
@@ -360,7 +371,7 @@ const OpDef kRandomAny{
 const OpDef kRandomTo{
     .schema = "aten::random.to(Tensor self, int to, *, Generator? generator=None) -> Tensor",
     .types = random_types,
-    .decompose = random_between,
+    .decompose = with_zeros<random_between>,
     .samples = {"$[3, 4], 7", "$[3], 0"},
     .sample_dtypes = DTypes::numbers,
     .inplace = true};
@@ -369,7 +380,7 @@ const OpDef kRandomFrom{
         "aten::random.from(Tensor self, int from, int? to, *, Generator? generator=None) -> "
         "Tensor",
     .types = random_types,
-    .decompose = random_between,
+    .decompose = with_zeros<random_between>,
     .samples = {"$[3, 4], 2, 7", "$[3], 4, none", "$[3], 4, 4"},
     .sample_dtypes = DTypes::numbers,
     .inplace = true};

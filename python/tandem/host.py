@@ -20,6 +20,8 @@ from tandem.numbers import is_number
 from tandem.outside import has_generator
 from tandem.recorded import Recorded, current, keeps, using
 
+# Running statistics, in the forms with `out=`.
+_WRITES_MORE = {torch.ops.aten.native_batch_norm}
 _NUMBER_TYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
 
@@ -282,6 +284,8 @@ class HostOp(_HostNode):
         super().__init__(node, sizes)
         self.name = str(node.target).removesuffix(".default")
         self.written = self._written_arguments()
+        if node.target.overloadpacket in _WRITES_MORE and self.written:
+            raise Unsupported(f"[{self.name}] writes more than its schema says")
         tags = getattr(node.target, "tags", ())
         if torch.Tag.nondeterministic_seeded in tags and not has_generator(node):
             raise Unsupported(f"[{self.name}] is random, and Tandem does not have it")
@@ -289,6 +293,16 @@ class HostOp(_HostNode):
             result.alias_info is None for result in node.target._schema.returns
         ):
             raise Unsupported(f"[{self.name}] writes arguments and gives new results")
+
+    def returned(self):
+        """Of what it writes, the numbers of what it gives: of as many all in their order, else by
+        the schema's names for their memory."""
+        schema = self.node.target._schema
+        written = [each for each in schema.arguments if each.alias_info and each.alias_info.is_write]
+        sets = [each.alias_info.before_set for each in written]
+        if len(self.written) != len(sets):  # lists
+            return range(len(self.written))
+        return [sets.index(result.alias_info.before_set) for result in schema.returns]
 
     def _written_arguments(self):
         return [each for each in written_arguments(self.node) if isinstance(each, fx.Node)]

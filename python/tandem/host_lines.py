@@ -94,8 +94,10 @@ class HostLines:
             written.append(f"v{len(self._lines)}")
             call = f"aten.copy_(%{self._names[arg]}, %{result})"
             self._add_line(["%" + written[-1]], call, node)
-        if written:
-            self._names[node] = written if isinstance(value, (list, tuple)) else written[0]
+        if written and isinstance(value, (list, tuple)):
+            self._names[node] = [written[i] for i in host.returned()]
+        elif written:
+            self._names[node] = written[0]
 
     def _host_control(self, node, flags, kept, reason):
         if self._compile_body is None:

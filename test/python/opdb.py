@@ -34,7 +34,7 @@ from torch.utils import _pytree as pytree
 
 import tandem
 from op_check import short
-from opdb_forms import FORMS, STRIDES_OF_FAKES, in_place_of, strided, symbolic
+from opdb_forms import FORMS, STRIDES_OF_FAKES, in_place_of, strided, symbolic, takes, with_out
 from tolerance import difference
 from tandem import dynamo, reports
 from tandem.options import Options
@@ -110,7 +110,8 @@ class Call:
         if form == "strided":
             leaves = [strided(leaf, number) for leaf in leaves]
         self._leaves = leaves
-        self._op = in_place_of(entry) if form == "in_place" else entry.op
+        makers = {"in_place": in_place_of, "out": with_out}
+        self._op = makers[form](entry) if form in makers else entry.op
         self.is_dynamic = form == "dynamic"
         self.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         self.tensors = [leaves[i] for i in self.places]
@@ -118,7 +119,7 @@ class Call:
             self.tensors = [distinct(tensor) for tensor in self.tensors]
         self.entry = entry.name
         self.unspecified = entry.name in UNSPECIFIED
-        laid = form == "strided" or any(not tensor.is_contiguous() for tensor in self.tensors)
+        laid = form == "strided" or any(map(is_turned, self.tensors))
         self.has_strides = not laid or entry_name(entry) not in STRIDES_OF_FAKES
         self.__name__ = "call"  # fx asks functions for it
 
@@ -131,6 +132,10 @@ class Call:
 
     def inputs(self, gradients):
         return [copied(tensor, gradients) for tensor in self.tensors]
+
+
+def is_turned(tensor):
+    return tensor.layout is torch.strided and not tensor.is_contiguous()
 
 
 def copied(tensor, gradients):
@@ -562,8 +567,7 @@ def main(arguments):
         part, count = map(int, chosen.part.split("/"))
         asked = Sweep(chosen.samples, chosen.form, chosen.reference)
         table = entries()
-        if chosen.form == "in_place":
-            table = {name: entry for name, entry in table.items() if entry.inplace_variant}
+        table = {name: entry for name, entry in table.items() if takes(entry, chosen.form)}
         todo = list(pairs(table, chosen.names, chosen.dtypes))[part::count]
         errors = f"{chosen.json}.stderr"
         rows = sweep(todo, errors, lambda row: print(line_of(row), flush=True), asked)

@@ -3,6 +3,7 @@
     strided      tensors lie transposed, with gaps or behind an offset
     dynamic      sizes are symbols, as with torch.compile(dynamic=True)
     in_place     the entry's in-place variant, on a copy where there is a gradient
+    out          with `out=` tensors that the graph makes, full of something else
     errors       samples that eager refuses: Tandem must, too
 """
 
@@ -11,7 +12,7 @@ from torch._dynamo.source import LocalSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-FORMS = ("strided", "dynamic", "in_place", "errors")
+FORMS = ("strided", "dynamic", "in_place", "out", "errors")
 # Of tensors that lie otherwise: torch's fakes, by which results are laid, say other strides than
 # eager's results have.
 STRIDES_OF_FAKES = (
@@ -27,6 +28,26 @@ def in_place_of(entry):
     def run(first, *args, **kwargs):
         first = first.clone() if first.requires_grad else first
         return entry.inplace_variant(first, *args, **kwargs)
+
+    return run
+
+
+def takes(entry, form):
+    """It has that form."""
+    kinds = {"in_place": entry.inplace_variant, "out": entry.supports_out}
+    return bool(kinds.get(form, True))
+
+
+def with_out(entry):
+    def run(first, *args, **kwargs):
+        made = entry.op(first, *args, **kwargs)
+        if isinstance(made, torch.Tensor):
+            out = torch.full_like(made, 3)
+            entry.op(first, *args, **kwargs, out=out)
+            return out
+        outs = [torch.full_like(each, 3) for each in made]
+        entry.op(first, *args, **kwargs, out=tuple(outs))
+        return outs
 
     return run
 

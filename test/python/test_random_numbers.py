@@ -170,3 +170,35 @@ def test_what_is_drawn_in_place_is_the_tensor(draw):
     torch.testing.assert_close(copy, x, rtol=0, atol=0)
     assert (x > 50).all()
     assert (made[2:6] < -50).all() and not made[:2].any() and not made[6:].any()
+
+
+DRAWS_OF_A_TENSOR = {
+    "bernoulli": torch.bernoulli,
+    "normal of means": lambda x: torch.normal(x, 1.0),
+    "normal of deviations": lambda x: torch.normal(0.0, x),
+    "normal of both": lambda x: torch.normal(x, x),
+    "bernoulli_": lambda x: (x * 1).bernoulli_(0.5),
+    "bernoulli_ by x": lambda x: torch.zeros(3).bernoulli_(x),
+    "cauchy_": lambda x: (x * 1).cauchy_(),
+    "exponential_": lambda x: (x * 1).exponential_(),
+    "geometric_": lambda x: (x * 1).geometric_(0.5),
+    "log_normal_": lambda x: (x * 1).log_normal_(),
+    "normal_": lambda x: (x * 1).normal_(),
+    "random_": lambda x: (x * 1).random_(9),
+    "uniform_": lambda x: (x * 1).uniform_(),
+    "rand_like": torch.rand_like,
+}
+
+
+@pytest.mark.parametrize("name", DRAWS_OF_A_TENSOR)
+def test_a_draw_has_a_history_of_zeros(name):
+    """Apart from what only takes sizes."""
+    draw = DRAWS_OF_A_TENSOR[name]
+    x = torch.full((3,), 0.5, requires_grad=True)
+    expected, actual = draw(x), compile_with(draw)(x)
+    assert actual.requires_grad == expected.requires_grad == (name != "rand_like")
+    if actual.requires_grad:
+        (gradient,) = torch.autograd.grad(actual.sum(), x)
+        assert not gradient.any()
+    with torch.no_grad():
+        assert not compile_with(draw)(x).requires_grad
