@@ -298,8 +298,8 @@ class HostOp(_HostNode):
         """Of what it writes, the numbers of what it gives: of as many all in their order, else by
         the schema's names for their memory."""
         schema = self.node.target._schema
-        written = [each for each in schema.arguments if each.alias_info and each.alias_info.is_write]
-        sets = [each.alias_info.before_set for each in written]
+        aliases = [each.alias_info for each in schema.arguments]
+        sets = [alias.before_set for alias in aliases if alias and alias.is_write]
         if len(self.written) != len(sets):  # lists
             return range(len(self.written))
         return [sets.index(result.alias_info.before_set) for result in schema.returns]
