@@ -79,17 +79,39 @@ void spread_numbers(ir::Bindings& bindings) {
   });
 }
 
+std::vector<sym::Equation> equations_of(sym::Pool& pool, const Hints& hints) {
+  std::vector<sym::Equation> equations;
+  for (const std::string& text : hints.equations) {
+    std::string error;
+    const std::optional<sym::Equation> equation = sym::parse_equation(pool, text, &error);
+    if (!equation) throw UserError("'" + text + "' is no equation between sizes: " + error);
+    equations.push_back(*equation);
+  }
+  return equations;
+}
+
+/// Sizes that stand in equations.
+std::map<std::string, int64_t> restricted(const Hints& hints) {
+  sym::Pool pool;
+  std::vector<Expr> symbols;
+  for (const sym::Equation& equation : equations_of(pool, hints)) {
+    sym::collect_symbols(equation.left, symbols);
+    sym::collect_symbols(equation.right, symbols);
+  }
+  std::map<std::string, int64_t> sizes;
+  for (const Expr& symbol : symbols)
+    if (const std::optional<int64_t> size = size_of(symbol, hints)) sizes[symbol.name()] = *size;
+  return sizes;
+}
+
 }  // namespace
 
 ir::Bindings tied(const Hints& hints) {
   ir::Bindings bindings;
   sym::Pool pool;
-  for (const std::string& text : hints.equations) {
-    std::string error;
-    const std::optional<sym::Equation> equation = sym::parse_equation(pool, text, &error);
-    if (!equation) throw UserError("'" + text + "' is no equation between sizes: " + error);
-    const std::optional<std::vector<Expr>> left = factors_of(equation->left);
-    const std::optional<std::vector<Expr>> right = factors_of(equation->right);
+  for (const sym::Equation& equation : equations_of(pool, hints)) {
+    const std::optional<std::vector<Expr>> left = factors_of(equation.left);
+    const std::optional<std::vector<Expr>> right = factors_of(equation.right);
     if (!left || !right) continue;
     const auto is_known = [&](Expr symbol) { return size_of(symbol, hints).has_value(); };
     if (std::ranges::all_of(*left, is_known) && std::ranges::all_of(*right, is_known))
@@ -100,7 +122,8 @@ ir::Bindings tied(const Hints& hints) {
 }
 
 bool add_unknown(const UserError& error, const Hints& hints, ir::Bindings& bindings) {
-  const size_t before = bindings.sizes.size() + bindings.floats.size();
+  const auto count = [&] { return bindings.sizes.size() + bindings.floats.size(); };
+  const size_t before = count();
   bool names_one = false;
   for (const Diagnostic& problem : error.problems())
     for (const std::string& name : problem.unknown) {
@@ -108,9 +131,11 @@ bool add_unknown(const UserError& error, const Hints& hints, ir::Bindings& bindi
       if (hints.sizes.contains(name)) bindings.sizes.emplace(name, hints.sizes.at(name));
       if (hints.floats.contains(name)) bindings.floats.emplace(name, hints.floats.at(name));
     }
-  if (!names_one) bindings.sizes.insert(hints.sizes.begin(), hints.sizes.end());
+  if (!names_one) bindings.sizes.merge(restricted(hints));
+  if (!names_one && count() == before)
+    bindings.sizes.insert(hints.sizes.begin(), hints.sizes.end());
   spread_numbers(bindings);
-  return bindings.sizes.size() + bindings.floats.size() > before;
+  return count() > before;
 }
 
 bool serves(const ir::Bindings& bindings, const Hints& hints) {

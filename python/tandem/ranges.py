@@ -56,11 +56,11 @@ def equations_of(symbol, environment):
 
 
 def equations_among(symbols, environment, text_of):
-    """Those of several of these symbols, which torch cannot solve for one."""
+    """Those that hold one of these symbols."""
     found = []
     for guard in environment.guards:
         relation = environment.replace(guard.expr)
-        if isinstance(relation, sympy.Eq) and 1 < len(relation.free_symbols & symbols):
+        if isinstance(relation, sympy.Eq) and relation.free_symbols & symbols:
             found.append(_text(relation, text_of))
     return [text for text in dict.fromkeys(found) if text]
 

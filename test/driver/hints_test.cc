@@ -95,6 +95,16 @@ TEST(Hints, AFloatThatMustBeKnown) {
   EXPECT_EQ(function.inputs(), 3u);  // as it was
 }
 
+TEST(Hints, SizesOfEquationsAreNumbersBeforeOthers) {
+  const Hints hints{{{"a", 16}, {"b", 6}, {"c", 3}}, {}, {"(a//4)*(a//4) == 16"}};
+  ir::Bindings bindings = tied(hints);
+  EXPECT_TRUE(bindings.empty());
+  EXPECT_TRUE(add_unknown(UserError("sizes (a//4)*(a//4) and 16 differ"), hints, bindings));
+  EXPECT_EQ(bindings.sizes, (Sizes{{"a", 16}}));
+  EXPECT_TRUE(add_unknown(UserError("another"), hints, bindings));
+  EXPECT_EQ(bindings.sizes, hints.sizes);
+}
+
 std::vector<float> sums(GraphFunction& function, std::vector<int64_t> x, std::vector<int64_t> y) {
   std::vector<float> values(static_cast<size_t>(x[0] * x[1]));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
