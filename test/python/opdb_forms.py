@@ -39,6 +39,9 @@ def takes(entry, form):
 
 
 def with_out(entry):
+    """Without gradients, which these forms refuse."""
+
+    @torch.no_grad()
     def run(first, *args, **kwargs):
         made = entry.op(first, *args, **kwargs)
         if isinstance(made, torch.Tensor):

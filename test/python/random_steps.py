@@ -283,11 +283,6 @@ SHORT = {
     "split": Step("{x}.split(1, -1)[0]", _columns(2)),
     "chunk": Step("{x}.chunk(2, -1)[-1]", _columns(2)),
     "as_strided": Step("{x}.as_strided({p}, {q})", _both(_has_rows, _is_full), _strided),
-    # views that no schema tells of
-    "atleast_3d": Step("torch.atleast_3d({x})"),
-    "broadcast_tensors": Step("torch.broadcast_tensors({x}, {y})[0]", fits=_broadcasts),
-    "einsum_view": Step("torch.einsum('...ij->...ji', {x})", _both(_is_matrix, _is_float)),
-    "no_dropout": Step("torch.nn.functional.dropout({x}, 0.5, False)", _is_float),
     # elements at other places
     "masked_fill": Step("{x}.masked_fill({x} > 0.5, {p})", draws=_number),
     "flip": Step("{x}.flip({p})", _has_dims, _dim),
@@ -328,6 +323,11 @@ LONG = {
                          fits=_may_write),
     # Of a float eager forgets that it was written: the gradient goes through it as if it were not.
     "logical_not_": Step("{x}.logical_not_()", lambda x: not _is_float(x)),
+    # views that no schema tells of
+    "atleast_3d": Step("torch.atleast_3d({x})"),
+    "broadcast_tensors": Step("torch.broadcast_tensors({x}, {y})[0]", fits=_broadcasts),
+    "einsum_view": Step("torch.einsum('...ij->...ji', {x})", _both(_is_matrix, _is_float)),
+    "no_dropout": Step("torch.nn.functional.dropout({x}, 0.5, False)", _is_float),
     "bernoulli_": Step("{x}.bernoulli_(1.0)"),
     "normal_": Step("{x}.normal_(2.0, 0.0)", _is_float),
     "data_zero_": Step("{x}.detach().zero_()\n{v} = {x}"),
