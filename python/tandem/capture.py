@@ -9,6 +9,7 @@ is refused.
 """
 
 import contextlib
+import gc
 import os
 import tempfile
 import traceback
@@ -257,6 +258,19 @@ def _regions_closed():
         torch.set_autocast_cache_enabled(caches)
 
 
+@contextlib.contextmanager
+def _nothing_collected():
+    """A collection may end a generator that is inside of `torch.no_grad`: that sets the mode, which a
+    trace records as a node of its own."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
     names = list(attributes)
 
@@ -268,6 +282,7 @@ def _trace(module, attributes, fakes, count, mode, pre_dispatch, bodies):
         return results
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_nothing_collected())
         stack.enter_context(mode)
         # Autograd records the trace; hooks of the call that compiles (torch.utils.checkpoint counts
         # what is saved) must not see that. Where there are none, torch.func wants none.
