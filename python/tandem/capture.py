@@ -260,8 +260,8 @@ def _regions_closed():
 
 @contextlib.contextmanager
 def _nothing_collected():
-    """A collection may end a generator that is inside of `torch.no_grad`: that sets the mode, which a
-    trace records as a node of its own."""
+    """A collection may end a generator that is inside of `torch.no_grad`: that sets the mode, which
+    a trace records as a node of its own."""
     collects = gc.isenabled()
     gc.disable()
     try:
