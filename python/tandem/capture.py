@@ -38,7 +38,7 @@ from tandem.higher_order import HANDLERS, Bodies
 from tandem.hooks import hooks_where_tensors_are_made
 from tandem.modes import restore_modes
 from tandem.numbers import FLOORED, READS_OF_NUMBERS
-from tandem.shown_operands import SHOWN_OPERANDS
+from tandem.shown_operands import SHOWN_OPERANDS, is_dropout_of_nothing
 from tandem.wrapped import check_results
 
 
@@ -118,6 +118,8 @@ class _Interpreter(fx.Interpreter):
             return floored(target, *args)
         if target is torch.autograd.grad:
             return autograd_grad(*args, **kwargs)
+        if is_dropout_of_nothing(target, args, kwargs):
+            return args[0] if args else kwargs["input"]
         if getattr(target, "__name__", "") == "_get_data_attr":
             return args[0].detach()
         handler = HANDLERS.get(getattr(target, "__name__", ""))

@@ -31,10 +31,22 @@ def _storages(values):
     return {storage_of(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)} - {None}
 
 
+def _drops(share, is_training):
+    return is_training and not (isinstance(share, float | int) and share == 0)
+
+
 def _dropout(operand, share, is_training):
     """Eager gives the operand where nothing is dropped; torch's own decomposition copies it."""
-    drops = is_training and not (isinstance(share, float | int) and share == 0)
-    return NotImplemented if drops else operand
+    return NotImplemented if _drops(share, is_training) else operand
+
+
+def is_dropout_of_nothing(target, args, kwargs):
+    """Of a call in Dynamo's graph: a trace from behind dispatch sees the copy alone."""
+    if target not in (torch.nn.functional.dropout, torch.dropout):
+        return False
+    named = dict(zip(("input", "p", "train"), args, strict=False)) | kwargs
+    share, is_training = named.get("p", 0.5), named.get("training", named.get("train", True))
+    return "input" in named and 0 <= share <= 1 and not _drops(share, is_training)
 
 
 def table():

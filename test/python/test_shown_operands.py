@@ -102,3 +102,16 @@ def test_gradients_through_what_is_shown(name):
     for out in (actual, expected):
         out.sum().backward()
     torch.testing.assert_close(ours.grad, eager.grad)
+
+
+def test_a_dropout_of_nothing_before_a_vmap():
+    """Which is traced behind dispatch: torch has taken the dropout apart there."""
+
+    def function(x):
+        F.dropout(x, 0.5, False).add_(1)
+        return torch.vmap(lambda row: row[: row.shape[0] - 1] * 2)(x)
+
+    ours, eager = torch.ones(3, 4), torch.ones(3, 4)
+    actual, expected = compile_with(function)(ours), function(eager)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    torch.testing.assert_close(ours, eager, rtol=0, atol=0)
