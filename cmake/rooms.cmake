@@ -2,15 +2,22 @@
 # name/*.cc and name/*/*.cc (an interface library while there is none) that may use the rooms named after it.
 # The same table, as a check of every #include, is test/tools/check_includes.py.
 
-# Objects and flags that all rooms share: the precompiled standard headers.
+# Precompiled headers, which rooms share: tandem_std_pch, and tandem_ops_pch for those that see operators.
+function(tandem_pch name)
+  add_library(tandem_${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/std_pch.cc)
+  target_include_directories(tandem_${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(tandem_${name} PRIVATE fmt::fmt)
+  target_precompile_headers(tandem_${name} PRIVATE "\"cmake/${name}.h\"")
+endfunction()
+
 if(TANDEM_PCH)
-  add_library(tandem_std_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/std_pch.cc)
-  target_include_directories(tandem_std_pch PRIVATE ${PROJECT_SOURCE_DIR})
-  target_precompile_headers(tandem_std_pch PRIVATE [["cmake/std_pch.h"]])
+  tandem_pch(std_pch)
+  tandem_pch(ops_pch)
 endif()
 
 # Rooms whose own flags differ cannot share that one and compile their own.
 set(TANDEM_OWN_PCH codegen runtime)
+set(TANDEM_OPS_PCH ops frontend nn passes quant schedule driver)
 
 function(tandem_room_pch name)
   set(target tandem_${name})
@@ -21,6 +28,8 @@ function(tandem_room_pch name)
     target_precompile_headers(${target} PRIVATE "\"${name}/llvm_headers.h\"")
   elseif(name IN_LIST TANDEM_OWN_PCH)
     target_precompile_headers(${target} PRIVATE [["cmake/std_pch.h"]])
+  elseif(name IN_LIST TANDEM_OPS_PCH)
+    target_precompile_headers(${target} REUSE_FROM tandem_ops_pch)
   else()
     target_precompile_headers(${target} REUSE_FROM tandem_std_pch)
   endif()
@@ -91,6 +100,11 @@ tandem_room_private(codegen
   INCLUDE ${TANDEM_LLVM_INCLUDE}
   OPTIONS ${no_vptr}
   LINK ${TANDEM_LLVM_LIBRARIES} ${TANDEM_LLVM_SYSTEM_LIBRARIES})
+if(TANDEM_SANITIZE MATCHES "undefined")
+  foreach(room base frontend runtime driver)
+    target_compile_options(tandem_${room} PRIVATE -fsanitize=alignment)
+  endforeach()
+endif()
 set(runtime_link ${OpenMP_gomp_LIBRARY} ${CMAKE_DL_LIBS} Threads::Threads)
 if(TANDEM_LINK_DNNL)
   target_compile_definitions(tandem_runtime PRIVATE TANDEM_LINK_DNNL=1)

@@ -38,6 +38,8 @@ Features usable_features() {
   const bool has_tiles = features.lookup("amx-tile") && permits_tiles();
   for (llvm::StringMapEntry<bool>& entry : features)
     if (is_of_tiles(entry.getKey())) entry.setValue(entry.getValue() && has_tiles);
+  // LLVM names this one only where there is AVX-512; other processors are asked for the same names.
+  features.try_emplace("evex512", false);
   return features;
 }
 

@@ -74,6 +74,13 @@ std::vector<ir::Graph*> bodies_of(const ir::Graph& graph) {
   return done;
 }
 
+void collect_given(const ir::Graph& body, std::vector<sym::Expr>& symbols) {
+  for (const ir::Value* input : body.inputs())
+    if (!input->type.is_tensor() && input->role != ir::Role::seed)
+      if (const std::optional<sym::Expr> symbol = body.pool().find_symbol(input->name))
+        sym::collect_symbols(*symbol, symbols);
+}
+
 std::string text_with_bodies(const ir::Graph& graph) {
   std::string text = ir::to_string(graph);
   for (const ir::Graph* body : bodies_of(graph)) text += "\n" + ir::to_string(*body);

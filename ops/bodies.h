@@ -15,6 +15,9 @@ std::vector<std::string> bodies_of(const ir::Node& node);
 /// UserError where there is no such graph, or one runs itself.
 std::vector<ir::Graph*> bodies_of(const ir::Graph& graph);
 
+/// Symbols that the body is given as numbers, by inputs of their names (passes::size_inputs).
+void collect_given(const ir::Graph& body, std::vector<sym::Expr>& symbols);
+
 /// The graph, then what it runs: a text that stands for itself.
 std::string text_with_bodies(const ir::Graph& graph);
 

@@ -12,10 +12,7 @@ namespace {
 
 /// What bodies of the graph are given.
 void collect_of_bodies(const ir::Graph& graph, std::vector<sym::Expr>& symbols) {
-  for (const ir::Graph* body : ops::bodies_of(graph))
-    for (const ir::Value* input : body->inputs())
-      if (!input->type.is_tensor() && input->role != ir::Role::seed)
-        sym::collect_symbols(*graph.pool().find_symbol(input->name), symbols);
+  for (const ir::Graph* body : ops::bodies_of(graph)) ops::collect_given(*body, symbols);
 }
 
 bool tells(const ir::Value* input, sym::Expr symbol) {

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "ir/data_sizes.h"
-#include "ops/opdef.h"
+#include "ops/bodies.h"
 #include "passes/partition/partition.h"
 #include "passes/passes.h"
 
@@ -45,7 +45,8 @@ class Splitter {
     }
   }
 
-  /// Symbols of backward that are no size of a saved value or tangent by themselves.
+  /// Symbols of backward, and those that its bodies are given, that are no size of a saved value or
+  /// tangent by themselves.
   void find_sizes() {
     ir::Values tensors = carried_;
     for (Value* input : joint_.inputs())
@@ -58,6 +59,8 @@ class Splitter {
     }
     for (const Node* node : backward_nodes_) {
       ir::collect_symbols(*node, symbols);
+      for (const std::string& body : ops::bodies_of(*node))
+        ops::collect_given(*joint_.module().find(body), symbols);
       if (const std::optional<sym::Expr> made = ir::symbol_made_by(joint_, *node))
         bound.push_back(*made);
     }

@@ -18,6 +18,10 @@ ISAS = ["avx2", "avx512"] if HAS_AVX512 else ["avx2"]
 # oneDNN has layouts of its own for weights in f32 with AVX-512 alone.
 PACKS_F32 = HAS_AVX512 and os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in ("", "ALL")
 
+# Of a core; what a target says where the system does not tell. Python has no name for glibc's
+# _SC_LEVEL2_CACHE_SIZE.
+L2_BYTES = os.sysconf(191) or 1 << 20
+
 
 def _has_feature(name):
     text = graph_text("%x: f32[4]", ["%r = aten.exp(%x)"], "%r")

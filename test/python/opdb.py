@@ -34,7 +34,16 @@ from torch.utils import _pytree as pytree
 
 import tandem
 from op_check import short
-from opdb_forms import FORMS, STRIDES_OF_FAKES, in_place_of, strided, symbolic, takes, with_out
+from opdb_forms import FORMS, in_place_of, strided, symbolic, takes, with_out
+from opdb_known import (
+    CHOOSING,
+    FOUND,
+    OTHER_GRADIENTS,
+    REFERENCE_GRADIENTS,
+    REFUSED,
+    STRIDES_OF_FAKES,
+    UNSPECIFIED,
+)
 from tolerance import difference
 from tandem import dynamo, reports
 from tandem.options import Options
@@ -47,24 +56,6 @@ ALL_DTYPES = DTYPES | {
 SAMPLES = 5
 SECONDS = 60
 VERDICTS = ("right", "unsupported", "wrong", "crash")
-# Entries whose results have no specified contents.
-UNSPECIFIED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
-               "new_empty_strided", "resize_", "resize_as_")  # fmt: skip
-# Entries that choose among equal elements: they get distinct ones, because eager's choice is not
-# specified.
-CHOOSING = ("sort", "argsort", "msort", "topk", "kthvalue")
-# Gradients that eager has wrong, by entry and number of the input.
-OTHER_GRADIENTS = {
-    ("as_strided_scatter", 0): "eager's is non-zero where self was overwritten",
-    ("as_strided_scatter", 4): "the derivative of that one, by the tangent",
-}
-# The same of reference inputs alone: the samples that `make opdb` takes are judged.
-REFERENCE_GRADIENTS = {
-    ("polar", 0): "eager's is that of |abs|, and 0 at 0",
-    ("nn.functional.elu", 0): "at NaN eager's is NaN in whole registers, and not in what is left",
-    ("nn.functional.celu", 0): "the same",
-    ("nn.functional.selu", 0): "the same",
-}
 
 
 def entries():
@@ -292,10 +283,14 @@ class Widened:
 
     def _inputs(self):
         inputs = self._call.inputs(False)
-        wide = [x.double() if x.is_floating_point() else x for x in inputs]
+        wide = [widened(x) for x in inputs]
         for x, tensor in zip(wide, self._call.tensors, strict=True):
             x.requires_grad_(self._gradients and tensor.requires_grad)
         return wide
+
+
+def widened(x):
+    return x.double() if x.is_floating_point() else x.cdouble() if x.is_complex() else x
 
 
 def different(actual, expected, drawn, reference):
@@ -314,7 +309,8 @@ def different(actual, expected, drawn, reference):
     if actual.dtype != expected.dtype:
         return f"{actual.dtype} instead of {expected.dtype}"
     problem = difference(dense(actual), dense(expected))
-    if problem and expected.is_floating_point() and actual.shape == expected.shape:
+    has_rounding = expected.is_floating_point() or expected.is_complex()
+    if problem and has_rounding and actual.shape == expected.shape:
         if is_as_good(actual, expected, reference()):
             return None
     return problem
@@ -322,12 +318,14 @@ def different(actual, expected, drawn, reference):
 
 def is_as_good(actual, expected, wide):
     """Whether `actual` is nowhere much farther from the f64 result than eager's is at its worst."""
-    if wide is None or wide.shape != expected.shape or not wide.is_floating_point():
+    if wide is None or wide.shape != expected.shape or wide.is_complex() != expected.is_complex():
         return False
-    wide = wide.detach()
-    if difference(actual.detach(), wide.to(expected.dtype)) is None:
+    if not wide.is_complex() and not wide.is_floating_point():
+        return False
+    actual, expected, wide = dense(actual), dense(expected), dense(wide)
+    if difference(actual, wide.to(expected.dtype)) is None:
         return True
-    ours, eager = (actual.detach().double() - wide).abs(), (expected.detach().double() - wide).abs()
+    ours, eager = (actual.double() - wide).abs(), (expected.double() - wide).abs()
     return bool(ours.isfinite().all() and ours.max() <= 2 * eager.max())
 
 
@@ -503,6 +501,10 @@ def failures(rows):
             lines.append(line_of(row))
         elif row.get("with eager", "right") != "right":
             lines.append(f"{row['op']} {row['dtype']}: on_unsupported=eager: {row['with eager']}")
+        elif row["op"] in FOUND and row["verdict"] != "right":
+            lines.append(f"{line_of(row)}: was right")
+        elif row["op"] in REFUSED and row["verdict"] != "right" and not row["in torch"]:
+            lines.append(f"{line_of(row)}: nothing ran in torch")
     return lines
 
 

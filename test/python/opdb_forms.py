@@ -13,15 +13,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 FORMS = ("strided", "dynamic", "in_place", "out", "errors")
-# Of tensors that lie otherwise: torch's fakes, by which results are laid, say other strides than
-# eager's results have.
-STRIDES_OF_FAKES = (
-    "_batch_norm_with_update", "_native_batch_norm_legit", "copysign", "div.floor_rounding",
-    "floor_divide", "native_batch_norm", "native_dropout_backward", "nn.functional.batch_norm",
-    "nn.functional.interpolate.nearest", "nn.functional.interpolate.nearest-exact",
-    "nn.functional.logsigmoid", "nn.functional.max_unpool2d", "nn.functional.max_unpool2d.grad",
-    "nn.functional.upsample_nearest", "normal",
-)  # fmt: skip
 
 
 def in_place_of(entry):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import tandem
 from compiled import compile_with
 from graphs import build
+from machine import L2_BYTES
 
 # Sizes [batch, heads, heads of keys, rows, keys, width], and the other arguments.
 CASES = {
@@ -25,9 +26,10 @@ CASES = {
 }
 
 
-def is_one_kernel(matrices):
-    """Its tasks are the matrices; others than a few for each core would leave cores idle."""
-    return matrices % os.cpu_count() == 0
+def is_one_kernel(matrices, shared):
+    """Its tasks are the matrices; others than a few for each core would leave cores idle. What all
+    blocks of a task's rows share, `shared` floats, stays in the core's cache."""
+    return matrices % os.cpu_count() == 0 and shared * 4 <= L2_BYTES
 
 
 def tensors_of(sizes):
@@ -64,10 +66,10 @@ def test_gradients(name):
     wanted, _ = gradients(attention(in_doubles(arguments)), doubles, tangent.double())
     for gradient, reference in zip(actual, wanted, strict=True):
         torch.testing.assert_close(gradient.double(), reference, rtol=1e-4, atol=1e-5)
-    batch, heads, _, rows, keys, _ = sizes
+    batch, heads, _, rows, keys, width = sizes
     assert 0 < saved <= batch * heads * rows * keys * 4 / 8
     (graph,) = tandem.report()["graphs"]
-    if is_one_kernel(batch * heads):
+    if is_one_kernel(batch * heads, keys * width):
         assert graph["backward"]["kernel_calls"] <= 4  # and copies of one
 
 
@@ -152,7 +154,11 @@ def test_a_product_that_sums_along_the_rows(sizes):
 
     actual = compile_with(function)(a, b, c, d)
     (graph,) = tandem.report()["graphs"]
-    assert graph["forward"]["kernel_calls"] == (1 if is_one_kernel(batch) else 3)
+    is_one = is_one_kernel(batch, max(rows, columns) * width)
+    if rows < 100 and L2_BYTES < 1 << 20:  # few rows for each copy of the sums: by the rates
+        assert graph["forward"]["kernel_calls"] in (1, 3)
+    else:
+        assert graph["forward"]["kernel_calls"] == (1 if is_one else 3)
     for one, other in zip(actual, function(*(t.double() for t in (a, b, c, d))), strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-3)
 
@@ -170,7 +176,7 @@ def test_the_interpreter_gathers_too():
     torch.manual_seed(0)
     arguments = [torch.randn(4, 516, 2), torch.randn(4, 2, 516), torch.randn(4, 516, 2)]
     compiled = build(inputs, lines, results="%d, %r")
-    if is_one_kernel(4):
+    if is_one_kernel(4, 516 * 2):
         assert compiled.counts["instructions"] == 1
     interpreted = build(inputs, lines, results="%d, %r", interpret=True).run(arguments)
     assert all(map(torch.equal, compiled.run(arguments), interpreted))
