@@ -67,6 +67,14 @@ bool reads_member(const KernelGraph& graph, const Group& group, const PlacedRead
                      });
 }
 
+/// Backward computes a value of a checkpoint region again to have it from there on: a kernel of
+/// forward that reads the same would make it at once, and keep it all the way.
+bool is_for_backward(const Item& item, const Group& group) {
+  return item.node->backward && item.node->region != 0 &&
+         std::ranges::none_of(group.members,
+                              [](const Member& member) { return member.item->node->backward; });
+}
+
 /// First stage in which everything the item reads of the group is ready; nothing when a read is
 /// not at the position where the member computes it.
 std::optional<int> stage_of(const KernelGraph& graph, const Group& group, Extent extent,
@@ -234,6 +242,7 @@ class Fuser {
   OrReason<Fit> fit_into(uint32_t number, const Item& item) {
     const Group& group = graph_.groups[number];
     if (!group.takes_members()) return kFixed;
+    if (is_for_backward(item, group)) return "it is computed again, for backward";
     if (static_cast<int64_t>(group.needs.reads.size() + group.members.size()) >
         graph_.target.tuning.fusion.buffers)
       return "the kernel would have too many buffers";
