@@ -43,7 +43,8 @@ def last_changes():
     """How many commits ago a file changed last, for the files of the last hundred commits; 0 for
     what is not committed. Empty where git knows nothing."""
     ago, commit = {}, 0
-    for command in ("status --porcelain -uall --no-renames", "log -n 100 --format=%x2A --name-only"):
+    asked = ("status --porcelain -uall --no-renames", "log -n 100 --format=%x2A --name-only")
+    for command in asked:
         said = subprocess.run(
             ["git", *command.split()], capture_output=True, text=True, check=False, cwd=ROOT
         ).stdout
