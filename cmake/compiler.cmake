@@ -21,12 +21,6 @@ add_compile_options(-ffp-contract=off)
 
 if(TANDEM_SANITIZE)
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  # AddressSanitizer sees a null pointer or one outside of its object where it is used; the checks of
-  # UndefinedBehaviorSanitizer for the same at every access take a fifth of a file's compile time. Rooms that
-  # read bytes as other types have the one of alignment: cmake/rooms.cmake.
-  if(TANDEM_SANITIZE MATCHES "address")
-    add_compile_options(-fno-sanitize=null,alignment,object-size)
-  endif()
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
   # -O1 with sanitizers makes g++ 12 warn of uninitialised values that are not (GCC bug 105562 and its kin),
   # and with ThreadSanitizer of copies past the end of short strings.

@@ -100,11 +100,6 @@ tandem_room_private(codegen
   INCLUDE ${TANDEM_LLVM_INCLUDE}
   OPTIONS ${no_vptr}
   LINK ${TANDEM_LLVM_LIBRARIES} ${TANDEM_LLVM_SYSTEM_LIBRARIES})
-if(TANDEM_SANITIZE MATCHES "undefined")
-  foreach(room base frontend runtime driver)
-    target_compile_options(tandem_${room} PRIVATE -fsanitize=alignment)
-  endforeach()
-endif()
 set(runtime_link ${OpenMP_gomp_LIBRARY} ${CMAKE_DL_LIBS} Threads::Threads)
 if(TANDEM_LINK_DNNL)
   target_compile_definitions(tandem_runtime PRIVATE TANDEM_LINK_DNNL=1)

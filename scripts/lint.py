@@ -48,6 +48,15 @@ def changed_files():
     return set(names + output_of("git", "ls-files", "--others", "--exclude-standard").split())
 
 
+def last_changes():
+    """How many commits ago a file changed last, for the files of the last hundred commits."""
+    ago, commit = {}, 0
+    for line in output_of("git", "log", "-n", "100", "--format=%x2A", "--name-only").splitlines():
+        commit += line == "*"
+        ago.setdefault(line, commit)
+    return ago
+
+
 def key_of(path, version):
     key = hashlib.sha256("\0".join([version, *FLAGS]).encode())
     for file in source_tree.closure(path):
@@ -93,7 +102,7 @@ def selected(options):
     paths = [path for path in paths if not path.startswith("python/")]  # needs nanobind's headers
     if not options.all:
         paths = [path for path in paths if changed & set(source_tree.closure(path))]
-    ago = source_tree.last_changes()
+    ago = last_changes()
     never = max(ago.values(), default=0) + 1
     return sorted(paths, key=lambda path: (path not in changed, ago.get(path, never), path))
 

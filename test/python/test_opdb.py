@@ -5,6 +5,7 @@ import pytest
 
 import opdb
 
+
 @pytest.fixture(scope="module")
 def table():
     return opdb.entries()

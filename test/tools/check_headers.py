@@ -1,7 +1,5 @@
 """Each header compiles alone, and twice. What compiled once is not compiled again until it, or a
-header of ours that it includes, changes: build/header-check.json keeps a hash. Those changed last,
-by themselves or by what they include, are first; after HEADER_SECONDS (120) no other is begun, and
-how many were left is said."""
+header of ours that it includes, changes: build/header-check.json keeps a hash."""
 
 import concurrent.futures
 import hashlib
@@ -9,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import source_tree
 
@@ -60,10 +57,8 @@ def key_of(path, flags, version):
     return key.hexdigest()
 
 
-def compile_header(path, flags, deadline):
-    """The compiler's words, empty when it has none; None when there was no time."""
-    if time.monotonic() > deadline:
-        return None
+def compile_header(path, flags):
+    """The compiler's words, empty when it has none."""
     name = path.removeprefix("include/")
     text = f'#include "{name}"\n#include "{name}"\n'
     result = subprocess.run(
@@ -92,21 +87,12 @@ def write_known(known):
     os.replace(KNOWN + ".new", KNOWN)
 
 
-def last_changed_first(headers):
-    ago = source_tree.last_changes()
-    never = max(ago.values(), default=0) + 1
-    return sorted(
-        headers, key=lambda path: min(ago.get(file, never) for file in source_tree.closure(path))
-    )
-
-
 def main():
     extra, version, known = extra_flags(), output_of(COMPILER, "--version"), read_known()
-    jobs, fresh, problems, left_out, late = {}, {}, [], 0, 0
-    deadline = time.monotonic() + float(os.environ.get("HEADER_SECONDS", "120"))
+    jobs, fresh, problems, left_out = {}, {}, [], 0
     headers = source_tree.files([".h"], source_tree.ROOMS + ["include", "python", "test", "bench"])
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for path in last_changed_first(headers):
+        for path in headers:
             more = extra.get(path.split("/")[0], [])
             if more is None:
                 left_out += 1
@@ -115,17 +101,14 @@ def main():
             if known.get(path) == key:
                 fresh[path] = key
             else:
-                jobs[path] = (key, pool.submit(compile_header, path, FLAGS + more, deadline))
+                jobs[path] = (key, pool.submit(compile_header, path, FLAGS + more))
         for path, (key, job) in jobs.items():
-            if job.result() is None:
-                late += 1
-            elif job.result():
+            if job.result():
                 problems.append(f"{path}: does not compile alone\n{job.result()}")
             else:
                 fresh[path] = key
     write_known(fresh)
-    summary = f"{len(headers)} headers ({len(jobs) - late} compiled now"
-    summary += f", {late} left for want of time" if late else ""
+    summary = f"{len(headers)} headers ({len(jobs)} compiled now"
     summary += f", {left_out} left out: no nanobind or LLVM here)" if left_out else ")"
     return source_tree.report(problems, summary)
 

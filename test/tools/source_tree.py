@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROOMS = [
@@ -37,21 +36,6 @@ def files(suffixes, folders=None):
                 if leaf.endswith(tuple(suffixes))
             ]
     return sorted(found)
-
-
-def last_changes():
-    """How many commits ago a file changed last, for the files of the last hundred commits; 0 for
-    what is not committed. Empty where git knows nothing."""
-    ago, commit = {}, 0
-    asked = ("status --porcelain -uall --no-renames", "log -n 100 --format=%x2A --name-only")
-    for command in asked:
-        said = subprocess.run(
-            ["git", *command.split()], capture_output=True, text=True, check=False, cwd=ROOT
-        ).stdout
-        for line in said.splitlines():
-            commit += line == "*"
-            ago.setdefault(line[3:] if command.startswith("status") else line, commit)
-    return ago
 
 
 def lines(path):

@@ -1,14 +1,10 @@
 """Tests of the source checks: what they must find, and what they must leave alone."""
 
-import time
 import unittest
-from unittest import mock
 
-import check_headers
 import check_includes
 import check_names
 import check_sizes
-import source_tree
 
 
 class Functions(unittest.TestCase):
@@ -95,20 +91,6 @@ class Prose(unittest.TestCase):
             self.assertFalse(self.tree.has(name, "ops/index/index.cc"), name)
         self.assertTrue(self.tree.has("fuse.cc", "docs/design.md"))
         self.assertTrue(self.tree.has("../README.md", "docs/design.md"))
-
-
-class Headers(unittest.TestCase):
-    def test_what_changed_last_is_first(self):
-        """By itself or by what it includes: base/target.h is included by schedule/cost.h."""
-        changes = {"base/target.h": 0, "sym/sym.h": 50}
-        with mock.patch.object(source_tree, "last_changes", lambda: changes):
-            order = check_headers.last_changed_first(["sym/sym.h", "schedule/cost.h"])
-        self.assertEqual(order, ["schedule/cost.h", "sym/sym.h"])
-
-    def test_one_that_misses_an_include_is_found(self):
-        late, soon = time.monotonic() - 1, time.monotonic() + 60
-        self.assertIsNone(check_headers.compile_header("no/such.h", [], late))
-        self.assertIn("such.h", check_headers.compile_header("no/such.h", [], soon))
 
 
 if __name__ == "__main__":
