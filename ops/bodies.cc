@@ -81,6 +81,11 @@ void collect_given(const ir::Graph& body, std::vector<sym::Expr>& symbols) {
         sym::collect_symbols(*symbol, symbols);
 }
 
+void collect_given(const ir::Graph& graph, const ir::Node& node, std::vector<sym::Expr>& symbols) {
+  for (const std::string& name : bodies_of(node))
+    collect_given(find_body(graph, node, name), symbols);
+}
+
 std::string text_with_bodies(const ir::Graph& graph) {
   std::string text = ir::to_string(graph);
   for (const ir::Graph* body : bodies_of(graph)) text += "\n" + ir::to_string(*body);

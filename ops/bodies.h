@@ -17,6 +17,8 @@ std::vector<ir::Graph*> bodies_of(const ir::Graph& graph);
 
 /// Symbols that the body is given as numbers, by inputs of their names (passes::size_inputs).
 void collect_given(const ir::Graph& body, std::vector<sym::Expr>& symbols);
+/// Of all that the node of `graph` runs. UserError where there is no such graph.
+void collect_given(const ir::Graph& graph, const ir::Node& node, std::vector<sym::Expr>& symbols);
 
 /// The graph, then what it runs: a text that stands for itself.
 std::string text_with_bodies(const ir::Graph& graph);

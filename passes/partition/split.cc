@@ -59,8 +59,7 @@ class Splitter {
     }
     for (const Node* node : backward_nodes_) {
       ir::collect_symbols(*node, symbols);
-      for (const std::string& body : ops::bodies_of(*node))
-        ops::collect_given(*joint_.module().find(body), symbols);
+      ops::collect_given(joint_, *node, symbols);
       if (const std::optional<sym::Expr> made = ir::symbol_made_by(joint_, *node))
         bound.push_back(*made);
     }
