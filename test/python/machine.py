@@ -36,3 +36,8 @@ def has_tiles():
 def multiplies_bf16():
     """Whether loops sum products of bf16 by instructions for them."""
     return has_tiles() or _has_feature("avx512bf16")
+
+
+def multiplies_bytes():
+    """Whether one instruction sums products of bytes; else factors are widened to i16 before."""
+    return _has_feature("avx512vnni") or _has_feature("avxvnni")

@@ -9,6 +9,7 @@ ours; so we may be as far from the exact graph as eager is, and always by `NEAR`
 import torch
 import torch.ao.quantization.fx._decomposed  # noqa: F401  registers quantized_decomposed
 from compiled import compile_with, reported_kernels
+from machine import multiplies_bytes
 from torch import fx
 from torchao.quantization.pt2e import move_exported_model_to_eval
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
@@ -22,6 +23,10 @@ import tandem
 Q = torch.ops.quantized_decomposed
 NEAR = 1e-3  # a norm: 60 dB
 NEAR_BF16 = 1e-2  # bf16 rounds by 4e-3
+# What products of bytes read their activations as, and the kernels that write an input so: of its
+# own where bytes are no factors, and the last kernel before the product otherwise.
+FACTOR = "u8" if multiplies_bytes() else "i16"
+WIDENS = 0 if multiplies_bytes() else 1
 
 
 def recipe(**options):

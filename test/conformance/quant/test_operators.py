@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from behaviours import behaviour
 from converted import (
+    FACTOR,
     Q,
     check,
     check_bits,
@@ -32,14 +33,19 @@ POOLS = {
 }
 
 
+def written(graph):
+    """The dtypes of what its kernels write."""
+    return re.findall(r"buffer b\d+: (\w+) write", graph["kernels"])
+
+
 @behaviour("48")
 @pytest.mark.parametrize("options", POOLS.values(), ids=POOLS.keys())
 def test_max_pool(options):
     x = image()
     model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(3, **options))
     graph = check(quantize(model, x), x, products=1, launches=3)
-    written = re.findall(r"buffer b\d+: (\w+) write", graph["kernels"])
-    assert written[:3] == ["u8", "u8", "f32"]  # what the pool reads is of bytes
+    # What the convolution reads, what the pool reads: that is of bytes anywhere.
+    assert written(graph)[:3] == [FACTOR, "u8", "f32"]
 
 
 class TwoBranches(nn.Module):
@@ -121,7 +127,8 @@ def test_batch_that_varies():
     shapes = ({0: torch.export.Dim("batch", min=2, max=64)},)
     model = quantize(Classifier(), x, dynamic_shapes=shapes)
     graph = check(model, x, products=2, dynamic=True)
-    assert "u8[s" in graph["kernels"] or "u8[n" in graph["kernels"]
+    assert re.search(r"size n0 in \[2, \d+\]", graph["kernels"])
+    assert written(graph)[0] == FACTOR
 
 
 class Bag(nn.Module):
