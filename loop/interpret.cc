@@ -14,6 +14,7 @@
 #include "loop/random.h"
 #include "loop/threads.h"
 #include "loop/walk.h"
+#include "sym/steps.h"
 
 namespace tandem::loop {
 namespace {
@@ -83,6 +84,14 @@ class Interpreter {
   bool has_points(const std::vector<sym::Expr>& extents) {
     return std::ranges::all_of(extents, [&](const sym::Expr& extent) { return at(extent) > 0; });
   }
+  /// An index expression, and where the values of its symbols are: of an axis or a size, or of a
+  /// scalar.
+  struct Evaluation {
+    sym::Steps steps;
+    std::vector<const int64_t*> known;
+    std::vector<Val> indirect;
+  };
+  Evaluation& evaluation_of(sym::Expr e);
   /// The value of an operand: inline ones are computed here.
   Bits value_of(Val value);
   int64_t at(sym::Expr e);
@@ -96,7 +105,7 @@ class Interpreter {
   std::unordered_map<uint32_t, int64_t> symbols_;  // axes and sizes by id
   std::vector<Bits> values_;                       // by scalar id
   std::vector<Bits> locals_;
-  sym::Assignment assignment_;
+  std::unordered_map<const sym::Node*, Evaluation> evaluations_;  // only looked up
   int64_t status_ = 0;
   const StageLines* running_ = nullptr;
   Races races_;
@@ -110,12 +119,6 @@ Interpreter::Interpreter(const Kernel& kernel, void* const* buffers, const int64
       locals_(static_cast<size_t>(kernel.locals)) {
   for (size_t i = 0; i < kernel.sizes.size(); ++i) symbols_[kernel.sizes[i].node()->id] = sizes[i];
   for (const Stage& stage : kernel.stages) plan(stage);
-  assignment_ = [this](const sym::Node* symbol) -> std::optional<int64_t> {
-    std::unordered_map<uint32_t, int64_t>::iterator known = symbols_.find(symbol->id);
-    if (known != symbols_.end()) return known->second;
-    Val indirect = kernel_.scalars->indirect(sym::Expr(symbol));
-    return indirect != nullptr ? std::optional<int64_t>(value_of(indirect)) : std::nullopt;
-  };
 }
 
 void Interpreter::plan(const Stage& stage) {
@@ -410,9 +413,26 @@ Bits Interpreter::value_of(Val value) {
   return values_[value->id];
 }
 
+Interpreter::Evaluation& Interpreter::evaluation_of(sym::Expr e) {
+  const auto found = evaluations_.find(e.node());
+  if (found != evaluations_.end()) return found->second;
+  Evaluation made{sym::Steps(e), {}, {}};
+  for (const sym::Expr& symbol : made.steps.symbols()) {
+    const auto known = symbols_.find(symbol.node()->id);
+    made.known.push_back(known == symbols_.end() ? nullptr : &known->second);
+    made.indirect.push_back(kernel_.scalars->indirect(symbol));
+    TD_CHECK(made.known.back() != nullptr || made.indirect.back() != nullptr)
+        << "no value for " << sym::to_string(symbol) << " of " << sym::to_string(e);
+  }
+  return evaluations_.emplace(e.node(), std::move(made)).first->second;
+}
+
 int64_t Interpreter::at(sym::Expr e) {
   if (e.constant()) return *e.constant();
-  std::optional<int64_t> value = sym::evaluate(e, assignment_);
+  Evaluation& made = evaluation_of(e);
+  for (size_t i = 0; i < made.known.size(); ++i)
+    made.steps.set(i, made.known[i] ? *made.known[i] : value_of(made.indirect[i]));
+  const std::optional<int64_t> value = made.steps.run();
   TD_CHECK(value.has_value()) << "no value for " << sym::to_string(e);
   return *value;
 }

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "sym/linear.h"
+#include "sym/steps.h"
 #include "sym/sym.h"
 
 namespace tandem::sym {
@@ -88,24 +89,6 @@ class Substituter {
 };
 
 using Value = std::optional<int64_t>;
-
-Value apply_operator(Kind kind, int64_t a, int64_t b) {
-  int64_t result = 0;
-  switch (kind) {
-    case Kind::add: return __builtin_add_overflow(a, b, &result) ? Value() : Value(result);
-    case Kind::mul: return __builtin_mul_overflow(a, b, &result) ? Value() : Value(result);
-    case Kind::floor_div:
-    case Kind::mod:
-      // min // -1 overflows; negative divisors do not occur in sizes and strides.
-      if (b <= 0) return std::nullopt;
-      return kind == Kind::floor_div ? floor_quotient(a, b) : a % b + (a % b < 0 ? b : 0);
-    case Kind::min: return std::min(a, b);
-    case Kind::max: return std::max(a, b);
-    case Kind::constant:
-    case Kind::symbol: break;
-  }
-  return std::nullopt;
-}
 
 class Evaluator {
  public:

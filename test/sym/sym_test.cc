@@ -2,6 +2,7 @@
 // evaluation.
 #include "sym/sym.h"
 #include "base/check.h"
+#include "sym/steps.h"
 
 #include <gtest/gtest.h>
 
@@ -318,6 +319,10 @@ TEST(Rewrite, SharedNodesAreWalkedOnce) {
   for (int i = 0; i < 60; ++i) e = max(floor_div(e, 3) + y, mod(e, 5) - y);
   const Assignment values = [](const Node*) { return std::optional<int64_t>(7); };
   EXPECT_TRUE(evaluate(e, values).has_value());
+  Steps steps(e);
+  steps.set(0, 7);
+  steps.set(1, 7);
+  EXPECT_EQ(steps.run(), evaluate(e, values));
   EXPECT_NE(substitute(e, {{x, y + 1}}), e);
   EXPECT_EQ(free_symbols(e).size(), 2u);
   EXPECT_TRUE(depends_on(e, y));
@@ -335,6 +340,16 @@ TEST(Evaluate, MissingAndZeroDivisor) {
   EXPECT_EQ(with("x + A", 3), std::nullopt);
   EXPECT_EQ(with("5//A", 0), std::nullopt);
   EXPECT_EQ(with("A*A", int64_t{1} << 40), std::nullopt);
+  const auto by_steps = [&](const char* text, int64_t a) {
+    Steps steps(scene.read(text));
+    for (size_t i = 0; i < steps.symbols().size(); ++i) steps.set(i, a);
+    return steps.run();
+  };
+  EXPECT_EQ(by_steps("7", 0), 7);
+  EXPECT_EQ(by_steps("A", 3), 3);
+  EXPECT_EQ(by_steps("(A - 5)//2", 2), -2);
+  EXPECT_EQ(by_steps("5//A", 0), std::nullopt);
+  EXPECT_EQ(by_steps("A*A", int64_t{1} << 40), std::nullopt);
 }
 
 TEST(Overflow, IsAUserError) {
@@ -376,6 +391,7 @@ class Fuzz {
   Pair make(int depth);
   Pair make_divisor();
   Values values_of(Expr e);
+  std::optional<int64_t> by_steps(Expr e, size_t at);
   Pool& pool() { return pool_; }
 
  private:
@@ -402,12 +418,20 @@ void Fuzz::assign(int column) {
   }
 }
 
+std::optional<int64_t> Fuzz::by_steps(Expr e, size_t at) {
+  Steps steps(e);
+  for (size_t i = 0; i < steps.symbols().size(); ++i)
+    steps.set(i, values_[steps.symbols()[i].name()][at]);
+  return steps.run();
+}
+
 Fuzz::Values Fuzz::values_of(Expr e) {
   Values values{};
   for (size_t i = 0; i < values.size(); ++i) {
     const std::optional<int64_t> value =
         evaluate(e, [&](const Node* symbol) { return std::optional(values_[symbol->name][i]); });
     EXPECT_TRUE(value.has_value()) << to_string(e);
+    EXPECT_EQ(by_steps(e, i), value) << to_string(e);
     values[i] = value.value_or(0);
   }
   return values;
