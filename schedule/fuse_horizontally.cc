@@ -140,6 +140,11 @@ void take_followers(KernelGraph& graph) {
   std::erase_if(graph.order, follows);
 }
 
+void launch_one_by_one(KernelGraph& graph) {
+  for (size_t i = 0; i < graph.groups.size(); ++i) graph.order.push_back({i});
+  take_followers(graph);
+}
+
 void fuse_horizontally(KernelGraph& graph) {
   std::vector<GroupUse> uses;
   for (const Group& group : graph.groups) uses.push_back(use_of(group, graph));

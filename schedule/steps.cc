@@ -223,7 +223,9 @@ void run_steps(KernelGraph& graph) {
                       "shows what there is",
                       step.name, step.name));
   }
-  if ((ctx.facts & kOrdered) == 0) throw UserError("a program needs all of its launches in order");
+  if ((ctx.facts & kKernels) == 0)
+    throw UserError("a program needs kernels: build_kernels is disabled");
+  if ((ctx.facts & kOrdered) == 0) launch_one_by_one(graph);
 }
 
 std::string after_step(const ir::Graph& graph, const Target& target, std::string_view step,

@@ -61,6 +61,9 @@ void mark_memory(const KernelGraph& graph, Group& group);
 /// Which launches run together. fuse_horizontally.cc
 void fuse_horizontally(KernelGraph& graph);
 
+/// What there is without it: each launch by itself. fuse_horizontally.cc
+void launch_one_by_one(KernelGraph& graph);
+
 /// Why the library computes what it does, and why each two kernels of which one reads the other's
 /// results are two. why.cc
 std::string answers(const KernelGraph& kernels);

@@ -76,7 +76,7 @@ TEST(Steps, ANeededOneIsMissedByName) {
 
 TEST(Steps, OptionalOnesMayBeMissing) {
   for (const char* name : {"choose_layouts", "split_reductions", "compute_at_rows",
-                           "compute_at_windows", "map_axes", "share_scratch"})
+                           "compute_at_windows", "map_axes", "share_scratch", "fuse_horizontally"})
     EXPECT_EQ(problem_with(Flag::disable, name), "");
 }
 
