@@ -22,6 +22,18 @@ namespace {
 /// A statement's lines, those of earlier statements of the same point left out.
 using Lines = std::vector<Val>;
 
+/// One value a lane, or two.
+using Lanes = std::vector<std::vector<Bits>>;
+
+/// Of one reduction.
+struct Accumulator {
+  Lanes lanes;
+  Lanes totals;  // of a sum in blocks
+  // Of a scan: `lanes` are the inputs of this step.
+  std::vector<Bits> before;   // what came before the step
+  std::vector<Bits> running;  // up to this point
+};
+
 struct StageLines {
   std::vector<Lines> reductions;
   std::vector<Lines> body;
@@ -29,6 +41,8 @@ struct StageLines {
   std::vector<sym::Expr> points_ahead;
   std::vector<sym::Expr> steps_ahead;
   std::vector<Axis> threads;  // the axes that threads are counted by
+  std::vector<Accumulator> identities;
+  std::vector<Accumulator> accumulators;  // of the point that runs
 };
 
 class Interpreter {
@@ -37,25 +51,14 @@ class Interpreter {
   int64_t run(int64_t lo, int64_t hi);
 
  private:
-  /// The accumulators of one reduction, one a lane.
-  using Lanes = std::vector<std::vector<Bits>>;
-  struct Accumulator {
-    Lanes lanes;
-    Lanes totals;  // of a sum in blocks
-    // Of a scan: `lanes` are the inputs of this step.
-    std::vector<Bits> before;   // what came before the step
-    std::vector<Bits> running;  // up to this point
-  };
-
   void plan(const Stage& stage);
   void run_task(int64_t task);
   void run_outer();
   /// Lives as long as the task or block.
   void make_scratch();
   void run_stage(size_t number);
-  void run_point(const Stage& stage, const StageLines& lines);
-  void run_reduce_point(const Stage& stage, const StageLines& lines,
-                        std::vector<Accumulator>& accumulators);
+  void run_point(const Stage& stage, StageLines& lines);
+  void run_reduce_point(const Stage& stage, StageLines& lines);
   bool begins_block(const Stage& stage);
   static void end_block(const Reduction& reduction, Accumulator& accumulator, size_t first,
                         size_t count);
@@ -105,6 +108,7 @@ class Interpreter {
   std::unordered_map<uint32_t, int64_t> symbols_;  // axes and sizes by id
   std::vector<Bits> values_;                       // by scalar id
   std::vector<Bits> locals_;
+  std::vector<Bits> inputs_;                                      // of a step of a reduction
   std::unordered_map<const sym::Node*, Evaluation> evaluations_;  // only looked up
   int64_t status_ = 0;
   const StageLines* running_ = nullptr;
@@ -121,6 +125,25 @@ Interpreter::Interpreter(const Kernel& kernel, void* const* buffers, const int64
   for (const Stage& stage : kernel.stages) plan(stage);
 }
 
+int lane_count(const Stage& stage) {
+  for (const Axis& axis : stage.reduce_axes)
+    if (axis.kind == AxisKind::vector || axis.kind == AxisKind::thread) return axis.lanes;
+  return 1;
+}
+
+/// What a point begins with.
+std::vector<Accumulator> identities_of(const Stage& stage) {
+  std::vector<Accumulator> identities;
+  const bool in_blocks = sums_in_blocks(stage);
+  for (const Reduction& reduction : stage.reductions) {
+    const std::vector<Bits> identity = identity_of(reduction.combiner, reduction.inputs[0]->dtype);
+    const Lanes lanes(static_cast<size_t>(lane_count(stage)), identity);
+    const Lanes totals = in_blocks && sums_in_blocks(reduction) ? lanes : Lanes{};
+    identities.push_back({lanes, totals, identity, identity});
+  }
+  return identities;
+}
+
 void Interpreter::plan(const Stage& stage) {
   LineOrder order(*kernel_.scalars);
   StageLines& lines = stages_.emplace_back();
@@ -135,6 +158,7 @@ void Interpreter::plan(const Stage& stage) {
   lines.points_ahead = extents_ahead(stage.axes);
   lines.steps_ahead = extents_ahead(stage.reduce_axes);
   lines.threads = thread_axes(stage);
+  lines.identities = identities_of(stage);
   // `after` is another point of execution: it computes what it needs again.
   order.clear();
   for (const Store& each : stage.after) {
@@ -217,31 +241,17 @@ void Interpreter::run_stage(size_t number) {
   loop(stage.axes, [&] { run_point(stage, stages_[number]); });
 }
 
-int lane_count(const Stage& stage) {
-  for (const Axis& axis : stage.reduce_axes)
-    if (axis.kind == AxisKind::vector || axis.kind == AxisKind::thread) return axis.lanes;
-  return 1;
-}
-
 bool has_threads(const std::vector<Axis>& axes) {
   return std::ranges::any_of(axes, [](const Axis& a) { return a.kind == AxisKind::thread; });
 }
 
-void Interpreter::run_point(const Stage& stage, const StageLines& lines) {
-  std::vector<Accumulator> accumulators;
-  const bool in_blocks = sums_in_blocks(stage);
-  for (const Reduction& reduction : stage.reductions) {
-    Lanes start(static_cast<size_t>(lane_count(stage)),
-                identity_of(reduction.combiner, reduction.inputs[0]->dtype));
-    Lanes totals = in_blocks && sums_in_blocks(reduction) ? start : Lanes{};
-    const std::vector<Bits> nothing = start[0];
-    accumulators.push_back({std::move(start), std::move(totals), nothing, nothing});
-  }
+void Interpreter::run_point(const Stage& stage, StageLines& lines) {
+  lines.accumulators = lines.identities;  // in the same memory
   if (has_points(lines.steps_ahead))
-    loop(stage.reduce_axes, [&] { run_reduce_point(stage, lines, accumulators); });
+    loop(stage.reduce_axes, [&] { run_reduce_point(stage, lines); });
   if (failed()) return;
   for (size_t i = 0; i < stage.reductions.size(); ++i) {
-    Accumulator& each = accumulators[i];
+    Accumulator& each = lines.accumulators[i];
     if (stage.reductions[i].scan) {
       set_locals(stage.reductions[i], each.running);
       continue;
@@ -259,8 +269,8 @@ void Interpreter::run_stores(const std::vector<Store>& stores, const std::vector
   for (size_t i = 0; i < stores.size() && !failed(); ++i) store(stores[i]);
 }
 
-void Interpreter::run_reduce_point(const Stage& stage, const StageLines& lines,
-                                   std::vector<Accumulator>& accumulators) {
+void Interpreter::run_reduce_point(const Stage& stage, StageLines& lines) {
+  std::vector<Accumulator>& accumulators = lines.accumulators;
   size_t lane = 0;
   for (const Axis& reduce : stage.reduce_axes)
     if (reduce.kind == AxisKind::vector || reduce.kind == AxisKind::thread)
@@ -273,14 +283,14 @@ void Interpreter::run_reduce_point(const Stage& stage, const StageLines& lines,
       end_block(reduction, accumulators[i], own ? lane : 0, own ? 1 : accumulators[i].lanes.size());
     evaluate_lines(lines.reductions[i]);
     if (failed()) return;
-    std::vector<Bits> inputs;
-    for (Val input : reduction.inputs) inputs.push_back(value_of(input));
+    inputs_.clear();
+    for (Val input : reduction.inputs) inputs_.push_back(value_of(input));
     if (reduction.scan) {
-      scan(reduction, accumulators[i], lane, inputs);
+      scan(reduction, accumulators[i], lane, inputs_);
       set_locals(reduction, accumulators[i].running);
     } else {
       accumulate_bits(reduction.combiner, reduction.inputs[0]->dtype, accumulators[i].lanes[lane],
-                      inputs);
+                      inputs_);
     }
   }
   run_stores(stage.body, lines.body);

@@ -9,7 +9,10 @@
 
 namespace tandem::sym {
 
-std::optional<int64_t> apply_operator(Kind kind, int64_t a, int64_t b) {
+namespace {
+
+/// In its caller, which runs it at every point.
+inline std::optional<int64_t> apply(Kind kind, int64_t a, int64_t b) {
   using Value = std::optional<int64_t>;
   int64_t result = 0;
   switch (kind) {
@@ -27,6 +30,10 @@ std::optional<int64_t> apply_operator(Kind kind, int64_t a, int64_t b) {
   }
   return std::nullopt;
 }
+
+}  // namespace
+
+std::optional<int64_t> apply_operator(Kind kind, int64_t a, int64_t b) { return apply(kind, a, b); }
 
 Steps::Steps(Expr e) : symbols_(free_symbols(e)) {
   for (const Expr& symbol : symbols_) places_.emplace(symbol.node(), add_register(0));
@@ -56,7 +63,7 @@ size_t Steps::place(Expr e) {
 std::optional<int64_t> Steps::run() {
   for (const Step& step : steps_) {
     const std::optional<int64_t> value =
-        apply_operator(step.kind, registers_[step.left], registers_[step.right]);
+        apply(step.kind, registers_[step.left], registers_[step.right]);
     if (!value.has_value()) return std::nullopt;
     registers_[step.to] = *value;
   }
