@@ -1,12 +1,18 @@
 """Each header compiles alone, and twice. What compiled once is not compiled again until it, or a
-header of ours that it includes, changes: build/header-check.json keeps a hash."""
+header of ours that it includes, changes: build/header-check.json keeps a hash.
 
+Most of the time goes to headers of others. What several headers of ours come to, by themselves and
+by what they include, is precompiled, and each finds the most of what it comes to and nothing else:
+what it lacks is not there either."""
+
+import collections
 import concurrent.futures
 import hashlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import source_tree
 
@@ -22,6 +28,7 @@ FLAGS = [
     "-I.",
     "-Iinclude",
 ]
+SHARED_BY = 3  # headers that a precompiled set pays for
 KNOWN = os.path.join(source_tree.ROOT, "build", "header-check.json")
 
 
@@ -57,12 +64,30 @@ def key_of(path, flags, version):
     return key.hexdigest()
 
 
-def compile_header(path, flags):
-    """The compiler's words, empty when it has none."""
+def others_of(path):
+    """The headers of others that it comes to, sorted."""
+    included = (each for file in source_tree.closure(path) for each in source_tree.includes(file))
+    return tuple(sorted({name for _, _, name in included if source_tree.resolve(name) is None}))
+
+
+def precompile(others, flags, folder):
+    """A header of these, and what stands beside it for the compiler; its path, or None."""
+    path = os.path.join(folder, hashlib.sha256(repr((others, flags)).encode()).hexdigest() + ".h")
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.writelines(f"#include <{name}>\n" for name in others)
+    flags = [flag for flag in flags if flag != "-fsyntax-only"]
+    command = [COMPILER, *flags, "-x", "c++-header", path, "-o", path + ".gch"]
+    done = subprocess.run(command, check=False, capture_output=True, cwd=source_tree.ROOT)
+    return None if done.returncode else path
+
+
+def compile_header(path, flags, shared=None):
+    """The compiler's words, empty when it has none. `shared`: waits for what is precompiled."""
     name = path.removeprefix("include/")
     text = f'#include "{name}"\n#include "{name}"\n'
+    before = ["-include", shared.result()] if shared and shared.result() else []
     result = subprocess.run(
-        [COMPILER, *flags, "-x", "c++", "-"],
+        [COMPILER, *flags, *before, "-x", "c++", "-"],
         input=text,
         check=False,
         capture_output=True,
@@ -87,27 +112,44 @@ def write_known(known):
     os.replace(KNOWN + ".new", KNOWN)
 
 
+def most_of(own, sets):
+    """The largest of these that has nothing beyond `own`, for the same flags; None without one."""
+    others, flags = own
+    within = [each for each in sets if each[1] == flags and set(each[0]) <= set(others)]
+    return max(within, key=lambda each: len(each[0]), default=None)
+
+
+def compile_all(jobs, folder):
+    """`jobs`: flags by path. What the compiler says, by path."""
+    sets = {path: (others_of(path), tuple(flags)) for path, flags in jobs.items()}
+    counts = collections.Counter(sets.values())
+    common = sorted(each for each, count in counts.items() if count >= SHARED_BY)
+    # A worker that waits for a set waits for one that is being made: sets come first.
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        shared = {each: pool.submit(precompile, *each, folder) for each in common}
+        made = {
+            path: pool.submit(compile_header, path, flags, shared.get(most_of(sets[path], common)))
+            for path, flags in jobs.items()
+        }
+        return {path: each.result() for path, each in made.items()}
+
+
 def main():
     extra, version, known = extra_flags(), output_of(COMPILER, "--version"), read_known()
-    jobs, fresh, problems, left_out = {}, {}, [], 0
+    jobs, keys, left_out = {}, {}, 0
     headers = source_tree.files([".h"], source_tree.ROOMS + ["include", "python", "test", "bench"])
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for path in headers:
-            more = extra.get(path.split("/")[0], [])
-            if more is None:
-                left_out += 1
-                continue
-            key = key_of(path, FLAGS + more, version)
-            if known.get(path) == key:
-                fresh[path] = key
-            else:
-                jobs[path] = (key, pool.submit(compile_header, path, FLAGS + more))
-        for path, (key, job) in jobs.items():
-            if job.result():
-                problems.append(f"{path}: does not compile alone\n{job.result()}")
-            else:
-                fresh[path] = key
-    write_known(fresh)
+    for path in headers:
+        more = extra.get(path.split("/")[0], [])
+        if more is None:
+            left_out += 1
+            continue
+        keys[path] = key_of(path, FLAGS + more, version)
+        if known.get(path) != keys[path]:
+            jobs[path] = FLAGS + more
+    with tempfile.TemporaryDirectory() as folder:
+        said = compile_all(jobs, folder)
+    problems = [f"{path}: does not compile alone\n{text}" for path, text in said.items() if text]
+    write_known({path: key for path, key in keys.items() if not said.get(path)})
     summary = f"{len(headers)} headers ({len(jobs)} compiled now"
     summary += f", {left_out} left out: no nanobind or LLVM here)" if left_out else ")"
     return source_tree.report(problems, summary)

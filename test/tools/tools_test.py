@@ -1,7 +1,11 @@
 """Tests of the source checks: what they must find, and what they must leave alone."""
 
+import os
+import tempfile
 import unittest
+from unittest import mock
 
+import check_headers
 import check_includes
 import check_names
 import check_sizes
@@ -65,6 +69,38 @@ class Includes(unittest.TestCase):
         self.assertIn("root", check_includes.problem_of("ir/a.cc", '"', "../base/check.h"))
         self.assertIn("not a file", check_includes.problem_of("ir/a.cc", '"', "nothing.h"))
         self.assertIn("may not", check_includes.problem_of("abi/a.h", '"', "sym/sym.h"))
+
+
+class Headers(unittest.TestCase):
+    def test_what_is_precompiled_hides_nothing(self):
+        others = "#include <set>\n#include <vector>\n"
+        texts = {
+            "good.h": "std::vector<std::set<int>> f();\n",
+            "lacks.h": "std::map<int, int> f();\n",
+            "twice.h": "inline int f() { return 1; }\n",
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in texts.items():
+                once = "" if name == "twice.h" else "#pragma once\n"
+                with open(os.path.join(folder, name), "w", encoding="utf-8") as stream:
+                    stream.write(once + others + text)
+            with mock.patch.object(check_headers.source_tree, "ROOT", folder):
+                sets = {check_headers.others_of(name) for name in texts}
+                self.assertEqual(sets, {("set", "vector")})
+                said = check_headers.compile_all(dict.fromkeys(texts, check_headers.FLAGS), folder)
+            made = [name for name in os.listdir(folder) if name.endswith(".gch")]
+        self.assertEqual(len(made), 1)
+        self.assertEqual(said["good.h"], "")
+        self.assertIn("map", said["lacks.h"])
+        self.assertIn("redefinition", said["twice.h"])
+
+    def test_no_more_is_precompiled_than_a_header_comes_to(self):
+        sets = [(("set",), ("-a",)), (("map", "set"), ("-a",)), (("map",), ("-b",))]
+        most_of = check_headers.most_of
+        self.assertEqual(most_of((("map", "set", "span"), ("-a",)), sets), sets[1])
+        self.assertEqual(most_of((("set", "span"), ("-a",)), sets), sets[0])
+        self.assertIsNone(most_of((("span",), ("-a",)), sets))
+        self.assertEqual(most_of((("map", "set"), ("-b",)), sets), sets[2])
 
 
 class Prose(unittest.TestCase):
