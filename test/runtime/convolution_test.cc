@@ -129,63 +129,92 @@ const Array& run(const Tensors& t, PlanReport* report = nullptr, bool is_constan
   return *arrays.back();
 }
 
-// Calls f(x index, weight index, y index) for every product, over row-major flat indices.
+/// The nest of a convolution in three dimensions, those that it has first.
+struct Nest {
+  using Place = std::array<int64_t, 3>;
+  Place in{1, 1, 1}, out{1, 1, 1}, kernel{1, 1, 1}, padding{0, 0, 0};
+
+  static int64_t volume(const Place& sizes) { return sizes[0] * sizes[1] * sizes[2]; }
+  static Place place(int64_t i, const Place& sizes) {
+    return {i / (sizes[1] * sizes[2]), i / sizes[2] % sizes[1], i % sizes[2]};
+  }
+};
+
+Nest nest_of(const Case& one, const Tensors& t) {
+  Nest nest;
+  for (size_t i = 0; i < one.size.size(); ++i) {
+    nest.in[i] = one.size[i];
+    nest.kernel[i] = one.kernel[i];
+    nest.out[i] = t.y.sizes()[2 + i];
+    nest.padding[i] = one.padding;
+  }
+  return nest;
+}
+
+/// Where tap `k` of result `p` reads in a channel; -1 in the padding.
+int64_t read_at(const Case& one, const Nest& nest, int64_t p, int64_t k) {
+  const Nest::Place to = Nest::place(p, nest.out), tap = Nest::place(k, nest.kernel);
+  int64_t at = 0;
+  for (size_t d = 0; d < 3; ++d) {
+    const int64_t i = to[d] * one.stride - nest.padding[d] + tap[d] * one.dilation;
+    if (i < 0 || i >= nest.in[d]) return -1;
+    at = at * nest.in[d] + i;
+  }
+  return at;
+}
+
+// Calls f(x index, weight index, y index) for every product, over row-major flat indices. Places
+// are outside: under sanitizers, what stands inside takes nearly all of a test's time.
 template <class F>
 void for_each_product(const Case& one, const Tensors& t, const F& f) {
-  std::array<int64_t, 3> in{1, 1, 1}, out{1, 1, 1}, kernel{1, 1, 1};
-  std::array<int64_t, 3> padding{0, 0, 0};
-  for (size_t i = 0; i < one.size.size(); ++i) {
-    in[i] = one.size[i];
-    kernel[i] = one.kernel[i];
-    out[i] = t.y.sizes()[2 + i];
-    padding[i] = one.padding;
-  }
+  const Nest nest = nest_of(one, t);
   const int64_t in_group = one.in / one.groups, out_group = one.out / one.groups;
-  for (int64_t n = 0; n < one.images; ++n)
-    for (int64_t o = 0; o < one.out; ++o)
-      for (int64_t c = 0; c < in_group; ++c)
-        for (int64_t p = 0; p < out[0] * out[1] * out[2]; ++p)
-          for (int64_t k = 0; k < kernel[0] * kernel[1] * kernel[2]; ++k) {
-            const std::array<int64_t, 3> op = {p / (out[1] * out[2]), p / out[2] % out[1],
-                                               p % out[2]};
-            const std::array<int64_t, 3> kp = {k / (kernel[1] * kernel[2]),
-                                               k / kernel[2] % kernel[1], k % kernel[2]};
-            int64_t at = n * one.in + o / out_group * in_group + c;
-            bool inside = true;
-            for (size_t d = 0; d < 3; ++d) {
-              const int64_t i = op[d] * one.stride - padding[d] + kp[d] * one.dilation;
-              inside = inside && i >= 0 && i < in[d];
-              at = at * in[d] + i;
-            }
-            if (!inside) continue;
-            f(static_cast<size_t>(at),
-              static_cast<size_t>((o * in_group + c) * kernel[0] * kernel[1] * kernel[2] + k),
-              static_cast<size_t>((n * one.out + o) * out[0] * out[1] * out[2] + p));
-          }
+  const int64_t taps = Nest::volume(nest.kernel), pixels = Nest::volume(nest.out);
+  const int64_t step = Nest::volume(nest.in);
+  for (int64_t p = 0; p < pixels; ++p)
+    for (int64_t k = 0; k < taps; ++k) {
+      const int64_t at = read_at(one, nest, p, k);
+      if (at < 0) continue;
+      for (int64_t i = 0; i < one.images * one.out; ++i) {
+        const int64_t n = i / one.out, o = i % one.out;
+        int64_t x = (n * one.in + o / out_group * in_group) * step + at;
+        int64_t w = o * in_group * taps + k;
+        for (int64_t c = 0; c < in_group; ++c, x += step, w += taps)
+          f(static_cast<size_t>(x), static_cast<size_t>(w), static_cast<size_t>(i * pixels + p));
+      }
+    }
 }
 
 std::vector<double> expected_of(const Case& one, const Tensors& t) {
-  const std::vector<double> x = values_of(t.x), w = values_of(t.weight), y = values_of(t.y);
-  const std::vector<double> bias = values_of(t.bias);
-  std::vector<double> result;
+  const std::vector<double> inputs = values_of(t.x), weights = values_of(t.weight);
+  const std::vector<double> results = values_of(t.y), bias = values_of(t.bias);
+  const double *x = inputs.data(), *w = weights.data(), *y = results.data();
+  std::vector<double> expected;
+  const auto from_zeros = [&](size_t count) {
+    expected.assign(count, 0);
+    return expected.data();
+  };
   switch (t.call.op) {
-    case LibraryOp::convolution_backward_data:
-      result.assign(x.size(), 0);
-      for_each_product(one, t, [&](size_t a, size_t b, size_t c) { result[a] += w[b] * y[c]; });
+    case LibraryOp::convolution_backward_data: {
+      double* const to = from_zeros(inputs.size());
+      for_each_product(one, t, [=](size_t a, size_t b, size_t c) { to[a] += w[b] * y[c]; });
       break;
-    case LibraryOp::convolution_backward_weights:
-      result.assign(w.size(), 0);
-      for_each_product(one, t, [&](size_t a, size_t b, size_t c) { result[b] += x[a] * y[c]; });
+    }
+    case LibraryOp::convolution_backward_weights: {
+      double* const to = from_zeros(weights.size());
+      for_each_product(one, t, [=](size_t a, size_t b, size_t c) { to[b] += x[a] * y[c]; });
       break;
-    default:
-      result.assign(y.size(), 0);
-      if (t.call.has_bias && !y.empty()) {
-        const size_t pixels = y.size() / static_cast<size_t>(one.images * one.out);
-        for (size_t i = 0; i < y.size(); ++i) result[i] = bias[i / pixels % bias.size()];
+    }
+    default: {
+      double* const to = from_zeros(results.size());
+      if (t.call.has_bias && !expected.empty()) {
+        const size_t pixels = expected.size() / static_cast<size_t>(one.images * one.out);
+        for (size_t i = 0; i < expected.size(); ++i) to[i] = bias[i / pixels % bias.size()];
       }
-      for_each_product(one, t, [&](size_t a, size_t b, size_t c) { result[c] += x[a] * w[b]; });
+      for_each_product(one, t, [=](size_t a, size_t b, size_t c) { to[c] += x[a] * w[b]; });
+    }
   }
-  return result;
+  return expected;
 }
 
 constexpr std::array kOps = {LibraryOp::convolution, LibraryOp::convolution_backward_data,

@@ -109,9 +109,12 @@ void check(const std::vector<Array>& arrays, const std::string& what) {
     }
     const int64_t row = index[out.rank() - 2], column = index[out.rank() - 1];
     double sum = arrays.size() == 4 ? read(arrays[2], position(arrays[2], index, row, column)) : 0;
-    for (int64_t j = 0; j < k; ++j)
-      sum += read(arrays[0], position(arrays[0], index, row, j)) *
-             read(arrays[1], position(arrays[1], index, j, column));
+    int64_t left = position(arrays[0], index, row, 0);
+    int64_t right = position(arrays[1], index, 0, column);
+    const int64_t left_step = position(arrays[0], index, row, 1) - left;
+    const int64_t right_step = position(arrays[1], index, 1, column) - right;
+    for (int64_t j = 0; j < k; ++j, left += left_step, right += right_step)
+      sum += read(arrays[0], left) * read(arrays[1], right);
     const double error = std::max(std::abs(sum - read(out, position(out, index, row, column))),
                                   std::abs(sum - read(plain, i)));
     worst = std::max(worst, error);
