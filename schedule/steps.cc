@@ -90,9 +90,11 @@ void check_done(const KernelPass& step, Facts facts) {
           fmt::format("[kernels] line 1: step {} comes after {}", step.name, giver.name));
 }
 
-/// What prints parses back to what prints the same.
-void check_text(const KernelGraph& graph, std::string_view step) {
-  const std::string text = to_string(graph);
+/// What prints parses back to what prints the same. `known`: the last text that did, which most
+/// steps leave as it is.
+void check_text(const KernelGraph& graph, std::string_view step, std::string& known) {
+  std::string text = to_string(graph);
+  if (text == known) return;
   KernelGraph again(*graph.graph, graph.target);
   try {
     parse_kernel_graph(again, text);
@@ -103,13 +105,14 @@ void check_text(const KernelGraph& graph, std::string_view step) {
   TD_CHECK(reread == text) << "after " << step << " this is printed:\n"
                            << text << "and read as:\n"
                            << reread;
+  known = std::move(text);
 }
 
-void verify_after(const KernelGraph& graph, std::string_view step) {
+void verify_after(const KernelGraph& graph, std::string_view step, std::string& known) {
   if (!is_verifying()) return;
   const Problems problems = verify(graph);
   TD_CHECK(problems.empty()) << "after " << step << ": " << problems[0].text;
-  if (flag_verify()) check_text(graph, step);
+  if (flag_verify()) check_text(graph, step, known);
 }
 
 /// What a text shows of what has been done to it.
@@ -184,7 +187,7 @@ bool ends_before(const KernelPass& step, PassCtx& ctx) {
   return ctx.applications++ >= most.value_or(INT64_MAX);
 }
 
-void run_step(KernelGraph& graph, const KernelPass& step, PassCtx& ctx) {
+void run_step(KernelGraph& graph, const KernelPass& step, PassCtx& ctx, std::string& known) {
   using Clock = std::chrono::steady_clock;
   poll_interrupt();
   if (is_pass_disabled(step.name) || ends_before(step, ctx)) return;
@@ -194,7 +197,7 @@ void run_step(KernelGraph& graph, const KernelPass& step, PassCtx& ctx) {
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   ctx.facts |= step.gives;
   report_pass({"schedule", step.name, ms}, [&] { return to_string(graph); });
-  verify_after(graph, step.name);
+  verify_after(graph, step.name, known);
 }
 
 }  // namespace
@@ -215,8 +218,9 @@ std::vector<std::string_view> step_names() {
 
 void run_steps(KernelGraph& graph) {
   PassCtx ctx;
+  std::string known;
   for (const KernelPass& step : kSteps) {
-    run_step(graph, step, ctx);
+    run_step(graph, step, ctx, known);
     if (flag_stop_after() == step.name)
       throw UserError(
           fmt::format("TANDEM_STOP_AFTER={}: no program is made; TANDEM_DUMP=after:{} "
@@ -234,6 +238,7 @@ std::string after_step(const ir::Graph& graph, const Target& target, std::string
   if (last == kSteps.end()) throw UserError(fmt::format("there is no step {}", step));
   KernelGraph made(graph, target);
   PassCtx ctx;
+  std::string known;
   if (!kernels.empty()) {
     parse_kernel_graph(made, kernels);
     check_traces(made, *last, kernels);
@@ -241,7 +246,7 @@ std::string after_step(const ir::Graph& graph, const Target& target, std::string
     check_done(*last, ctx.facts);
   }
   for (const KernelPass* at = kernels.empty() ? kSteps.begin() : last; at != last + 1; ++at)
-    run_step(made, *at, ctx);
+    run_step(made, *at, ctx, known);
   return to_string(made);
 }
 

@@ -1,7 +1,6 @@
 // Convolutions of the library facade, forward and both gradients, against naive loops.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -11,6 +10,7 @@
 #include "runtime/library.h"
 #include "runtime/parallel_for.h"
 #include "test/runtime/execute_plan.h"
+#include "test/runtime/numbers.h"
 
 namespace tandem::runtime {
 namespace {
@@ -33,17 +33,11 @@ Dims strides_of(const Dims& sizes, Layout layout) {
   return strides;
 }
 
-float to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-uint16_t to_bf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
 Array make(DType dtype, const Dims& sizes, Layout layout, std::mt19937& random) {
   const Array array = Array::empty(dtype, sizes);
-  std::uniform_real_distribution<float> values(-1, 1);
+  Numbers values(random);
   for (int64_t i = 0; i < array.numel(); ++i) {
-    const float value = values(random);
+    const float value = values.next();
     if (dtype == DType::f32) {
       array.data<float>()[i] = value;
     } else {

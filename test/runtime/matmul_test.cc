@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -14,17 +13,12 @@
 #include "runtime/library.h"
 #include "runtime/parallel_for.h"
 #include "test/runtime/execute_plan.h"
+#include "test/runtime/numbers.h"
 
 namespace tandem::runtime {
 namespace {
 
 using Dims = std::vector<int64_t>;
-
-float to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-uint16_t to_bf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
 
 double read(const Array& array, int64_t at) {
   return array.dtype() == DType::f32 ? static_cast<double>(array.data<float>()[at])
@@ -34,9 +28,9 @@ double read(const Array& array, int64_t at) {
 Array make(DType dtype, const Dims& sizes, const Dims& strides, std::mt19937& random) {
   const int64_t elements = std::max<int64_t>(1, extent(sizes, strides));
   const Array block = Array::empty(dtype, Dims{elements});
-  std::uniform_real_distribution<float> values(-1, 1);
+  Numbers values(random);
   for (int64_t i = 0; i < elements; ++i) {
-    const float value = values(random);
+    const float value = values.next();
     if (dtype == DType::f32) {
       block.data<float>()[i] = value;
     } else {

@@ -2,24 +2,18 @@
 // maker that refuses bf16.
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "runtime/array.h"
 #include "runtime/library.h"
 #include "test/runtime/execute_plan.h"
+#include "test/runtime/numbers.h"
 
 namespace tandem::runtime {
 namespace {
 
 using Dims = std::vector<int64_t>;
-
-uint16_t to_bf16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-float to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 /// Small whole numbers: sums of their products are exact in f32.
 Array whole_numbers(const Dims& sizes, const Dims& strides, int64_t room) {
@@ -34,6 +28,16 @@ Operand operand_of(const Array& array) {
     return Dims(numbers.begin(), numbers.end());
   };
   return {array.dtype(), list(array.sizes()), list(array.strides())};
+}
+
+/// Row-major.
+std::vector<float> values_of(const Array& array) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < array.sizes()[0]; ++i)
+    for (int64_t j = 0; j < array.sizes()[1]; ++j)
+      values.push_back(
+          to_float(array.data<uint16_t>()[i * array.strides()[0] + j * array.strides()[1]]));
+  return values;
 }
 
 float at(const Array& array, int64_t i, int64_t j) {
@@ -68,10 +72,13 @@ void check(const Product& product, bool is_constant) {
   const std::array<void*, 3> data = {product.a.raw(), weight, product.out.raw()};
   for (int call = 0; call < 2; ++call) execute(*plan, data);
   const int64_t m = product.a.sizes()[0], k = product.a.sizes()[1], n = product.b.sizes()[1];
+  const std::vector<float> left = values_of(product.a), right = values_of(product.b);
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
+      const float* row = left.data() + i * k;
+      const float* column = right.data() + j;
       float sum = 0;
-      for (int64_t l = 0; l < k; ++l) sum += at(product.a, i, l) * at(product.b, l, j);
+      for (int64_t l = 0; l < k; ++l) sum += row[l] * column[l * n];
       ASSERT_EQ(at(product.out, i, j), to_float(to_bf16(sum))) << i << " " << j;
     }
 }
