@@ -143,7 +143,17 @@ def span(found, key):
     return f"{min(values):.0f}–{max(values):.0f}"
 
 
+def is_measured(page, results, part):
+    """A part that was not run is said so, and has no empty table."""
+    found = any(key.startswith(part) for result in results.values() for key in result)
+    if not found:
+        page.lines += ["", f"Not measured: {part}."]
+    return found
+
+
 def cold(page, results):
+    if not is_measured(page, results, "cold"):
+        return
     page.lines += [
         "",
         "### Cold start of a training step",
@@ -170,6 +180,8 @@ def cold(page, results):
 
 
 def profiles(page, results):
+    if not is_measured(page, results, "profile"):
+        return
     page.lines += ["", "### Where frozen inference spends its time", ""]
     page.lines.append("Share, milliseconds a call, number and origin of the slowest instructions.")
     for model, result in results.items():
@@ -179,6 +191,8 @@ def profiles(page, results):
 
 
 def peaks(page, results):
+    if not is_measured(page, results, "peak"):
+        return
     page.lines += [
         "",
         "### Peak memory of a training step, MiB",
