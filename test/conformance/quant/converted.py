@@ -23,10 +23,10 @@ import tandem
 Q = torch.ops.quantized_decomposed
 NEAR = 1e-3  # a norm: 60 dB
 NEAR_BF16 = 1e-2  # bf16 rounds by 4e-3
-# What products of bytes read their activations as, and the kernels that write an input so: of its
-# own where bytes are no factors, and the last kernel before the product otherwise.
+# What products of bytes read their activations as. Where that is not bytes, an input of bytes is
+# widened by one kernel more.
 FACTOR = "u8" if multiplies_bytes() else "i16"
-WIDENS = 0 if multiplies_bytes() else 1
+WIDENS = int(FACTOR != "u8")
 
 
 def recipe(**options):
