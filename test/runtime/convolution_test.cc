@@ -6,6 +6,7 @@
 #include <random>
 
 #include "base/diagnostic.h"
+#include "loop/small_floats.h"
 #include "runtime/array.h"
 #include "runtime/library.h"
 #include "runtime/parallel_for.h"
@@ -41,7 +42,7 @@ Array make(DType dtype, const Dims& sizes, Layout layout, std::mt19937& random) 
     if (dtype == DType::f32) {
       array.data<float>()[i] = value;
     } else {
-      array.data<uint16_t>()[i] = to_bf16(value);
+      array.data<uint16_t>()[i] = loop::f32_to_bf16(value);
     }
   }
   return array.as_strided(sizes, strides_of(sizes, layout));
@@ -53,7 +54,7 @@ std::vector<double> values_of(const Array& array) {
   for (int64_t i = 0; i < flat.numel(); ++i)
     values.push_back(flat.dtype() == DType::f32
                          ? static_cast<double>(flat.data<float>()[i])
-                         : static_cast<double>(to_float(flat.data<uint16_t>()[i])));
+                         : static_cast<double>(loop::bf16_to_f32(flat.data<uint16_t>()[i])));
   return values;
 }
 

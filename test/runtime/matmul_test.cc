@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/diagnostic.h"
+#include "loop/small_floats.h"
 #include "runtime/array.h"
 #include "runtime/library.h"
 #include "runtime/parallel_for.h"
@@ -21,8 +22,9 @@ namespace {
 using Dims = std::vector<int64_t>;
 
 double read(const Array& array, int64_t at) {
-  return array.dtype() == DType::f32 ? static_cast<double>(array.data<float>()[at])
-                                     : static_cast<double>(to_float(array.data<uint16_t>()[at]));
+  return array.dtype() == DType::f32
+             ? static_cast<double>(array.data<float>()[at])
+             : static_cast<double>(loop::bf16_to_f32(array.data<uint16_t>()[at]));
 }
 
 Array make(DType dtype, const Dims& sizes, const Dims& strides, std::mt19937& random) {
@@ -34,7 +36,7 @@ Array make(DType dtype, const Dims& sizes, const Dims& strides, std::mt19937& ra
     if (dtype == DType::f32) {
       block.data<float>()[i] = value;
     } else {
-      block.data<uint16_t>()[i] = to_bf16(value);
+      block.data<uint16_t>()[i] = loop::f32_to_bf16(value);
     }
   }
   return block.as_strided(sizes, strides);

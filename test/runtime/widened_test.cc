@@ -5,10 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include "loop/small_floats.h"
 #include "runtime/array.h"
 #include "runtime/library.h"
 #include "test/runtime/execute_plan.h"
-#include "test/runtime/numbers.h"
 
 namespace tandem::runtime {
 namespace {
@@ -19,7 +19,7 @@ using Dims = std::vector<int64_t>;
 Array whole_numbers(const Dims& sizes, const Dims& strides, int64_t room) {
   const Array block = Array::zeros(DType::bf16, Dims{room});
   for (int64_t i = 0; i < room; ++i)
-    block.data<uint16_t>()[i] = to_bf16(static_cast<float>((i * 7 + 3) % 11 - 5));
+    block.data<uint16_t>()[i] = loop::f32_to_bf16(static_cast<float>((i * 7 + 3) % 11 - 5));
   return block.as_strided(sizes, strides);
 }
 
@@ -35,13 +35,13 @@ std::vector<float> values_of(const Array& array) {
   std::vector<float> values;
   for (int64_t i = 0; i < array.sizes()[0]; ++i)
     for (int64_t j = 0; j < array.sizes()[1]; ++j)
-      values.push_back(
-          to_float(array.data<uint16_t>()[i * array.strides()[0] + j * array.strides()[1]]));
+      values.push_back(loop::bf16_to_f32(
+          array.data<uint16_t>()[i * array.strides()[0] + j * array.strides()[1]]));
   return values;
 }
 
 float at(const Array& array, int64_t i, int64_t j) {
-  return to_float(array.data<uint16_t>()[i * array.strides()[0] + j * array.strides()[1]]);
+  return loop::bf16_to_f32(array.data<uint16_t>()[i * array.strides()[0] + j * array.strides()[1]]);
 }
 
 struct Product {
@@ -79,7 +79,7 @@ void check(const Product& product, bool is_constant) {
       const float* column = right.data() + j;
       float sum = 0;
       for (int64_t l = 0; l < k; ++l) sum += row[l] * column[l * n];
-      ASSERT_EQ(at(product.out, i, j), to_float(to_bf16(sum))) << i << " " << j;
+      ASSERT_EQ(at(product.out, i, j), loop::bf16_to_f32(loop::f32_to_bf16(sum))) << i << " " << j;
     }
 }
 
@@ -108,7 +108,8 @@ TEST(WidenedTest, NothingBesideAResultWithGapsIsWritten) {
   for (int64_t i = 0; i < 4; ++i)
     for (int64_t j = 6; j < 10; ++j) {
       const int64_t place = i * 10 + j;
-      EXPECT_EQ(to_float(block.data<uint16_t>()[place]), (place * 7 + 3) % 11 - 5) << place;
+      EXPECT_EQ(loop::bf16_to_f32(block.data<uint16_t>()[place]), (place * 7 + 3) % 11 - 5)
+          << place;
     }
 }
 
@@ -118,15 +119,15 @@ TEST(WidenedTest, NanAndInfinity) {
   const float inf = std::numeric_limits<float>::infinity();
   const float values[] = {inf, 1, std::nanf(""), 1}, weights[] = {1, -1, 0, 0};
   for (int i = 0; i < 4; ++i) {
-    product.a.data<uint16_t>()[i] = to_bf16(values[i]);
-    product.b.data<uint16_t>()[i] = to_bf16(weights[i]);
+    product.a.data<uint16_t>()[i] = loop::f32_to_bf16(values[i]);
+    product.b.data<uint16_t>()[i] = loop::f32_to_bf16(weights[i]);
   }
   const std::unique_ptr<LibraryPlan> plan = widened_product(product, false);
   const std::array<void*, 3> data = {product.a.raw(), product.b.raw(), product.out.raw()};
   plan->execute(data);
   const uint16_t* const out = product.out.data<uint16_t>();
-  EXPECT_EQ(to_float(out[0]), inf);
-  EXPECT_EQ(to_float(out[1]), -inf);
+  EXPECT_EQ(loop::bf16_to_f32(out[0]), inf);
+  EXPECT_EQ(loop::bf16_to_f32(out[1]), -inf);
   EXPECT_EQ(out[2], 0x7FC0);
   EXPECT_EQ(out[3], 0x7FC0);
 }
