@@ -239,9 +239,19 @@ class SignatureWriter {
     if (order != nullptr || !value->type.is_tensor())
       return add_result(value, order == nullptr ? std::vector<int64_t>() : *order);
     if (value->type.numel() != aliases_.root(value)->type.numel()) return nullptr;
+    if (value->type.numel() == sym::Expr(0) && !is_made_so(value)) return nullptr;
     const std::optional<std::vector<int64_t>> dense =
         dense_order(value->type.sizes, aliases_.strides(value));
     return dense ? add_result(value, *dense) : nullptr;
+  }
+
+  /// Without elements there are no gaps; but a view keeps strides that no tensor is made with.
+  bool is_made_so(const Value* value) const {
+    const ir::Sizes made = ir::contiguous_strides(value->type.sizes);
+    const ir::Sizes strides = aliases_.strides(value);
+    for (size_t i = 0; i < made.size(); ++i)
+      if (value->type.sizes[i] != sym::Expr(1) && strides[i] != made[i]) return false;
+    return true;
   }
 
   void add_base(const Value* root) {

@@ -339,7 +339,6 @@ bool EagerStrides::shares_memory(const ir::Node& view, const ir::Value* self) {
     return true;
   }
   for (const ir::Value* result : view.results) {
-    if (result->type.numel() == Expr(0)) continue;
     const std::optional<StridedPlaces> places = view_places(view, result, own);
     if (!places && view.op->schema.name == "aten::view")
       throw UserError(

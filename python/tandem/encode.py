@@ -470,14 +470,16 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
             dtype_text(value)  # other layouts than strided have no strides to ask for
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
             return "%" + name
-        if tells_size(node) and self._has_made_size(node):
-            return f"%{name}: {self._type_text(value)}"  # torch knows equal ones of one mask
-        if not is_row_major(value) or has_own_stride_of_one(value):
-            return f"%{name}: {self._type_text(value, says_strides=True)}"
         operands = [each.meta["val"] for each in node.all_input_nodes if is_tensor(each)]
-        if all(map(is_row_major, operands)) and not _is_read_by_places(node):
+        says_strides = (
+            not all(map(is_row_major, (value, *operands)))
+            or has_own_stride_of_one(value)
+            or _is_read_by_places(node)
+        )
+        has_made_size = tells_size(node) and self._has_made_size(node)
+        if not says_strides and not has_made_size:  # of a made one torch knows equals of one mask
             return "%" + name
-        return f"%{name}: {self._type_text(value, says_strides=True)}"
+        return f"%{name}: {self._type_text(value, says_strides)}"
 
     def _argument(self, value):
         if isinstance(value, fx.Node):
