@@ -63,7 +63,11 @@ struct Tuning {
     int64_t narrow_terms = 128;      // and of one without AVX-512
     int64_t converted_rows = 32;     // bf16 without AVX-512, at most: cheaper than converting it
     int64_t tile_rows = 32;          // bf16 by tile registers, from so many on
-    int64_t winograd_percent = 90;   // at most, of the estimated time of the convolution's windows
+    // f32 without AVX-512: bytes from a row of the right factor to the next, of multiples of which
+    // the library is slow (Zen 3, 512 rows, sums of 1536 terms: 160 to 187 GFLOP/s, 121 to 126 at
+    // an odd multiple, 84 to 86 at an even one; loops 156 to 170 always).
+    int64_t sharing_rows = 2048;
+    int64_t winograd_percent = 90;  // at most, of the estimated time of the convolution's windows
     bool operator==(const Routes&) const = default;
   } routes;
 
@@ -216,8 +220,10 @@ inline Tuning tuning_of(std::string_view cpu) {
   Tuning tuning;
   // Zen 5 does not see the short pieces of rows coming that a part copies. Products with weights as
   // they lie, 340 to 430 GFLOP/s without, 430 to 455 so (docs/measured.md). On Sapphire Rapids
-  // asking while it sums took more than it gave.
-  if (cpu.starts_with("znver")) {
+  // asking while it sums took more than it gave. Nor on Zen 3, whose second-level cache is half as
+  // large: [2048, 768] x [768, 768] 105 to 146 GFLOP/s without, [1024, 1024] x [1024, 4096] 104 to
+  // 133, of 24 products none slower by more than the spread.
+  if (cpu.starts_with("znver") && cpu >= "znver4") {
     tuning.products.part_columns = 128;
     tuning.products.asks_next_part = 1;
   }
@@ -234,7 +240,7 @@ void fields(A& archive, Tuning& tuning) {
   auto& [a1, a2, a3, a4, a5, a6, a7, a8, a9] = rates;
   auto& [i1, i2, i3, i4] = inlining;
   auto& [f1, f2, f3, f4, f5] = fusion;
-  auto& [t1, t2, t3, t4, t5, t6, t7, t8, t9, t10] = routes;
+  auto& [t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11] = routes;
   auto& [l1, l2] = layouts;
   auto& [s1, s2, s3, s4, s5] = splitting;
   auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9] = chains;
@@ -247,7 +253,7 @@ void fields(A& archive, Tuning& tuning) {
   auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
   auto& [v1, v2, v3, v4] = saving;
   each(a1, a2, a3, a4, a5, a6, a7, a8, a9, i1, i2, i3, i4, f1, f2, f3, f4, f5, t1, t2, t3, t4, t5,
-       t6, t7, t8, t9, t10, l1, l2, s1, s2, s3, s4, s5);
+       t6, t7, t8, t9, t10, t11, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, c9, p1, p2, p3, p4, p5, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
   each(r13, r14, r15, r16, r17, r18, r19);

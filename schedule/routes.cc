@@ -162,6 +162,18 @@ bool is_left_transposed(KernelGraph& graph, const Node& node) {
          ref->strides[1] != Expr(1);
 }
 
+/// Whether rows of the right factor are so far apart that the library's copy of a block of columns,
+/// a few elements of each row at a time, shares few sets of the first-level cache.
+bool shares_sets(KernelGraph& graph, const Node& node) {
+  const Value* right = node.call().value(ops::factors_of(*node.op).right);
+  const Value* root = view_root(graph, right);
+  const std::optional<StridedRef> ref = strided_view(graph, view_of(graph, right, root));
+  if (!ref || ref->strides.size() < 2 || ref->strides.back() != Expr(1)) return false;
+  const int64_t apart = graph.target.tuning.routes.sharing_rows / size_of(right->type.dtype);
+  const Expr stride = ref->strides[ref->strides.size() - 2];
+  return stride != Expr(0) && sym::known_divisible(stride, apart);
+}
+
 /// What decides between the library and loops for a product.
 struct ProductShape {
   DType dtype = DType::f32;
@@ -196,6 +208,9 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
                : "vector registers sum packs of it, and its epilogue comes along";
   if (dtype == DType::f32 && !is_across && ops::is_as_fast_emitted(rows, terms, tuning))
     return "an emitted product is as fast and takes its epilogue along";
+  const bool has_rows = !sym::known_lt(rows, tuning.emitted_rows);
+  if (graph.target.isa == Isa::avx2 && dtype == DType::f32 && has_rows && shares_sets(graph, node))
+    return "rows of its right factor share sets of the cache, which slows the library down";
   if (dtype == DType::f32 && is_row_of_widened(graph, node))
     return "one row: its other factor is widened where it is read, and the library would want it "
            "in memory";
