@@ -63,10 +63,10 @@ struct Tuning {
     int64_t narrow_terms = 128;      // and of one without AVX-512
     int64_t converted_rows = 32;     // bf16 without AVX-512, at most: cheaper than converting it
     int64_t tile_rows = 32;          // bf16 by tile registers, from so many on
-    // f32 without AVX-512: bytes from a row of the right factor to the next, of multiples of which
-    // the library is slow (Zen 3, 512 rows, sums of 1536 terms: 160 to 187 GFLOP/s, 121 to 126 at
-    // an odd multiple, 84 to 86 at an even one; loops 156 to 170 always).
-    int64_t sharing_rows = 2048;
+    // f32: bytes from a row of the right factor to the next, of multiples of which the library is
+    // slow: 12 KB apart, 108 GFLOP/s and loops 228 (Sapphire Rapids), 84 and 160 (Zen 3). With
+    // AVX-512 not where the left factor lies transposed.
+    int64_t sharing_rows = 4096;
     int64_t winograd_percent = 90;  // at most, of the estimated time of the convolution's windows
     bool operator==(const Routes&) const = default;
   } routes;
@@ -226,6 +226,8 @@ inline Tuning tuning_of(std::string_view cpu) {
   if (cpu.starts_with("znver") && cpu >= "znver4") {
     tuning.products.part_columns = 128;
     tuning.products.asks_next_part = 1;
+  } else if (cpu.starts_with("znver")) {
+    tuning.routes.sharing_rows = 2048;  // an odd multiple: 121 to 126 GFLOP/s, and loops 160
   }
   return tuning;
 }

@@ -208,8 +208,9 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
                : "vector registers sum packs of it, and its epilogue comes along";
   if (dtype == DType::f32 && !is_across && ops::is_as_fast_emitted(rows, terms, tuning))
     return "an emitted product is as fast and takes its epilogue along";
+  const bool may_share = graph.target.isa == Isa::avx2 || !is_across;
   const bool has_rows = !sym::known_lt(rows, tuning.emitted_rows);
-  if (graph.target.isa == Isa::avx2 && dtype == DType::f32 && has_rows && shares_sets(graph, node))
+  if (dtype == DType::f32 && may_share && has_rows && shares_sets(graph, node))
     return "rows of its right factor share sets of the cache, which slows the library down";
   if (dtype == DType::f32 && is_row_of_widened(graph, node))
     return "one row: its other factor is widened where it is read, and the library would want it "
