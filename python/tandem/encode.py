@@ -471,12 +471,12 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
         if not isinstance(value, torch.Tensor) or value.dim() == 0:
             return "%" + name
         operands = [each.meta["val"] for each in node.all_input_nodes if is_tensor(each)]
+        has_made_size = tells_size(node) and self._has_made_size(node)
         says_strides = (
             not all(map(is_row_major, (value, *operands)))
-            or has_own_stride_of_one(value)
+            or (not has_made_size and has_own_stride_of_one(value))
             or _is_read_by_places(node)
         )
-        has_made_size = tells_size(node) and self._has_made_size(node)
         if not says_strides and not has_made_size:  # of a made one torch knows equals of one mask
             return "%" + name
         return f"%{name}: {self._type_text(value, says_strides)}"
