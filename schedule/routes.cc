@@ -152,12 +152,16 @@ bool reads_panels(KernelGraph& graph, const Node& node) {
   return found;
 }
 
+/// How a factor lies in the memory of what it shows; nothing where no strides say it.
+std::optional<StridedRef> in_memory(KernelGraph& graph, const Value* factor) {
+  return strided_view(graph, view_of(graph, factor, view_root(graph, factor)));
+}
+
 /// Whether memory runs down the columns of the left factor. Loops copy it for each block of
 /// columns.
 bool is_left_transposed(KernelGraph& graph, const Node& node) {
-  const Value* left = node.call().value(ops::factors_of(*node.op).left);
-  const Value* root = view_root(graph, left);
-  const std::optional<StridedRef> ref = strided_view(graph, view_of(graph, left, root));
+  const std::optional<StridedRef> ref =
+      in_memory(graph, node.call().value(ops::factors_of(*node.op).left));
   return ref && ref->strides.size() == 2 && ref->strides[0] == Expr(1) &&
          ref->strides[1] != Expr(1);
 }
@@ -166,8 +170,7 @@ bool is_left_transposed(KernelGraph& graph, const Node& node) {
 /// a few elements of each row at a time, shares few sets of the first-level cache.
 bool shares_sets(KernelGraph& graph, const Node& node) {
   const Value* right = node.call().value(ops::factors_of(*node.op).right);
-  const Value* root = view_root(graph, right);
-  const std::optional<StridedRef> ref = strided_view(graph, view_of(graph, right, root));
+  const std::optional<StridedRef> ref = in_memory(graph, right);
   if (!ref || ref->strides.size() < 2 || ref->strides.back() != Expr(1)) return false;
   const int64_t apart = graph.target.tuning.routes.sharing_rows / size_of(right->type.dtype);
   const Expr stride = ref->strides[ref->strides.size() - 2];

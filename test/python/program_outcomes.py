@@ -141,10 +141,10 @@ class Difference:
         self.has_strides_of_fakes |= is_of_fakes
         return is_of_fakes
 
-
     def _is_as_precise(self, name, value, wanted):
-        """Where terms of a sum cancel, eager's last digits are no better than others: the largest
-        error is at most twice eager's largest."""
+        """Where terms of a sum cancel, eager's last digits are no better than others. The error of
+        any order of summation is at most B = n eps sum |terms|, which eager's largest error does
+        not exceed: at most twice that is at most 2 B."""
         precise = self.in_double.get(name)
         if value.dtype != torch.float32 or precise is None or precise.shape != value.shape:
             return False

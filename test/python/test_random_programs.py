@@ -12,6 +12,7 @@ import concurrent.futures
 import dataclasses
 import faulthandler
 import functools
+import math
 import multiprocessing
 import os
 import pathlib
@@ -36,13 +37,19 @@ FOUND = sorted(pathlib.Path(__file__).parent.joinpath("found").glob("*.py"))
 class Kind:
     make: Callable  # a recipe, of a seed
     road: str = "core"
+    refused: float = 0  # by torch's tracers, where measured (docs/reliability.md, 2026-11-28)
+
+    def most_by_tracer(self, count):
+        """Of a number whose mean is m the variance is m, too: m + 3 sqrt(m)."""
+        mean = self.refused * count
+        return max(1, count // 1000, math.floor(mean + 3 * math.sqrt(mean)))
 
 
 KINDS = {
     "short": Kind(random_programs.short),
-    "long": Kind(random_programs.long),
-    "torch.compile": Kind(random_programs.short, "torch.compile"),
-    "any_size": Kind(random_programs.any_size, "any_size"),
+    "long": Kind(random_programs.long, refused=9 / 4000),
+    "torch.compile": Kind(random_programs.short, "torch.compile", 5 / 2000),
+    "any_size": Kind(random_programs.any_size, "any_size", 10 / 2000),
 }
 
 
@@ -157,7 +164,7 @@ def test_found():
 
 
 def test_digits_that_eager_has_right_count():
-    """Last digits of a sum whose terms cancel are noise, twice as large ones an error."""
+    """Last digits of a sum whose terms cancel are noise; three times that is a difference."""
     path = FOUND[0].with_name("program_2026112840003554.py")
     written = Written.of_code(path.read_text(), str(path))
     expected = outcome(written.program, written, LARGER)
@@ -211,8 +218,8 @@ def main(kind, start, count, folder="build/fuzz"):
             print(f"{kind}: {whole.summary()}", file=sys.stderr, flush=True)
     print(f"{kind}: ", end="")
     whole.show()
-    # Of 20,000 torch's tracers refused 34, most often where a program has any size: 10 of 2,000.
-    return bool(whole.failures) or whole.by_tracer.total() > max(1, whole.count // 100)
+    most = KINDS[kind].most_by_tracer(whole.count)
+    return bool(whole.failures) or whole.by_tracer.total() > most
 
 
 if __name__ == "__main__":
