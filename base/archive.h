@@ -61,7 +61,7 @@ class ArchiveWriter {
   template <class... T>
   void put(std::variant<T...>& choice) {
     put(choice.index());
-    std::visit([this](auto& value) { put(value); }, choice);
+    std::visit([this](auto& value) { this->put(value); }, choice);
   }
   template <class T>
   void put(std::shared_ptr<T>& pointer) {

@@ -2,7 +2,10 @@
 find_package(fmt REQUIRED)
 find_package(simdjson REQUIRED)
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
+# GCC's OpenMP, whatever compiles: the team of threads is libdnnl's and PyTorch's. Only its functions are called.
+execute_process(COMMAND gcc -print-file-name=libgomp.so OUTPUT_VARIABLE gomp OUTPUT_STRIP_TRAILING_WHITESPACE)
+cmake_path(GET gomp PARENT_PATH gomp)
+find_library(TANDEM_GOMP_LIBRARY gomp HINTS ${gomp} REQUIRED)
 find_path(TANDEM_BOOST_INCLUDE boost/graph/adjacency_list.hpp REQUIRED)
 find_path(TANDEM_TOML_INCLUDE toml++/toml.h REQUIRED)
 find_path(TANDEM_DNNL_INCLUDE dnnl.h REQUIRED)

@@ -2,21 +2,31 @@
 # name/*.cc and name/*/*.cc (an interface library while there is none) that may use the rooms named after it.
 # The same table, as a check of every #include, is test/tools/check_includes.py.
 
-# Precompiled headers, which rooms share: tandem_std_pch, and tandem_ops_pch for those that see operators.
-function(tandem_pch name)
+# Sanitized, a room takes half as long to compile without optimisation, and runs an eighth as fast: these run little.
+set(TANDEM_COLD_ROOMS ops frontend nn quant driver)
+set(TANDEM_COLD_OPTIONS)
+if(TANDEM_SANITIZE)
+  set(TANDEM_COLD_OPTIONS -O0)
+endif()
+
+# Precompiled headers, which rooms share: tandem_std_pch, and tandem_ops_pch for those that see operators. Whose
+# options differ needs another.
+function(tandem_pch name header)
   add_library(tandem_${name} OBJECT ${PROJECT_SOURCE_DIR}/cmake/std_pch.cc)
   target_include_directories(tandem_${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(tandem_${name} PRIVATE fmt::fmt)
-  target_precompile_headers(tandem_${name} PRIVATE "\"cmake/${name}.h\"")
+  target_compile_options(tandem_${name} PRIVATE ${ARGN})
+  target_precompile_headers(tandem_${name} PRIVATE "\"cmake/${header}\"")
 endfunction()
 
 if(TANDEM_PCH)
-  tandem_pch(std_pch)
-  tandem_pch(ops_pch)
+  tandem_pch(std_pch std_pch.h)
+  tandem_pch(ops_pch ops_pch.h)
+  if(TANDEM_COLD_OPTIONS)
+    tandem_pch(cold_pch ops_pch.h ${TANDEM_COLD_OPTIONS})
+  endif()
 endif()
 
-# Rooms whose own flags differ cannot share that one and compile their own.
-set(TANDEM_OWN_PCH codegen runtime)
 set(TANDEM_OPS_PCH ops frontend nn passes quant schedule driver)
 
 function(tandem_room_pch name)
@@ -26,8 +36,8 @@ function(tandem_room_pch name)
   endif()
   if(EXISTS ${PROJECT_SOURCE_DIR}/${name}/llvm_headers.h)
     target_precompile_headers(${target} PRIVATE "\"${name}/llvm_headers.h\"")
-  elseif(name IN_LIST TANDEM_OWN_PCH)
-    target_precompile_headers(${target} PRIVATE [["cmake/std_pch.h"]])
+  elseif(TANDEM_COLD_OPTIONS AND name IN_LIST TANDEM_COLD_ROOMS)
+    target_precompile_headers(${target} REUSE_FROM tandem_cold_pch)
   elseif(name IN_LIST TANDEM_OPS_PCH)
     target_precompile_headers(${target} REUSE_FROM tandem_ops_pch)
   else()
@@ -42,6 +52,9 @@ function(tandem_room name)
   if(sources)
     add_library(${target} STATIC ${sources})
     set(scope PUBLIC)
+    if(name IN_LIST TANDEM_COLD_ROOMS)
+      target_compile_options(${target} PRIVATE ${TANDEM_COLD_OPTIONS})
+    endif()
     tandem_room_pch(${name})
   else()
     add_library(${target} INTERFACE)
@@ -100,12 +113,12 @@ tandem_room_private(codegen
   INCLUDE ${TANDEM_LLVM_INCLUDE}
   OPTIONS ${no_vptr}
   LINK ${TANDEM_LLVM_LIBRARIES} ${TANDEM_LLVM_SYSTEM_LIBRARIES})
-set(runtime_link ${OpenMP_gomp_LIBRARY} ${CMAKE_DL_LIBS} Threads::Threads)
+set(runtime_link ${TANDEM_GOMP_LIBRARY} ${CMAKE_DL_LIBS} Threads::Threads)
 if(TANDEM_LINK_DNNL)
   target_compile_definitions(tandem_runtime PRIVATE TANDEM_LINK_DNNL=1)
   list(APPEND runtime_link ${TANDEM_DNNL_LIBRARY})
 endif()
-tandem_room_private(runtime INCLUDE ${TANDEM_DNNL_INCLUDE} OPTIONS ${OpenMP_CXX_FLAGS} LINK ${runtime_link})
+tandem_room_private(runtime INCLUDE ${TANDEM_DNNL_INCLUDE} LINK ${runtime_link})
 
 # All of it, for a C++ program that compiles; `tandem::runtime` is all that a compiled one needs.
 add_library(tandem INTERFACE)

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/called.h"
 #include "ops/opdef.h"
 #include "ops/types.h"
 
@@ -89,7 +90,7 @@ Definition map_definition(const ir::Call& call, std::function<loop::Val(size_t, 
 template <auto Map>
 Definition reindex(Lowering& lowering, const ir::Call& call) {
   return map_definition(call, [&lowering, call](size_t result, const Index& index) {
-    return lowering.load(call.value("self"), Map(call, result, index));
+    return lowering.load(call.value("self"), called<Map>(call, result, index));
   });
 }
 
@@ -101,7 +102,7 @@ Definition unary(Lowering& lowering, const ir::Call& call) {
   DType source = call.type(self).dtype;
   DType compute = compute_type(is_float(result) ? result : source);
   return map_definition(call, [&lowering, call, self, compute](size_t, const Index& index) {
-    return F(operand(lowering, call, self, index, compute)).value();
+    return called<F>(operand(lowering, call, self, index, compute)).value();
   });
 }
 
@@ -119,7 +120,7 @@ Definition binary_map(Lowering& lowering, const ir::Call& call) {
       call, [&lowering, call, compute = compute_type(common)](size_t, const Index& index) {
         Element a = operand(lowering, call, "self", index, compute);
         Element b = operand(lowering, call, "other", index, compute);
-        return F(a, b).value();
+        return called<F>(a, b).value();
       });
 }
 

@@ -34,11 +34,11 @@ std::vector<std::string_view> tensor_params(const ir::Call& call);
 template <auto F, class T>
 auto apply_formula(const ir::Call& call, const std::vector<T>& x) {
   if constexpr (std::is_invocable_v<decltype(F), const ir::Call&, T>)
-    return F(call, x[0]);
+    return called<F>(call, x[0]);
   else if constexpr (std::is_invocable_v<decltype(F), const ir::Call&, T, T>)
-    return F(call, x[0], x[1]);
+    return called<F>(call, x[0], x[1]);
   else
-    return F(call, x[0], x[1], x[2]);
+    return called<F>(call, x[0], x[1], x[2]);
 }
 
 template <auto F>
@@ -67,7 +67,7 @@ Tensor tensor_of(ir::Builder& builder, const ir::Call& call, std::string_view pa
 /// Gradient of y = f(self): Slope(x, y) times that of y.
 template <auto Slope>
 Gradients slope_vjp(ir::Builder& b, const ir::Call& c, std::span<const Tensor> g) {
-  return {{"self", g[0] * Slope(Tensor{b, c.value("self")}, Tensor{b, c.result()})}};
+  return {{"self", g[0] * called<Slope>(Tensor{b, c.value("self")}, Tensor{b, c.result()})}};
 }
 
 /// Gradient of y = f(self, other): Grads(g, a, b, y) gives both; a number's is left out.
@@ -76,7 +76,8 @@ Gradients pair_vjp(ir::Builder& builder, const ir::Call& c, std::span<const Tens
   DType dtype = common_dtype(c, {"self", "other"});
   std::array<Tensor, 2> operands{tensor_of(builder, c, "self", dtype),
                                  tensor_of(builder, c, "other", dtype)};
-  std::array<Tensor, 2> grads = Grads(g[0], operands[0], operands[1], Tensor{builder, c.result()});
+  std::array<Tensor, 2> grads =
+      called<Grads>(g[0], operands[0], operands[1], Tensor{builder, c.result()});
   Gradients found;
   for (size_t i = 0; i < 2; ++i) {
     std::string_view name = i == 0 ? "self" : "other";

@@ -48,8 +48,7 @@ Graph& copy_of(const Graph& body) {
 class GradientGraph {
  public:
   explicit GradientGraph(const Graph& of)
-      : of_(of),
-        operands_(tensors_of(of)),
+      : operands_(tensors_of(of)),
         graph_(of.module().add_graph(of.module().free_name(of.name() + "_gradient"))) {
     graph_.set_role({ir::GraphRole::Kind::backward, of.name()});
   }
@@ -86,7 +85,6 @@ class GradientGraph {
   }
 
  private:
-  const Graph& of_;
   ir::Values operands_;
   Graph& graph_;
   Moved moved_;

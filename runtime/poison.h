@@ -4,13 +4,20 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__)  // GCC
+#define TANDEM_POISONS 1
+#elif defined(__has_feature)  // Clang
+#if __has_feature(address_sanitizer)
+#define TANDEM_POISONS 1
+#endif
+#endif
+#if defined(TANDEM_POISONS)
 #include <sanitizer/asan_interface.h>
 #endif
 
 namespace tandem::runtime {
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(TANDEM_POISONS)
 inline void poison(void* start, int64_t bytes) {
   __asan_poison_memory_region(start, static_cast<size_t>(bytes));
 }

@@ -91,7 +91,7 @@ std::byte* Regions::planned(int64_t bytes) {
 
 // Stays from round to round while it is free when a round begins.
 void Regions::find_base(Rounds::Plan& plan) {
-  if (is_free(plan.base, plan.placement.bytes)) return;
+  if (plan.base != nullptr && is_free(plan.base, plan.placement.bytes)) return;
   plan.base = search(plan.placement.bytes);
   if (plan.base == nullptr && add_region_for(plan.placement.bytes))
     plan.base = search(plan.placement.bytes);

@@ -78,20 +78,23 @@ void pair_dense_dims(Loops& loops) {
               loops.dims.begin() + static_cast<ptrdiff_t>(loops.count) - 1);
 }
 
-template <class T>
-void copy_row(T* dst, const T* src, const Dim& dim, int64_t lo, int64_t hi) {
-  if (dim.dst == 1 && dim.src == 1) {
-    std::memmove(dst + lo, src + lo, static_cast<size_t>(hi - lo) * sizeof(T));
+/// Elements of kSize bytes, at any address; strides are in bytes from here on.
+template <size_t kSize>
+void copy_row(std::byte* dst, const std::byte* src, const Dim& dim, int64_t lo, int64_t hi) {
+  constexpr int64_t kDense = kSize;
+  if (dim.dst == kDense && dim.src == kDense) {
+    std::memmove(dst + lo * kDense, src + lo * kDense, static_cast<size_t>(hi - lo) * kSize);
     return;
   }
-  for (int64_t i = lo; i < hi; ++i) dst[i * dim.dst] = src[i * dim.src];
+  for (int64_t i = lo; i < hi; ++i) std::memcpy(dst + i * dim.dst, src + i * dim.src, kSize);
 }
 
-template <class T>
-void copy_plane(T* dst, const T* src, const Dim& rows, const Dim& columns, int64_t lo, int64_t hi) {
-  if (columns.src == 1 || rows.src >= columns.src) {
+template <size_t kSize>
+void copy_plane(std::byte* dst, const std::byte* src, const Dim& rows, const Dim& columns,
+                int64_t lo, int64_t hi) {
+  if (columns.src == kSize || rows.src >= columns.src) {
     for (int64_t r = lo; r < hi; ++r)
-      copy_row(dst + r * rows.dst, src + r * rows.src, columns, 0, columns.size);
+      copy_row<kSize>(dst + r * rows.dst, src + r * rows.src, columns, 0, columns.size);
     return;
   }
   for (int64_t r0 = lo; r0 < hi; r0 += kTile) {
@@ -99,21 +102,21 @@ void copy_plane(T* dst, const T* src, const Dim& rows, const Dim& columns, int64
     for (int64_t c0 = 0; c0 < columns.size; c0 += kTile) {
       const int64_t c1 = std::min(columns.size, c0 + kTile);
       for (int64_t r = r0; r < r1; ++r)
-        copy_row(dst + r * rows.dst, src + r * rows.src, columns, c0, c1);
+        copy_row<kSize>(dst + r * rows.dst, src + r * rows.src, columns, c0, c1);
     }
   }
 }
 
 // One range of the flattened (outer, middle) loops.
-template <class T>
-void copy_range(T* dst, const T* src, const Loops& loops, int64_t lo, int64_t hi) {
+template <size_t kSize>
+void copy_range(std::byte* dst, const std::byte* src, const Loops& loops, int64_t lo, int64_t hi) {
   const Dim& rows = loops.middle();
   for (int64_t at = lo; at < hi;) {
     int64_t plane = at / rows.size;
     const int64_t row = at - plane * rows.size;
     const int64_t row_end = std::min(rows.size, row + (hi - at));
-    T* dst_plane = dst;
-    const T* src_plane = src;
+    std::byte* dst_plane = dst;
+    const std::byte* src_plane = src;
     for (size_t i = loops.count - 2; i-- > 0;) {
       const Dim& dim = loops.dims[i];
       const int64_t index = plane % dim.size;
@@ -121,16 +124,20 @@ void copy_range(T* dst, const T* src, const Loops& loops, int64_t lo, int64_t hi
       dst_plane += index * dim.dst;
       src_plane += index * dim.src;
     }
-    copy_plane(dst_plane, src_plane, rows, loops.inner(), row, row_end);
+    copy_plane<kSize>(dst_plane, src_plane, rows, loops.inner(), row, row_end);
     at += row_end - row;
   }
 }
 
-template <class T>
-void copy_typed(void* dst, const void* src, Loops loops) {
+template <size_t kSize>
+void copy_sized(void* dst, const void* src, Loops loops) {
+  for (Dim& dim : std::span(loops.dims).first(loops.count)) {
+    dim.dst *= int64_t{kSize};
+    dim.src *= int64_t{kSize};
+  }
   // A single long row is cut into pieces, so that the team has something to share.
   Dim& inner = loops.inner();
-  constexpr int64_t kPiece = (64 << 10) / static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kPiece = (64 << 10) / int64_t{kSize};
   int64_t rest = 0;
   const int64_t whole = inner.size;
   if (loops.outer_size() * loops.middle().size == 1 && whole >= 2 * kPiece) {
@@ -138,15 +145,16 @@ void copy_typed(void* dst, const void* src, Loops loops) {
     loops.dims[loops.count - 2] = {whole / kPiece, kPiece * inner.dst, kPiece * inner.src};
     inner.size = kPiece;
   }
-  T* const to = static_cast<T*>(dst);
-  const T* const from = static_cast<const T*>(src);
+  std::byte* const to = static_cast<std::byte*>(dst);
+  const std::byte* const from = static_cast<const std::byte*>(src);
   const int64_t tasks = loops.outer_size() * loops.middle().size;
-  if (tasks * inner.size * static_cast<int64_t>(sizeof(T)) < kParallelBytes) {
-    copy_range(to, from, loops, 0, tasks);
+  if (tasks * inner.size * int64_t{kSize} < kParallelBytes) {
+    copy_range<kSize>(to, from, loops, 0, tasks);
   } else {
-    parallel_for(tasks, [&](int64_t lo, int64_t hi) { copy_range(to, from, loops, lo, hi); });
+    parallel_for(tasks,
+                 [&](int64_t lo, int64_t hi) { copy_range<kSize>(to, from, loops, lo, hi); });
   }
-  if (rest > 0) copy_row(to, from, inner, whole - rest, whole);
+  if (rest > 0) copy_row<kSize>(to, from, inner, whole - rest, whole);
 }
 
 }  // namespace
@@ -161,10 +169,10 @@ void copy_strided(void* dst, std::span<const int64_t> dst_strides, const void* s
   Loops loops = merged_loops(sizes, dst_strides, src_strides);
   pair_dense_dims(loops);
   switch (element) {
-    case 1: return copy_typed<uint8_t>(dst, src, loops);
-    case 2: return copy_typed<uint16_t>(dst, src, loops);
-    case 4: return copy_typed<uint32_t>(dst, src, loops);
-    case 8: return copy_typed<uint64_t>(dst, src, loops);
+    case 1: return copy_sized<1>(dst, src, loops);
+    case 2: return copy_sized<2>(dst, src, loops);
+    case 4: return copy_sized<4>(dst, src, loops);
+    case 8: return copy_sized<8>(dst, src, loops);
     default: TD_CHECK(false) << "element of " << element << " bytes";
   }
 }

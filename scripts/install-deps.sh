@@ -10,7 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 PACKAGES=(
   cmake g++ ninja-build ccache make git
-  llvm-19-dev lld-19 clang-format-19 clang-tidy-19
+  llvm-19-dev lld-19 clang-19 libclang-rt-19-dev libomp-19-dev clang-format-19 clang-tidy-19
   libdnnl-dev libboost-graph-dev libsimdjson-dev libfmt-dev libtomlplusplus-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   libzstd-dev zlib1g-dev libxml2-dev libz3-dev

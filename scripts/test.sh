@@ -4,7 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 JOBS="${JOBS:-$(nproc)}"
-LINT_SECONDS="${LINT_SECONDS:-300}"
+LINT_SECONDS="${LINT_SECONDS:-150}"
 
 step() {
   local name="$1" begin="$SECONDS"

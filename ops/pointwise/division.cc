@@ -172,7 +172,7 @@ constexpr auto kFmodKind = [] { return std::string_view("fmod"); };
 constexpr auto kRemainderKind = [] { return std::string_view("remainder"); };
 template <auto Kind>
 Tensors remaining(Builder& b, const Call& c) {
-  return {quotient(b, c, Kind())};
+  return {quotient(b, c, called<Kind>())};
 }
 
 // a - b q with the quotient q rounded toward 0 (fmod) or down (remainder): da - q db

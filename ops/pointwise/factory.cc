@@ -19,7 +19,7 @@ DType number_dtype(const ir::Arg& number) {
 template <auto Value>
 Definition fill(Lowering& lowering, const Call& c) {
   return map_definition(c, [&lowering, c](size_t, const Index&) {
-    return lowering.scalar(Value(c), compute_type(c.result()->type.dtype));
+    return lowering.scalar(called<Value>(c), compute_type(c.result()->type.dtype));
   });
 }
 constexpr auto kZero = [](const Call&) -> ir::Arg { return Expr(0); };

@@ -170,16 +170,17 @@ const OpDef kSquare{.schema = "aten::square(Tensor self) -> Tensor",
 
 template <auto Factor>
 OpDef scaled(std::string_view schema) {
-  return {
-      .schema = schema,
-      .types = unary_float,
-      .lower = unary<[](Element x) { return x * Factor(); }>,
-      .vjp = slope_vjp<[](Tensor x, Tensor) { return full(x.builder(), {}, Factor(), x.dtype()); }>,
-      .samples = kSamples,
-      .sample_dtypes = DTypes::all,
-      .pointwise = true,
-      .inplace = true,
-      .out = true};
+  return {.schema = schema,
+          .types = unary_float,
+          .lower = unary<[](Element x) { return x * called<Factor>(); }>,
+          .vjp = slope_vjp<[](Tensor x, Tensor) {
+            return full(x.builder(), {}, called<Factor>(), x.dtype());
+          }>,
+          .samples = kSamples,
+          .sample_dtypes = DTypes::all,
+          .pointwise = true,
+          .inplace = true,
+          .out = true};
 }
 const OpDef kScaled[] = {
     scaled<[] { return kDegree; }>("aten::deg2rad(Tensor self) -> Tensor"),

@@ -8,8 +8,6 @@
 namespace tandem::ops {
 namespace {
 
-constexpr std::string_view kBool = "the result is not differentiable (bool)";
-
 template <Opcode op>
 constexpr auto kUnary = [](Element x) { return x.apply(op); };
 template <Opcode op>
@@ -45,8 +43,8 @@ template <auto F>
 Definition with_alpha(Lowering& lowering, const Call& call) {
   DType compute = compute_type(call.result()->type.dtype);
   return map_definition(call, [&lowering, call, compute](size_t, const Index& index) {
-    return F(operand(lowering, call, "self", index, compute),
-             scaled(lowering, call, index, compute))
+    return called<F>(operand(lowering, call, "self", index, compute),
+                     scaled(lowering, call, index, compute))
         .value();
   });
 }
@@ -122,7 +120,6 @@ constexpr auto kAdd = [](Element a, Element b) {
 constexpr auto kProduct = [](Element a, Element b) {
   return a.apply(a.dtype() == DType::boolean ? Opcode::bit_and : Opcode::mul, b);
 };
-constexpr auto kReverseSub = [](Element a, Element b) { return b - a; };
 
 Definition rsub_lower(Lowering& lowering, const Call& call) {
   DType compute = compute_type(call.result()->type.dtype);

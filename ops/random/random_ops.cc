@@ -38,7 +38,7 @@ void need(const Call& c, bool holds, std::string_view name, std::string_view rul
 /// The draw, with eager's history of zeros for each tensor of floats that the call has.
 template <auto Draw>
 Tensors with_zeros(Builder& b, const Call& c) {
-  Tensor drawn = Draw(b, c)[0];
+  Tensor drawn = called<Draw>(b, c)[0];
   for (const ir::Param& param : c.op().schema.params) {
     ir::Value* const* given = std::get_if<ir::Value*>(&c.arg(param.name));
     if (given == nullptr || !is_float((*given)->type.dtype) || !is_float(drawn.dtype())) continue;

@@ -116,16 +116,16 @@ std::vector<int64_t> moved_order(const Call& c) {
 template <auto Order>
 Types ordered_types(const Call& c) {
   Sizes sizes;
-  for (int64_t dim : Order(c)) sizes.push_back(self_sizes(c)[dim]);
+  for (int64_t dim : called<Order>(c)) sizes.push_back(self_sizes(c)[dim]);
   return self_with(c, sizes);
 }
 template <auto Order>
 Tensors as_permute(Builder& b, const Call& c) {
-  return {permute(self_of(b, c), Order(c))};
+  return {permute(self_of(b, c), called<Order>(c))};
 }
 template <auto Order>
 ComplexResults ordered_parts(const ComplexCall& c) {
-  const std::vector<int64_t> order = Order(c.whole);
+  const std::vector<int64_t> order = called<Order>(c.whole);
   const ComplexParts z = c.given("self");
   const Tensor im = permute(z.im, order);
   return {{permute(z.re, order), conjugates(c.whole) ? -im : im}};
@@ -133,7 +133,7 @@ ComplexResults ordered_parts(const ComplexCall& c) {
 template <auto Order>
 Tensor permute_back(Builder& b, const Call& c, Tensor, Tensor value) {
   if (is_complex(value.dtype()) && conjugates(c)) value = call(b, "aten.conj", {value});
-  std::vector<int64_t> order = Order(c);
+  std::vector<int64_t> order = called<Order>(c);
   std::vector<int64_t> inverse(order.size());
   for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
   return permute(value, inverse);

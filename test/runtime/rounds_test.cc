@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "runtime/poison.h"
 #include "runtime/regions.h"
 
 namespace tandem::runtime {
@@ -163,11 +164,7 @@ class TrainingStep {
 // a step. AddressSanitizer gives the shadow of large blocks back when they are handed out, and
 // takes it anew: some 30 a step. Where steps are not told apart the allocator takes thousands a
 // step.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr int64_t kPagesOfEightSteps = 8 * 64;
-#else
-constexpr int64_t kPagesOfEightSteps = 8 * 8;
-#endif
+constexpr int64_t kPagesOfEightSteps = 8 * (kGap > 0 ? 64 : 8);
 
 TEST(RegionsTest, StepsThatAreAlikeTakeNoPages) {
   for (uint32_t seed = 0; seed < 4; ++seed) {
