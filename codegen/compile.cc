@@ -1,13 +1,6 @@
-// From LLVM IR to functions: a few cheap passes (the IR is explicit already; default pipelines cost
-// five times the time for no speed), code generation with loop strength reduction off, one module
-// per kernel, kernels spread over threads, all objects linked by one in-process linker.
+// From kernels to functions: each is a module of its own, kernels are spread over threads, and all
+// objects are linked by one in-process linker.
 #include <fmt/format.h>
-#include <llvm/IR/PassManager.h>
-#include <llvm/Support/SmallVectorMemoryBuffer.h>
-#include <llvm/Transforms/InstCombine/InstCombine.h>
-#include <llvm/Transforms/Scalar.h>
-#include <llvm/Transforms/Scalar/EarlyCSE.h>
-#include <llvm/Transforms/Utils.h>
 
 #include <algorithm>
 #include <atomic>
@@ -23,66 +16,11 @@
 #include "base/file_cache.h"
 #include "base/interrupt.h"
 #include "codegen/codegen.h"
-#include "codegen/emit.h"
 #include "codegen/native.h"
+#include "codegen/object_compiler.h"
 
 namespace tandem::codegen {
 namespace {
-
-std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target, int level) {
-  static constexpr llvm::CodeGenOptLevel kLevels[] = {
-      llvm::CodeGenOptLevel::None, llvm::CodeGenOptLevel::Less, llvm::CodeGenOptLevel::Default,
-      llvm::CodeGenOptLevel::Aggressive};
-  return std::unique_ptr<llvm::TargetMachine>(native().createTargetMachine(
-      llvm::sys::getProcessTriple(), target.cpu, target.features, llvm::TargetOptions(),
-      llvm::Reloc::PIC_, std::nullopt, kLevels[std::clamp(level, 0, 3)], /*JIT=*/true));
-}
-
-std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const loop::Kernel& kernel,
-                                          const Target& target, llvm::TargetMachine& machine) {
-  std::unique_ptr<llvm::Module> module = std::make_unique<llvm::Module>(kernel.name, context);
-  module->setTargetTriple(machine.getTargetTriple().str());
-  module->setDataLayout(machine.createDataLayout());
-  Emitter(*module, kernel).emit();
-  for (llvm::Function& function : *module) {
-    if (function.isDeclaration()) continue;
-    function.addFnAttr("target-cpu", target.cpu);
-    function.addFnAttr("target-features", target.features);
-    // Registers as wide as the mapping decided, not as LLVM prefers for this processor.
-    function.addFnAttr("prefer-vector-width", std::to_string(target.vector_bytes * 8));
-    function.addFnAttr("min-legal-vector-width", std::to_string(target.vector_bytes * 8));
-  }
-  std::string error;
-  llvm::raw_string_ostream stream(error);
-  TD_CHECK(!llvm::verifyModule(*module, &stream)) << error << "\n" << loop::to_string(kernel);
-  return module;
-}
-
-void add_passes(llvm::legacy::PassManager& passes, int level) {
-  if (level > 0) {
-    passes.add(llvm::createPromoteMemoryToRegisterPass());
-    passes.add(llvm::createEarlyCSEPass());
-    passes.add(llvm::createInstructionCombiningPass());
-    passes.add(llvm::createLICMPass());
-    passes.add(llvm::createCFGSimplificationPass());
-  }
-}
-
-std::string object_bytes(const loop::Kernel& kernel, const Target& target,
-                         llvm::TargetMachine& machine, int level) {
-  llvm::LLVMContext context;
-  std::unique_ptr<llvm::Module> module = make_module(context, kernel, target, machine);
-  llvm::SmallVector<char, 0> bytes;
-  llvm::raw_svector_ostream stream(bytes);
-  llvm::legacy::PassManager passes;
-  passes.add(llvm::createTargetTransformInfoWrapperPass(machine.getTargetIRAnalysis()));
-  add_passes(passes, level);
-  bool failed =
-      machine.addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile);
-  TD_CHECK(!failed) << "the target emits no objects";
-  passes.run(*module);
-  return std::string(bytes.data(), bytes.size());
-}
 
 template <class T>
 T expect(llvm::Expected<T> value) {
@@ -91,20 +29,6 @@ T expect(llvm::Expected<T> value) {
 }
 
 void expect_success(llvm::Error error) { TD_CHECK(!error) << llvm::toString(std::move(error)); }
-
-}  // namespace
-
-std::string llvm_text(const loop::Kernel& kernel, const Target& target) {
-  llvm::LLVMContext context;
-  std::unique_ptr<llvm::TargetMachine> machine = make_machine(target, 2);
-  std::unique_ptr<llvm::Module> module = make_module(context, kernel, target, *machine);
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  module->print(stream, nullptr);
-  return text;
-}
-
-namespace {
 
 /// Numbers of kernels, the largest ones first, so that threads end together.
 std::vector<size_t> by_size(const std::vector<loop::Kernel>& kernels) {
@@ -195,7 +119,6 @@ std::vector<ObjectCode> compile_objects(const std::vector<loop::Kernel>& kernels
   std::vector<ObjectCode> objects(kernels.size());
   const FileCache cache(options.cache_dir, "o", code_key(target, options.level));
   for_each(by_size(kernels), options, [&](Kernels& next) {
-    std::unique_ptr<llvm::TargetMachine> machine;
     while (std::optional<size_t> i = next()) {
       const loop::Kernel& kernel = kernels[*i];
       objects[*i].symbol = kernel.name;
@@ -204,13 +127,47 @@ std::vector<ObjectCode> compile_objects(const std::vector<loop::Kernel>& kernels
         objects[*i].bytes = std::move(*known);
         continue;
       }
-      if (machine == nullptr) machine = make_machine(target, options.level);
-      objects[*i].bytes = object_bytes(kernel, target, *machine, options.level);
+      objects[*i].bytes = object_code(kernel, target, options.level);
       cache.store(key, objects[*i].bytes);
     }
   });
   return objects;
 }
+
+namespace {
+
+/// Of a linker of objects, which would make a machine for it.
+class NoCompiler : public llvm::orc::IRCompileLayer::IRCompiler {
+ public:
+  NoCompiler() : IRCompiler(llvm::orc::IRSymbolMapper::ManglingOptions()) {}
+  llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>> operator()(llvm::Module&) override {
+    return llvm::createStringError("kernels come as objects");
+  }
+};
+
+const llvm::DataLayout& data_layout() {
+  static const llvm::DataLayout layout =
+      std::unique_ptr<llvm::TargetMachine>(
+          native().createTargetMachine(llvm::sys::getProcessTriple(), "", "", llvm::TargetOptions(),
+                                       llvm::Reloc::PIC_))
+          ->createDataLayout();
+  return layout;
+}
+
+std::unique_ptr<llvm::orc::LLJIT> make_linker() {
+  using llvm::orc::JITTargetMachineBuilder;
+  llvm::orc::LLJITBuilder builder;
+  builder.setDataLayout(data_layout())
+      .setJITTargetMachineBuilder(
+          JITTargetMachineBuilder(llvm::Triple(llvm::sys::getProcessTriple())))
+      .setCompileFunctionCreator([](const JITTargetMachineBuilder&) {
+        return llvm::Expected<std::unique_ptr<llvm::orc::IRCompileLayer::IRCompiler>>(
+            std::make_unique<NoCompiler>());
+      });
+  return expect(builder.create());
+}
+
+}  // namespace
 
 struct KernelLibrary::Linker {
   std::unique_ptr<llvm::orc::LLJIT> jit;
@@ -220,9 +177,8 @@ KernelLibrary::~KernelLibrary() = default;
 
 KernelLibrary::KernelLibrary(const std::vector<ObjectCode>& objects) {
   if (objects.empty()) return;
-  native();
   linker_ = std::make_unique<Linker>();
-  llvm::orc::LLJIT& jit = *(linker_->jit = expect(llvm::orc::LLJITBuilder().create()));
+  llvm::orc::LLJIT& jit = *(linker_->jit = make_linker());
   jit.getMainJITDylib().addGenerator(
       expect(llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
           jit.getDataLayout().getGlobalPrefix())));
