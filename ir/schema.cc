@@ -145,6 +145,14 @@ class SchemaParser {
     return std::strtoll(word.c_str(), nullptr, 10);
   }
 
+  /// Of a list of integers; 0 for a word.
+  int64_t entry(const std::string& word) const {
+    const bool is_word = std::isalpha(static_cast<unsigned char>(word[0])) != 0;
+    if (!is_word && word.find_first_of(".eE") != std::string::npos)
+      fail("`" + word + "` is no whole number");
+    return integer(word);
+  }
+
   /// PyTorch writes a dtype as a word, or as its number.
   Arg dtype_default(const std::string& word) const {
     static const std::pair<const char*, DType> kDTypes[] = {
@@ -177,13 +185,14 @@ class SchemaParser {
   Arg parse_list_default(const Param& param) {
     Ints ints;
     Floats floats;
+    const bool is_of_floats = param.type == ParamType::float_list;
     while (!accept("]")) {
-      std::string word = default_word();
-      floats.push_back(std::strtod(word.c_str(), nullptr));
-      ints.emplace_back(static_cast<int64_t>(floats.back()));
+      const std::string word = default_word();
+      if (is_of_floats) floats.push_back(std::strtod(word.c_str(), nullptr));
+      if (!is_of_floats) ints.push_back(entry(word));
       accept(",");
     }
-    if (param.type == ParamType::float_list) return floats;
+    if (is_of_floats) return floats;
     return ints;
   }
 

@@ -4,6 +4,8 @@
 // its arguments say is read by their names.
 #include "quant/narrow_weight.h"
 
+#include <cmath>
+
 #include "ops/opdef.h"
 #include "ops/product/group_sums.h"
 #include "quant/product_match.h"
@@ -50,8 +52,9 @@ std::optional<int64_t> bound(const ir::Call& call, std::string_view name) {
   const ir::Arg& arg = call.arg(name);
   if (const sym::Expr* whole = std::get_if<sym::Expr>(&arg)) return whole->constant();
   const double* number = std::get_if<double>(&arg);
-  if (number == nullptr || *number != static_cast<double>(static_cast<int64_t>(*number)))
-    return std::nullopt;
+  const bool is_whole =
+      number != nullptr && std::abs(*number) < 0x1p63 && *number == std::trunc(*number);
+  if (!is_whole) return std::nullopt;
   return static_cast<int64_t>(*number);
 }
 

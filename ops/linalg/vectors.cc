@@ -2,6 +2,8 @@
 // 16-bit floats are wide until the end.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "ops/delegate.h"
 #include "ops/elements.h"
 #include "ops/linalg/operands.h"
@@ -71,6 +73,8 @@ Tensor scaled_sum(Builder& b, const Call& c, Tensor product) {
   auto scaled = [&](Tensor x, std::string_view by) {
     const double* number = std::get_if<double>(&c.arg(by));
     bool truncates = number != nullptr && !is_float(x.dtype()) && !is_complex(x.dtype());
+    if (truncates && !(std::abs(*number) < 0x1p63))
+      c.fail(fmt::format("{} is {}, beyond the integers that self has", by, *number));
     Operand factor = truncates ? Operand(static_cast<int64_t>(*number)) : Operand(c.arg(by));
     return c.arg(by) == ir::Arg(Expr(1)) ? x : call(b, "aten.mul.Scalar", {x, factor});
   };
