@@ -15,7 +15,8 @@ attack() {
   # The cache engine writes a file for each input.
   if [ -w /dev/shm ]; then export TMPDIR=/dev/shm; fi
   # An input that takes all memory ends its process, not the machine. No AMX: cmake/tests.cmake.
-  ASAN_OPTIONS=hard_rss_limit_mb=4096:malloc_context_size=6 OMP_WAIT_POLICY=passive ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 \
+  ASAN_OPTIONS=hard_rss_limit_mb=4096:malloc_context_size=6 OMP_WAIT_POLICY=passive \
+    ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 \
     "build/$1/test/fuzz" --seconds "${FUZZ_SECONDS:-600}" --seed "$seed" --found build/fuzz
 }
 
