@@ -27,10 +27,10 @@ if(TANDEM_SANITIZE)
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    # The type before a function is not there before what is compiled at run time; and without -fno-...-stripping
-    # lambdas of two files that are arguments of templates have one name, and the linker drops one that is used.
+    # The type before a function is not there before what is compiled at run time.
     add_compile_options(-fno-sanitize=function)
     if(TANDEM_SANITIZE MATCHES "address")
+      # No section of its own for each global; base/called.h has what the linker would drop else.
       add_compile_options(-fno-sanitize-address-globals-dead-stripping)
     endif()
   elseif(TANDEM_SANITIZE STREQUAL "thread")
