@@ -184,6 +184,17 @@ void make_vector(Axis& axis, const Stage& stage, const Target& target, bool redu
   axis.lanes = choose_lanes(stage, target, axis.extent, reduces);
 }
 
+int64_t column_block(const Kernel& kernel, int lanes, const Tuning::Columns& tuning) {
+  Expr others = 1;
+  for (size_t i = 0; i + 1 < kernel.outer.size(); ++i) others = others * kernel.outer[i].extent;
+  int64_t count = others.constant().value_or(tuning.few_tasks);
+  int64_t width = kernel.outer.back().extent.constant().value_or(tuning.block);
+  int64_t block = tuning.block;
+  while (block > lanes && (count * width < block * tuning.few_tasks || block >= 2 * width))
+    block /= 2;
+  return block;
+}
+
 Axis take_block(Kernel& kernel, size_t number, int64_t block, const std::vector<Stage*>& stages) {
   Axis axis = kernel.outer[number];
   sym::Pool& symbols = kernel.scalars->symbols();

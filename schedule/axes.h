@@ -48,6 +48,9 @@ bool long_enough(const loop::Axis& axis, int lanes);
 loop::Axis take_block(loop::Kernel& kernel, size_t number, int64_t block,
                       const std::vector<loop::Stage*>& stages);
 
+/// Columns of one task, of the last outer axis: whole rows where there are tasks enough.
+int64_t column_block(const loop::Kernel& kernel, int lanes, const Tuning::Columns& tuning);
+
 /// Sorts the outer axes as the first store that walks most of them does: widest stride first.
 void order_axes(loop::Kernel& kernel);
 

@@ -58,18 +58,6 @@ bool sums_many_rows(const Stage& stage, const Axis& columns, int lanes, int64_t 
   return (!count || *count >= many_rows) && (!width || *width > lanes);
 }
 
-/// Columns of one task: whole rows where there are tasks enough.
-int64_t column_block(const Kernel& kernel, int lanes, const Tuning::Columns& tuning) {
-  Expr others = 1;
-  for (size_t i = 0; i + 1 < kernel.outer.size(); ++i) others = others * kernel.outer[i].extent;
-  int64_t count = others.constant().value_or(tuning.few_tasks);
-  int64_t width = kernel.outer.back().extent.constant().value_or(tuning.block);
-  int64_t block = tuning.block;
-  while (block > lanes && (count * width < block * tuning.few_tasks || block >= 2 * width))
-    block /= 2;
-  return block;
-}
-
 /// What sums are kept in, row by row: of f32 and many rows, or nobody knows how many, in f64.
 /// They have no blocks (loop::sums_in_blocks), and their error would grow with the rows.
 DType scratch_dtype(DType dtype, const std::vector<Axis>& rows) {

@@ -211,10 +211,10 @@ class ProductMapper {
                           .width = width_.constant(),
                           .height = height_.constant(),
                           .length = length_.constant()};
-    if (block_.is_streamed && (is_in_panels || !block_.part))
-      is_in_panels ? ask_for_panel(at, right) : ask_for_columns(at, right);
-    else if (asks_next_part(block_, target_))
-      ask_for_next_part(at, right, *block_.part);
+    if (block_.is_streamed && is_in_panels)
+      ask_for_panel(at, right);
+    else if (block_.part ? asks_next_part(block_, target_) : block_.is_streamed)
+      ask_for_columns(at, right, block_.part);
     if (block_.is_stored_far && stores) ask_for_results(at, tiles.position.index);
   }
 

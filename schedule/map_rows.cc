@@ -1,6 +1,8 @@
 // Mapping of rows, which fits all but scatters: a task for each row, lanes along the row. And of
 // scatters: tasks own blocks of the dimensions that source and destination share, so that no two
-// touch one place.
+// touch one place. Blocks are wide where there are tasks enough: what is there before is stored row
+// by row, and pieces of 32 bytes take memory three times as long as whole lines (the gradient of a
+// table of 30522 rows 15 ms, then 6).
 #include <algorithm>
 
 #include "schedule/axes.h"
@@ -82,7 +84,8 @@ Misfit map_scatter(Kernel& kernel, const Target& target) {
   int lanes = choose_lanes(sources, target, kernel.outer.back().extent, false);
   std::vector<Stage*> stages;
   for (Stage& stage : kernel.stages) stages.push_back(&stage);
-  Axis low = take_block(kernel, kernel.outer.size() - 1, lanes, stages);
+  const int64_t block = column_block(kernel, lanes, target.tuning.columns);
+  Axis low = take_block(kernel, kernel.outer.size() - 1, block, stages);
   low.kind = AxisKind::vector;
   low.lanes = lanes;
   for (Stage& stage : kernel.stages) stage.axes.push_back(low);

@@ -16,6 +16,7 @@ namespace {
 
 using loop::Stage;
 using loop::Store;
+using sym::Expr;
 
 /// What the buffer holds; null for scratch, some of which mapping has added.
 const ir::Value* held_by(const Group& group, size_t buffer) {
@@ -28,19 +29,41 @@ bool is_larger(const ir::Value* value, int64_t bytes) {
 
 // --- stores
 
-int64_t stores_to(const loop::Kernel& kernel, size_t buffer) {
+/// How many elements the stage stores at most.
+Expr points_of(const loop::Kernel& kernel, const Stage& stage) {
+  Expr points = 1;
+  for (const std::vector<loop::Axis>* axes : {&kernel.outer, &stage.axes, &stage.reduce_axes})
+    for (const loop::Axis& axis : *axes) points = points * axis.extent;
+  return points;
+}
+
+int64_t stores_to(const Stage& stage, size_t buffer) {
   int64_t count = 0;
-  for (const Stage& stage : kernel.stages)
-    loop::for_each_store(
-        stage, [&](const Store& store) { count += store.buffer == static_cast<int32_t>(buffer); });
+  loop::for_each_store(
+      stage, [&](const Store& store) { count += store.buffer == static_cast<int32_t>(buffer); });
   return count;
 }
 
-/// Whether nothing but this store will touch it, in memory of the program's own.
+/// The stage whose one store makes the buffer; null where there is none such, or where stages
+/// behind it store to more than few of its elements again. Few are what is scattered into the
+/// gradient of a large table of zeros: they come back from memory.
+Stage* filled_by(loop::Kernel& kernel, size_t buffer, Expr elements) {
+  constexpr int64_t kFew = 16;
+  const auto first = std::ranges::find_if(
+      kernel.stages, [&](const Stage& stage) { return stores_to(stage, buffer) != 0; });
+  if (first == kernel.stages.end() || stores_to(*first, buffer) != 1) return nullptr;
+  Expr later = 0;
+  for (auto stage = first + 1; stage != kernel.stages.end(); ++stage)
+    if (const int64_t stores = stores_to(*stage, buffer))
+      later = later + points_of(kernel, *stage) * stores;
+  return sym::known_le(later * kFew, elements) ? &*first : nullptr;
+}
+
+/// Whether only this kernel's stores touch it, in memory of the program's own.
 bool is_fresh(const KernelGraph& graph, const Group& group, size_t buffer) {
   const ir::Value* value = held_by(group, buffer);
   return group.kernel.buffers[buffer].access == loop::Access::write && value != nullptr &&
-         graph.has_own_memory(value) && stores_to(group.kernel, buffer) == 1;
+         graph.has_own_memory(value);
 }
 
 /// Whether what lies side by side is stored one piece after the other, or a line at a time: parts
@@ -65,13 +88,15 @@ void mark_stores(const KernelGraph& graph, Group& group) {
   const int64_t most = std::min(graph.target.tuning.loops.past_caches, graph.target.l3_bytes / 2);
   loop::Kernel& kernel = group.kernel;
   for (size_t i = 0; i < kernel.buffers.size(); ++i) {
-    if (!is_larger(held_by(group, i), most) || !is_fresh(graph, group, i)) continue;
-    for (Stage& stage : kernel.stages)
-      loop::for_each_store(stage, [&](Store& store) {
-        if (store.buffer == static_cast<int32_t>(i) &&
-            fills_lines(stage, store, kernel.buffers[i].dtype))
-          send_past_caches(stage, store);
-      });
+    const ir::Value* value = held_by(group, i);
+    if (!is_larger(value, most) || !is_fresh(graph, group, i)) continue;
+    Stage* const stage = filled_by(kernel, i, value->type.numel());
+    if (stage == nullptr) continue;
+    loop::for_each_store(*stage, [&](Store& store) {
+      if (store.buffer == static_cast<int32_t>(i) &&
+          fills_lines(*stage, store, kernel.buffers[i].dtype))
+        send_past_caches(*stage, store);
+    });
   }
 }
 
@@ -88,13 +113,12 @@ loop::Axis* stream_of(Stage& stage) {
 
 /// Buffers of more bytes that the stage reads along the axis. What is read under a mask asks
 /// anyway.
-std::set<int32_t> read_along(const Group& group, const Stage& stage, sym::Expr axis,
-                             int64_t bytes) {
+std::set<int32_t> read_along(const Group& group, const Stage& stage, Expr axis, int64_t bytes) {
   std::set<int32_t> found;
   for (const loop::Val value : loop::all_scalars_of(*group.kernel.scalars, stage)) {
     if (value->opcode != loop::Opcode::load) continue;
     const std::optional<sym::Affine> along = sym::affine_in(value->index, axis);
-    const bool is_stream = along && along->coefficient == sym::Expr(1);
+    const bool is_stream = along && along->coefficient == Expr(1);
     if (is_stream && is_larger(held_by(group, static_cast<size_t>(value->slot)), bytes))
       found.insert(value->slot);
   }

@@ -39,74 +39,73 @@ sym::Substitution at_position(const std::vector<Axis>& axes, Expr position) {
 
 }  // namespace
 
-void ask_for_columns(const ProductTiles& tiles, Val right) {
-  const std::vector<Axis>& terms = tiles.stage.reduce_axes;
-  const std::optional<int64_t> length = tiles.length;
-  const int64_t row_tiles = tiles.height.value_or(0) / tiles.tile_rows;
-  if (!is_plain_load(right) || !tiles.width || row_tiles == 0 || !length) return;
-  const int64_t width = *tiles.width;
-  const bool crosses = runs_along(right, terms.back().index, tiles.columns.index);
-  if (!crosses && !runs_along(right, tiles.columns.index, tiles.columns.index)) return;
-  const int64_t tile_count = ceil_div(width, tiles.lanes) * row_tiles;
-  const Expr tile = tiles.tile * row_tiles + sym::floor_div(tiles.rows.index, tiles.tile_rows);
-  const int64_t share = ceil_div(width * *length, tile_count);
-  if (share == 0) return;
-  const int64_t steps =
-      std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, *length / share)));
-  const Expr step = linear_position(terms);
-  const Expr element =
-      tile * share + (steps > 1 ? sym::floor_div(step, steps) : step * ceil_div(share, *length));
-  const Expr inner = crosses ? *length : width;
-  const Expr along = sym::mod(element, inner);
-  const Expr across = sym::floor_div(element, inner);
-  sym::Substitution map = at_position(terms, crosses ? along : across);
-  map.emplace_back(tiles.columns.index, width + (crosses ? across : along));
-  tiles.stage.prefetches.push_back({right->slot, sym::substitute(right->index, map)});
+namespace {
+
+int64_t pow2_at_least(int64_t count) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
 }
 
-void ask_for_next_part(const ProductTiles& tiles, Val right, const PartOfSum& part) {
-  const Axis& term = tiles.stage.reduce_axes.back();
-  const int64_t length = tiles.length.value_or(0);
-  const int64_t width = tiles.width.value_or(0);
-  const int64_t row_tiles = tiles.height.value_or(0) / tiles.tile_rows;
+bool has_row_tiles(const ProductTiles& tiles) {
+  return tiles.height.value_or(0) >= tiles.tile_rows && tiles.length.value_or(0) > 0;
+}
+
+/// Of so many lines for the tiles of rows of a panel: the one that a step of a tile's sums asks
+/// for. Shares are rounded up, and steps go over them by a shift.
+Expr line_number(const ProductTiles& tiles, int64_t lines, int64_t length) {
+  const int64_t row_tiles = *tiles.height / tiles.tile_rows;
+  const int64_t share = ceil_div(lines, row_tiles);
+  const Expr step = linear_position(tiles.stage.reduce_axes);
+  const Expr first = sym::floor_div(tiles.rows.index, tiles.tile_rows) * share;
+  if (share > length) return first + step * ceil_div(share, length);
+  return first + sym::floor_div(step, pow2_at_least(length / share + 1) / 2);
+}
+
+/// Asks for a panel that is one piece of memory, from its first term of that column on.
+void ask_for_piece(const ProductTiles& tiles, Val right, Expr column, int64_t length) {
   const int64_t line = kLineBytes / size_of(right->dtype);
-  if (!is_plain_load(right) || row_tiles == 0 || length < line || width < line) return;
-  const bool crosses = runs_along(right, term.index, tiles.columns.index);
+  sym::Substitution start{{tiles.columns.index, column}};
+  for (const Axis& axis : tiles.stage.reduce_axes) start.emplace_back(axis.index, Expr(0));
+  const Expr number = line_number(tiles, ceil_div(length * tiles.lanes, line), length);
+  tiles.stage.prefetches.push_back(
+      {right->slot, sym::substitute(right->index, start) + number * line});
+}
+
+/// Whether columns lie behind one another.
+bool is_one_piece(Val right, Expr column, int64_t length) {
+  const std::optional<sym::Affine> columns = sym::affine_in(right->index, column);
+  return columns && columns->coefficient == Expr(length);
+}
+
+}  // namespace
+
+void ask_for_columns(const ProductTiles& tiles, Val right, const std::optional<PartOfSum>& part) {
+  const std::vector<Axis>& terms = tiles.stage.reduce_axes;
+  const int64_t length = tiles.length.value_or(0);
+  const int64_t line = kLineBytes / size_of(right->dtype);
+  if (!is_plain_load(right) || !tiles.width || !has_row_tiles(tiles)) return;
+  const bool crosses = runs_along(right, terms.back().index, tiles.columns.index);
   if (!crosses && !runs_along(right, tiles.columns.index, tiles.columns.index)) return;
-  // Of a row of memory. A power of two, so that no step divides; what is asked for beyond the part
-  // is the one behind.
-  const int64_t lines = static_cast<int64_t>(
-      std::bit_ceil(static_cast<uint64_t>(ceil_div(crosses ? length : width, line))));
-  const int64_t share =
-      ceil_div((crosses ? width : length) * lines, ceil_div(width, tiles.lanes) * row_tiles);
-  if (share > length) return;
-  const int64_t steps = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(length / share)));
-  const Expr tile = tiles.tile * row_tiles + sym::floor_div(tiles.rows.index, tiles.tile_rows);
-  const Expr number = tile * share + sym::floor_div(term.index, steps);
-  const Expr along = sym::mod(number, lines) * line;
-  const Expr across = sym::floor_div(number, lines);
+  const Expr column = tiles.tile * tiles.lanes + (part ? part->is_last : Expr(1)) * *tiles.width;
+  if (crosses && !part && is_one_piece(right, tiles.columns.index, length))
+    return ask_for_piece(tiles, right, column, length);
+  // A panel's rows of memory are its columns or its terms: so many lines of each, by a power of
+  // two, so that no step divides.
+  const int64_t outer = crosses ? tiles.lanes : length;
+  const int64_t inner = pow2_at_least(ceil_div(crosses ? length : tiles.lanes, line));
+  const Expr number = line_number(tiles, inner * outer, length);
+  const Expr along = sym::mod(number, inner) * line;
+  const Expr across = sym::floor_div(number, inner);
+  sym::Substitution next = at_position(terms, crosses ? along : across);
   // The last part asks for the first one of the next block of columns.
-  const sym::Substitution next{
-      {tiles.columns.index, (crosses ? across : along) + part.is_last * width},
-      {term.index, crosses ? along : across},
-      {part.number.index, sym::mod(part.number.index + 1, part.number.extent)}};
+  next.emplace_back(tiles.columns.index, column + (crosses ? across : along));
+  if (part)
+    next.emplace_back(part->number.index, sym::mod(part->number.index + 1, part->number.extent));
   tiles.stage.prefetches.push_back({right->slot, sym::substitute(right->index, next)});
 }
 
 void ask_for_panel(const ProductTiles& tiles, Val right) {
-  const std::vector<Axis>& terms = tiles.stage.reduce_axes;
-  const int64_t length = tiles.length.value_or(0);
-  const int64_t row_tiles = tiles.height.value_or(0) / tiles.tile_rows;
-  const int64_t line = kLineBytes / size_of(right->dtype);
-  if (row_tiles == 0 || length == 0) return;
-  const int64_t share = ceil_div(length * tiles.lanes, line * row_tiles);
-  if (share > length) return;
-  sym::Substitution start{{tiles.columns.index, (tiles.tile + 1) * tiles.lanes}};
-  for (const Axis& axis : terms) start.emplace_back(axis.index, Expr(0));
-  const Expr number = sym::floor_div(tiles.rows.index, tiles.tile_rows) * share +
-                      sym::floor_div(linear_position(terms), length / share);
-  const Expr next = sym::substitute(right->index, start);
-  tiles.stage.prefetches.push_back({right->slot, next + number * line});
+  if (has_row_tiles(tiles))
+    ask_for_piece(tiles, right, (tiles.tile + 1) * tiles.lanes, *tiles.length);
 }
 
 void ask_for_results(const ProductTiles& tiles, Expr position) {

@@ -26,12 +26,13 @@ struct ProductTiles {
 sym::Expr linear_position(const std::vector<loop::Axis>& axes);
 
 /// While a task computes, it asks for the columns of the next one, so that copying them does not
-/// wait for memory. The tiles of rows and panels are numbered, and each step of each sum asks for
-/// the next few elements. A tile's share is rounded up, and its steps go over it by a shift: they
-/// may ask for a little of the next share, but no step divides.
-void ask_for_columns(const ProductTiles& tiles, loop::Val right);
-/// The same of sums in parts: a part asks for the next one.
-void ask_for_next_part(const ProductTiles& tiles, loop::Val right, const PartOfSum& part);
+/// wait for memory; where sums are taken in parts, a part asks for the next one. While a panel is
+/// summed, each tile of rows asks for its share of the lines of the panel in the same place, and
+/// each step for one. Shares are rounded up, and steps go over them by a shift: they may ask for a
+/// little of the next share, but no step divides. With one that did (by a width of 160 columns), a
+/// product with sums of 197 terms took 7.7 ms, with none 5.8 (Zen 3).
+void ask_for_columns(const ProductTiles& tiles, loop::Val right,
+                     const std::optional<PartOfSum>& part);
 /// The same of columns that lie in panels: each step asks for a line of the next one.
 void ask_for_panel(const ProductTiles& tiles, loop::Val right);
 /// While a tile sums, it asks for the lines that its results go to: stores would wait for them, one
