@@ -27,6 +27,16 @@ bool may_be_in_place(const Stage& stage) {
   });
 }
 
+/// Of the numbers of rows that may be left behind whole tiles: code for others would never run.
+unsigned bits_left(const Axis& axis) {
+  if (sym::known_divisible(axis.extent, axis.lanes)) return 0;
+  const uint64_t remainders = sym::possible_remainders(axis.extent, axis.lanes);
+  unsigned bits = 0;
+  for (int left = 0; left < axis.lanes; ++left)
+    if ((remainders >> left & 1) != 0) bits |= static_cast<unsigned>(left);
+  return bits;
+}
+
 }  // namespace
 
 void Emitter::emit_row_tiles(const Stage& stage) {
@@ -37,10 +47,10 @@ void Emitter::emit_row_tiles(const Stage& stage) {
   Value* begin = ir_.CreateSub(extent, rest);
   emit_loop(number(0), begin, number(axis.lanes),
             [&](Value* first) { emit_rows(stage, first, axis.lanes); });
-  if (sym::known_divisible(axis.extent, axis.lanes)) return;
   // Each bit of what is left is a tile of that many rows.
-  const unsigned most = static_cast<unsigned>(axis.lanes - 1);
-  for (int count = static_cast<int>(std::bit_floor(most)); count >= 1; count /= 2) {
+  const unsigned bits = bits_left(axis);
+  for (int count = static_cast<int>(std::bit_floor(bits)); count >= 1; count /= 2) {
+    if ((bits & static_cast<unsigned>(count)) == 0) continue;
     Value* end = ir_.CreateAdd(begin, ir_.CreateAnd(rest, number(count)));
     emit_loop(begin, end, number(count), [&](Value* first) { emit_rows(stage, first, count); });
     begin = end;

@@ -146,6 +146,9 @@ bool known_eq(Expr a, Expr b);
 bool known_ne(Expr a, Expr b);
 /// True when d divides e for every value of the symbols.
 bool known_divisible(Expr e, Expr d);
+/// The remainders by `divisor`, 1 to 63, that e may have: bit i says whether i is one. All of them
+/// where its symbols have too many values to try each, or where e may be negative.
+uint64_t possible_remainders(Expr e, int64_t divisor);
 
 /// Replaces symbols; the result is simplified again.
 using Substitution = std::vector<std::pair<Expr, Expr>>;

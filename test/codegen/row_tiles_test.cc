@@ -83,6 +83,44 @@ TEST(RowTiles, CompiledAsInterpreted) {
     }
 }
 
+/// Blocks of 8 rows, the last of them shorter: what is left behind whole tiles differs.
+std::string blocks_text(int tile_rows, int64_t rows, const std::string& features) {
+  const std::string count = std::to_string((rows + 7) / 8);
+  const std::string name = std::to_string(tile_rows) + "_" + std::to_string(rows);
+  return "kernel \"blocks" + name + "\" target \"" + features +
+         "\" {\n buffer b0: f32 read\n buffer b1: f32 read\n buffer b2: f32 write\n locals 1\n"
+         " outer x0 < " +
+         count +
+         " task\n stage {\n axis y0 < 48 vector(16)\n"
+         " axis y1 < min(-x0*8 + " +
+         std::to_string(rows) + ", 8) unroll(" + std::to_string(tile_rows) +
+         ")\n reduce r0 < 20\n %0: f32 = load b0[x0*160 + y1*20 + r0]\n"
+         " %1: f32 = load b1[r0*48 + y0]\n l0 = dot %0, %1\n after\n %2: f32 = l0\n"
+         " b2[x0*384 + y1*48 + y0] = %2\n }\n}";
+}
+
+TEST(RowTiles, WhatIsLeftOfBlocks) {
+  const Target target = host_target(std::nullopt);
+  std::vector<loop::Kernel> kernels;
+  for (const int tile_rows : {3, 4, 6, 8})
+    for (int64_t rows = 1; rows <= kMostRows; ++rows)
+      kernels.push_back(loop::parse_kernel(blocks_text(tile_rows, rows, target.features)));
+  const KernelLibrary library(compile_objects(kernels, target, CompileOptions{}));
+  const std::vector<float> a = values(kMostRows * kTerms, 37), b = values(kTerms * kColumns, 53);
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    const int64_t blocks = (static_cast<int64_t>(i) % kMostRows + 8) / 8;
+    std::vector<float> found(static_cast<size_t>(kMostRows * kColumns), -1), wanted = found;
+    for (std::vector<float>* c : {&found, &wanted}) {
+      void* buffers[] = {const_cast<float*>(a.data()), const_cast<float*>(b.data()), c->data()};
+      const int64_t status = c == &wanted
+                                 ? loop::interpret(kernels[i], buffers, nullptr, 0, blocks)
+                                 : library.functions()[i](buffers, nullptr, 0, blocks, nullptr);
+      ASSERT_EQ(status, 0);
+    }
+    ASSERT_EQ(found, wanted) << kernels[i].name;
+  }
+}
+
 TEST(RowTiles, NoneOfNoRows) { EXPECT_ANY_THROW(loop::parse_kernel(kernel_text(0, 16, "40", ""))); }
 
 }  // namespace

@@ -212,6 +212,19 @@ TEST(CeilDiv, RecognisesExactDivision) {
   EXPECT_EQ(ceil_div(7, 2), Expr(4));
 }
 
+TEST(Remainders, OfBlocksAndTheLast) {
+  Pool pool;
+  const Expr block = pool.index("x", 3);
+  // Blocks of 258, 258 and 252 rows; of 104 and of 93.
+  EXPECT_EQ(possible_remainders(min(768 - block * 258, 258), 6), 1u << 0);
+  EXPECT_EQ(possible_remainders(min(197 - pool.index("x", 2) * 104, 104), 6), 1u << 2 | 1u << 3);
+  EXPECT_EQ(possible_remainders(Expr(13), 6), 1u << 1);
+  // As many as there are: of what is negative, of a size that nobody knows, of too many values.
+  EXPECT_EQ(possible_remainders(block - 1, 6), 63u);
+  EXPECT_EQ(possible_remainders(pool.symbol("s0", {1, Range::kMax}), 8), 255u);
+  EXPECT_EQ(possible_remainders(pool.index("y", 5000) * 8, 8), 255u);
+}
+
 TEST(Text, Forms) {
   Scene scene;
   for (const char* text :
@@ -530,9 +543,11 @@ TEST(FuzzProperty, ProofsAreSound) {
     for (int round = 0; round < 60; ++round) {
       const Fuzz::Pair a = fuzz.make(1 + round % 3);
       const Fuzz::Pair b = fuzz.make(1 + round % 3);
+      const uint64_t remainders = possible_remainders(a.e, 6);
       const bool lt = known_lt(a.e, b.e);
       const bool le = known_le(a.e, b.e);
       for (size_t i = 0; i < a.naive.size(); ++i) {
+        ASSERT_TRUE(remainders >> naive_mod(a.naive[i], 6) & 1) << to_string(a.e) << " by 6";
         ASSERT_TRUE(!lt || a.naive[i] < b.naive[i]) << to_string(a.e) << " < " << to_string(b.e);
         ASSERT_TRUE(!le || a.naive[i] <= b.naive[i]) << to_string(a.e) << " <= " << to_string(b.e);
       }
