@@ -29,7 +29,9 @@ bool may_be_in_place(const Stage& stage) {
 
 /// Of the numbers of rows that may be left behind whole tiles: code for others would never run.
 unsigned bits_left(const Axis& axis) {
+  constexpr int kMostTried = 63;
   if (sym::known_divisible(axis.extent, axis.lanes)) return 0;
+  if (axis.lanes > kMostTried) return std::bit_ceil(static_cast<unsigned>(axis.lanes)) - 1;
   const uint64_t remainders = sym::possible_remainders(axis.extent, axis.lanes);
   unsigned bits = 0;
   for (int left = 0; left < axis.lanes; ++left)

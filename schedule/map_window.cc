@@ -12,6 +12,7 @@
 #include <array>
 
 #include "schedule/axes.h"
+#include "schedule/product_blocks.h"
 #include "schedule/window_match.h"
 
 namespace tandem::schedule {
@@ -62,20 +63,24 @@ class WindowWriter {
     sums.axes = others_;
     for (size_t i = 0; i + 1 < points_.size(); ++i) sums.axes.push_back(points_[i]);
     sums.axes.push_back(as_vector(channel_, blocks_.lanes));
-    sums.axes.push_back(as_tile(points_.back()));
+    sums.axes.push_back(as_tile(points_.back(), window_points()));
     add_in_parts(std::move(sums), weight, stages);
     kernel_.stages = std::move(stages);
     for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
   }
 
  private:
-  /// Points whose sums are in registers together.
-  Axis as_tile(Axis axis) const {
+  /// Points whose sums are in registers together: so many of two registers each.
+  Axis as_tile(Axis axis, int64_t points) const {
     const int64_t registers = blocks_.lanes * size_of(blocks_.input_type) / target_.vector_bytes;
     axis.kind = AxisKind::unroll;
-    axis.lanes = static_cast<int>(registers > 1 ? target_.tuning.windows.tile_points
-                                                : 2 * target_.tuning.windows.tile_points);
+    axis.lanes = static_cast<int>(registers > 1 ? points : 2 * points);
     return axis;
+  }
+
+  int64_t window_points() const {
+    const Tuning::Windows& tuning = target_.tuning.windows;
+    return target_.isa == Isa::avx512 ? tuning.tile_points : tuning.narrow_tile_points;
   }
 
   std::vector<Stage*> stages_of(Stage& sums) {
@@ -141,7 +146,9 @@ class WindowWriter {
     const Val weight = sum.inputs[1];
     Stage& stage = copy.stage;
     stage.axes.insert(stage.axes.end() - 1, as_vector(channel, blocks_.lanes));
-    stage.axes.back() = as_tile(stage.axes.back());
+    const int64_t two_registers = 2 * target_.vector_bytes / size_of(sum.inputs[0]->dtype);
+    const Blocks tile = choose_tile(target_, two_registers, size_of(sum.inputs[0]->dtype));
+    stage.axes.back() = as_tile(stage.axes.back(), tile.tile_rows);
     stage.reduce_axes = sums_.sum->reduce_axes;
     stage.reductions = {std::move(sum)};
     stage.after = {{number, copy.written * blocks_.channels + channel.index,
