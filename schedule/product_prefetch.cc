@@ -104,8 +104,11 @@ void ask_for_columns(const ProductTiles& tiles, Val right, const std::optional<P
 }
 
 void ask_for_panel(const ProductTiles& tiles, Val right) {
-  if (has_row_tiles(tiles))
-    ask_for_piece(tiles, right, (tiles.tile + 1) * tiles.lanes, *tiles.length);
+  if (!has_row_tiles(tiles)) return;
+  // More than a line a step: so few rows wait for memory anyway.
+  const int64_t line = kLineBytes / size_of(right->dtype);
+  if (tiles.lanes > line * (*tiles.height / tiles.tile_rows)) return;
+  ask_for_piece(tiles, right, (tiles.tile + 1) * tiles.lanes, *tiles.length);
 }
 
 void ask_for_results(const ProductTiles& tiles, Expr position) {
