@@ -130,8 +130,7 @@ struct Tuning {
     int64_t fewest_rows = 4;      // neighbouring rows share what their windows see
     int64_t tile_points = 8;      // of a register tile, two registers each
     // Without AVX-512: what windows of 3 x 3 see of a row, 5 places, stays in registers beside
-    // their sums. Frozen MobileNet V2 17.1 ms with 6 to 8, 16.7 with 3; 7 x 7 1.85 and 1.71 (Zen
-    // 3).
+    // their sums. Zen 3: frozen MobileNet V2 17.1 ms with 6 to 8, 16.7 with 3; 7 x 7 1.85, 1.71.
     int64_t narrow_tile_points = 3;
     bool operator==(const Windows&) const = default;
   } windows;
@@ -191,7 +190,9 @@ struct Tuning {
     int64_t ahead = 8192;             // bytes: memory's latency at its full speed, and a margin
     int64_t past_caches = 32 << 20;   // bytes of a result, or half of the last level where that is
                                       // less: who reads it next finds little of it in a cache
-    int64_t far = 8 << 20;  // bytes of what is read: asking for less takes more than it gives
+    int64_t fewest_once = 16;  // times as many elements as are stored there again: those come
+                               // back from memory; not measured
+    int64_t far = 8 << 20;     // bytes of what is read: asking for less takes more than it gives
     bool operator==(const Loops&) const = default;
   } loops;
 
@@ -256,14 +257,15 @@ void fields(A& archive, Tuning& tuning) {
   auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16, r17, r18, r19] =
       products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
-  auto& [k1, k2, k3, k4, k5, k6, k7] = loops;
+  auto& [k1, k2, k3, k4, k5, k6, k7, k8] = loops;
   auto& [v1, v2, v3, v4] = saving;
   each(a1, a2, a3, a4, a5, a6, a7, a8, a9, i1, i2, i3, i4, f1, f2, f3, f4, f5, t1, t2, t3, t4, t5,
        t6, t7, t8, t9, t10, t11, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, c9, p1, p2, p3, p4, p5, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, w8, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
   each(r13, r14, r15, r16, r17, r18, r19);
-  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7, v1, v2, v3, v4);
+  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7, k8, v1, v2, v3,
+       v4);
 }
 
 }  // namespace tandem

@@ -37,12 +37,13 @@ sym::Substitution at_position(const std::vector<Axis>& axes, Expr position) {
   return map;
 }
 
-}  // namespace
-
-namespace {
-
 int64_t pow2_at_least(int64_t count) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
+}
+
+/// 0 of 0.
+int64_t pow2_at_most(int64_t count) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(count)));
 }
 
 bool has_row_tiles(const ProductTiles& tiles) {
@@ -57,7 +58,7 @@ Expr line_number(const ProductTiles& tiles, int64_t lines, int64_t length) {
   const Expr step = linear_position(tiles.stage.reduce_axes);
   const Expr first = sym::floor_div(tiles.rows.index, tiles.tile_rows) * share;
   if (share > length) return first + step * ceil_div(share, length);
-  return first + sym::floor_div(step, pow2_at_least(length / share + 1) / 2);
+  return first + sym::floor_div(step, pow2_at_most(length / share));
 }
 
 /// Asks for a panel that is one piece of memory, from its first term of that column on.
@@ -117,7 +118,7 @@ void ask_for_results(const ProductTiles& tiles, Expr position) {
   const int64_t line = kLineBytes / size_of(store.value->dtype);
   const int64_t across = ceil_div(tiles.lanes, line);
   const int64_t most = tiles.length.value_or(0) / (across * tiles.tile_rows);
-  const int64_t steps = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(most)));
+  const int64_t steps = pow2_at_most(most);
   if (steps == 0 || !along || along->coefficient != Expr(1)) return;
   const Expr number = sym::floor_div(linear_position(tiles.stage.reduce_axes), steps);
   const Expr row = tiles.rows.index + sym::floor_div(number, across);
