@@ -142,7 +142,8 @@ struct Tuning {
     int64_t most_columns = 256;      // of a task: the same of rows that are packed
     int64_t smallest_block = 32;     // rows
     int64_t enough_tasks = 8;        // or four for each core: smaller blocks below this
-    int64_t row_granule = 8;         // rows of a register tile
+    int64_t busy_rows = 4;           // of a register tile, whose sums, two a row, keep two
+                                     // multipliers of four cycles busy; fewer take as long
     int64_t fewest_matrix_rows = 8;  // half of a tile register; not measured
     // Columns of a task whose sums are taken in parts, and whether a part asks for the next one
     // while it sums, where memory runs along the terms (1): see tuning_of.

@@ -1,7 +1,8 @@
 // Register tiles. A reduction under a vector axis and an unrolled one keeps an accumulator for
 // every unrolled row: a step of the reduction reads what the rows share once (a vector of the right
 // factor of a product) and combines it with what each row brings (an element of the left factor,
-// spread over the lanes). What is left of the rows goes in tiles of 8, 4, 2 and 1.
+// spread over the lanes). What is left of the rows goes in one tile where its height is known, else
+// in tiles of 8, 4, 2 and 1.
 #include <algorithm>
 #include <bit>
 
@@ -27,16 +28,35 @@ bool may_be_in_place(const Stage& stage) {
   });
 }
 
-/// Of the numbers of rows that may be left behind whole tiles: code for others would never run.
-unsigned bits_left(const Axis& axis) {
+/// Whether the last whole tile and the rows behind it go in two tiles of about equal height: a low
+/// tile waits for its own sums. 128 rows in tiles of 6: twice 4 behind 20, not 2 behind 21.
+bool shares_last_tile(const Axis& axis) {
+  const int64_t extent = axis.extent.constant().value_or(0);
+  const int64_t left = extent % axis.lanes;
+  return extent > axis.lanes && left > 0 && 2 * left < axis.lanes;
+}
+
+/// Heights of the tiles behind whole ones, the highest first: where one number of rows may be left,
+/// a tile of that many; of several numbers one for each bit. Code for others would never run.
+std::vector<int> heights_left(const Axis& axis) {
   constexpr int kMostTried = 63;
-  if (sym::known_divisible(axis.extent, axis.lanes)) return 0;
-  if (axis.lanes > kMostTried) return std::bit_ceil(static_cast<unsigned>(axis.lanes)) - 1;
-  const uint64_t remainders = sym::possible_remainders(axis.extent, axis.lanes);
-  unsigned bits = 0;
-  for (int left = 0; left < axis.lanes; ++left)
-    if ((remainders >> left & 1) != 0) bits |= static_cast<unsigned>(left);
-  return bits;
+  if (sym::known_divisible(axis.extent, axis.lanes)) return {};
+  unsigned bits = std::bit_ceil(static_cast<unsigned>(axis.lanes)) - 1;
+  if (axis.lanes <= kMostTried) {
+    const uint64_t left = sym::possible_remainders(axis.extent, axis.lanes) & ~uint64_t{1};
+    if (std::has_single_bit(left)) {
+      const int rows = std::countr_zero(left);
+      if (!shares_last_tile(axis)) return {rows};
+      return {(axis.lanes + rows + 1) / 2, (axis.lanes + rows) / 2};
+    }
+    bits = 0;
+    for (int rows = 1; rows < axis.lanes; ++rows)
+      if ((left >> rows & 1) != 0) bits |= static_cast<unsigned>(rows);
+  }
+  std::vector<int> heights;
+  for (; bits != 0; bits &= ~std::bit_floor(bits))
+    heights.push_back(static_cast<int>(std::bit_floor(bits)));
+  return heights;
 }
 
 }  // namespace
@@ -45,17 +65,19 @@ void Emitter::emit_row_tiles(const Stage& stage) {
   const Axis& axis = stage.axes.back();
   const auto number = [&](int n) { return ir_.getInt64(static_cast<uint64_t>(n)); };
   Value* extent = index_value(axis.extent);
-  Value* rest = ir_.CreateURem(extent, number(axis.lanes));
-  Value* begin = ir_.CreateSub(extent, rest);
-  emit_loop(number(0), begin, number(axis.lanes),
-            [&](Value* first) { emit_rows(stage, first, axis.lanes); });
-  // Each bit of what is left is a tile of that many rows.
-  const unsigned bits = bits_left(axis);
-  for (int count = static_cast<int>(std::bit_floor(bits)); count >= 1; count /= 2) {
-    if ((bits & static_cast<unsigned>(count)) == 0) continue;
-    Value* end = ir_.CreateAdd(begin, ir_.CreateAnd(rest, number(count)));
-    emit_loop(begin, end, number(count), [&](Value* first) { emit_rows(stage, first, count); });
+  Value* begin = number(0);
+  const auto emit_until = [&](Value* end, int height) {
+    emit_loop(begin, end, number(height), [&](Value* first) { emit_rows(stage, first, height); });
     begin = end;
+  };
+  Value* shared = number(shares_last_tile(axis) ? axis.lanes : 0);
+  Value* rest = ir_.CreateURem(extent, number(axis.lanes));
+  emit_until(ir_.CreateSub(ir_.CreateSub(extent, rest), shared), axis.lanes);
+  std::vector<int> heights = heights_left(axis);
+  heights.erase(std::ranges::unique(heights).begin(), heights.end());
+  for (int height : heights) {
+    rest = ir_.CreateURem(ir_.CreateSub(extent, begin), number(height));
+    emit_until(ir_.CreateSub(extent, rest), height);
   }
 }
 
@@ -78,10 +100,10 @@ void Emitter::emit_rows(const Stage& stage, Value* first, int count) {
     }
   };
   hoist(stage);
-  bool is_whole = count == axis.lanes;
+  const bool asks = count == axis.lanes || shares_last_tile(axis);
   emit_nest(stage.reduce_axes, [&] {
     emit_reduce(stage, 0, [&] {
-      if (is_whole) emit_prefetches(stage, first);
+      if (asks) emit_prefetches(stage, first);
       at_each_row([&] { combine_reductions(); });
     });
   });

@@ -10,6 +10,7 @@
 #include "schedule/axes.h"
 #include "schedule/map.h"
 #include "schedule/product_axes.h"
+#include "schedule/product_blocks.h"
 #include "schedule/row_block.h"
 #include "schedule/visible_columns.h"
 
@@ -144,23 +145,67 @@ class ChainMapper {
   Expr height_;
 };
 
+/// Rows of blocks, with register tiles that are so high.
+class BlockHeight {
+ public:
+  BlockHeight(int64_t tile, int64_t busy_rows) : tile_(tile), busy_rows_(busy_rows) {}
+
+  /// At least `fewest` and less than a tile more: what takes least; of equals equal blocks, then
+  /// whole tiles, then the least, so that blocks are even.
+  int64_t best(int64_t count, int64_t fewest) const {
+    int64_t best = fewest;
+    for (int64_t height = fewest + 1; height < fewest + tile_; ++height) {
+      const int64_t gained = rows_taken(count, best) - rows_taken(count, height);
+      const bool is_whole = height % tile_ == 0 && count % best != 0;
+      if (gained > 0 || (gained == 0 && is_whole)) best = height;
+    }
+    return best;
+  }
+
+ private:
+  /// The time of all blocks in rows of whole tiles. What is left behind these goes in one tile
+  /// where all blocks leave as much, else in one for each bit (codegen/emit_rows.cc).
+  int64_t rows_taken(int64_t count, int64_t height) const {
+    const int64_t left = height % tile_;
+    const int64_t last_left = count % height % tile_;
+    const bool is_one_tile = left == 0 || last_left == 0 || left == last_left;
+    // Of equal blocks, whose extent is known, a whole tile shares its rows with a low one.
+    const bool shares = count % height == 0 && height > tile_ && 2 * left < tile_;
+    const int64_t behind = shares ? left : rows_behind(left, is_one_tile);
+    return count / height * (height - left + behind) + count % height - last_left +
+           rows_behind(last_left, is_one_tile);
+  }
+
+  int64_t rows_behind(int64_t left, bool is_one_tile) const {
+    if (is_one_tile) return left > 0 ? std::max(left, busy_rows_) : 0;
+    int64_t taken = 0;
+    for (int64_t bit = 1; bit < tile_; bit *= 2)
+      if ((left & bit) != 0) taken += std::max(bit, busy_rows_);
+    return taken;
+  }
+
+  int64_t tile_;
+  int64_t busy_rows_;
+};
+
 }  // namespace
 
 int64_t rows_of_block(std::span<const Expr> rows, int64_t row_bytes, bool gathers,
                       const Target& target) {
   const Tuning::Chains& tuning = target.tuning.chains;
-  const int64_t granule = target.tuning.products.row_granule;
+  const int64_t tile = choose_tile(target, INT64_MAX, size_of(DType::f32)).tile_rows;
   const int64_t fewest = gathers ? tuning.fewest_gathering_rows : tuning.fewest_rows;
   const int64_t most = std::clamp(target.l2_bytes / 4 / row_bytes, fewest, tuning.most_rows);
   int64_t others = gathers ? tuning.enough_tasks : 1;  // blocks are no tasks there
   for (size_t i = 0; i + 1 < rows.size(); ++i)
     others *= std::max<int64_t>(1, rows[i].constant().value_or(tuning.enough_tasks));
   const std::optional<int64_t> count = rows.back().constant();
-  if (!count) return most / granule * granule;
+  if (!count) return most / tile * tile;
   int64_t blocks = ceil_div(*count, most);
   while (others * blocks < tuning.enough_tasks && ceil_div(*count, blocks) > tuning.fewest_rows)
     ++blocks;
-  return ceil_div(ceil_div(*count, blocks), granule) * granule;
+  if (blocks == 1) return *count;
+  return BlockHeight(tile, target.tuning.products.busy_rows).best(*count, ceil_div(*count, blocks));
 }
 
 Misfit map_chain(Kernel& kernel, const Target& target) {

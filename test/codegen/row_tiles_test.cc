@@ -70,7 +70,8 @@ TEST(RowTiles, CompiledAsInterpreted) {
   const int lanes = target.vector_bytes == 64 ? 32 : 16;
   std::vector<loop::Kernel> kernels;
   for (const int tile_rows : {1, 3, 6, 8, 14})
-    for (const std::string rows : {"n0", "40", "37", "13", "5", "1"}) {
+    for (const std::string rows :
+         {"n0", "40", "37", "34", "17", "13", "11", "10", "9", "8", "5", "1"}) {
       kernels.push_back(loop::parse_kernel(kernel_text(tile_rows, lanes, rows, target.features)));
       ASSERT_EQ(loop::verify(kernels.back()), std::vector<std::string>{});
     }
