@@ -37,7 +37,8 @@ bool shares_last_tile(const Axis& axis) {
 }
 
 /// Heights of the tiles behind whole ones, the highest first: where one number of rows may be left,
-/// a tile of that many; of several numbers one for each bit. Code for others would never run.
+/// a tile of that many, or the two that share the last whole one; of several numbers one for each
+/// bit. Code for others would never run.
 std::vector<int> heights_left(const Axis& axis) {
   constexpr int kMostTried = 63;
   if (sym::known_divisible(axis.extent, axis.lanes)) return {};
