@@ -40,6 +40,14 @@ HELD = {
 }
 
 
+def multiplies_bytes():
+    """Whether one instruction sums products of bytes: VNNI. Without it activations want seven bits:
+    peers sum two products in 16, and saturate."""
+    with open("/proc/cpuinfo") as file:
+        flags = next(line for line in file if line.startswith("flags")).split()
+    return not ISA and bool({"avx512_vnni", "avx_vnni"} & set(flags))
+
+
 def environment(**more):
     """Of every process that is measured: two threads, nothing of the user's settings of Tandem."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TANDEM_")}

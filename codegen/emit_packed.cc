@@ -1,8 +1,9 @@
 // Sums of products of packed integers. Where the processor multiplies bytes (VNNI), one instruction
-// a register takes four products a lane, exactly: vpdpbusd does not saturate, other than the older
-// vpmaddubsw, which is not used. Halves are multiplied by vpmaddwd, which every AVX2 has, and
-// added. What is wider than a register goes register by register, what is narrower is padded with
-// lanes that nobody reads. Bytes without VNNI are taken apart by shifts: right, and slow.
+// a register takes four products a lane, exactly: vpdpbusd does not saturate. The older vpmaddubsw
+// does, at 16 bits, which is what dot4_saturating says; its halves are then added in pairs. Halves
+// are multiplied by vpmaddwd, which every AVX2 has, and added. What is wider than a register goes
+// register by register, what is narrower is padded with lanes that nobody reads. Bytes without VNNI
+// are taken apart by shifts: right, and slow.
 #include <algorithm>
 #include <limits>
 
@@ -32,15 +33,35 @@ llvm::Intrinsic::ID halves_instruction(unsigned lanes) {
   return lanes == 8 ? llvm::Intrinsic::x86_avx2_pmadd_wd : llvm::Intrinsic::x86_sse2_pmadd_wd;
 }
 
+llvm::Intrinsic::ID saturating_instruction(unsigned lanes) {
+  if (lanes == 16) return llvm::Intrinsic::x86_avx512_pmaddubs_w_512;
+  return lanes == 8 ? llvm::Intrinsic::x86_avx2_pmadd_ub_sw
+                    : llvm::Intrinsic::x86_ssse3_pmadd_ub_sw_128;
+}
+
+Value* saturated(llvm::IRBuilder<>& ir, Value* x) {
+  const auto number = [&](int limit) {
+    return llvm::ConstantInt::get(x->getType(), static_cast<uint64_t>(int64_t{limit}), true);
+  };
+  Value* const least = ir.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, number(INT16_MIN));
+  return ir.CreateBinaryIntrinsic(llvm::Intrinsic::smin, least, number(INT16_MAX));
+}
+
 /// Sum of the parts' products, in arithmetic that any processor has.
-Value* product_by_shifts(llvm::IRBuilder<>& ir, bool bytes, Value* a, Value* b, Value* sum) {
+Value* product_by_shifts(llvm::IRBuilder<>& ir, Combiner combiner, Value* a, Value* b, Value* sum) {
+  const bool bytes = loop::multiplies_bytes(combiner);
   const unsigned width = bytes ? 8 : 16;
   const auto lowest = [&](Value* v, unsigned at, bool is_signed) {
     Value* top = ir.CreateShl(v, 32 - width - at);
     return is_signed ? ir.CreateAShr(top, 32 - width) : ir.CreateLShr(top, 32 - width);
   };
+  llvm::SmallVector<Value*, 4> products;
   for (unsigned at = 0; at < 32; at += width)
-    sum = ir.CreateAdd(sum, ir.CreateMul(lowest(a, at, !bytes), lowest(b, at, true)));
+    products.push_back(ir.CreateMul(lowest(a, at, !bytes), lowest(b, at, true)));
+  if (combiner == Combiner::dot4_saturating)
+    products = {saturated(ir, ir.CreateAdd(products[0], products[1])),
+                saturated(ir, ir.CreateAdd(products[2], products[3]))};
+  for (Value* const each : products) sum = ir.CreateAdd(sum, each);
   return sum;
 }
 
@@ -98,11 +119,10 @@ Value* Emitter::pack(const loop::Scalar& val, const std::vector<Value*>& parts) 
 
 Value* Emitter::packed_product(Combiner combiner, Value* a, Value* b, Value* sum) {
   if (combiner == Combiner::dot_bf16) return add_bf16_products(a, b, sum);
-  const bool bytes = combiner == Combiner::dot4;
-  if (bytes && !has_feature("avx512vnni") && !has_feature("avxvnni"))
-    return product_by_shifts(ir_, true, a, b, sum);
+  const bool lacks_instruction =
+      combiner == Combiner::dot4 && !has_feature("avx512vnni") && !has_feature("avxvnni");
+  if (lacks_instruction || !has_lanes(sum)) return product_by_shifts(ir_, combiner, a, b, sum);
   const unsigned lanes = lanes_of(sum);
-  if (!has_lanes(sum)) return product_by_shifts(ir_, bytes, a, b, sum);
   const unsigned most = has_feature("avx512f") && has_feature("avx512bw") ? 16 : 8;
   if (lanes <= most) return product_by_registers(combiner, a, b, sum);
   llvm::SmallVector<Value*, 8> parts;
@@ -186,10 +206,19 @@ Value* Emitter::product_by_registers(Combiner combiner, Value* a, Value* b, Valu
   }
   if (combiner == Combiner::dot4)
     return ir_.CreateIntrinsic(bytes_instruction(lanes), {}, {sum, a, b});
-  llvm::Type* halves = llvm::FixedVectorType::get(ir_.getInt16Ty(), lanes * 2);
-  Value* product = ir_.CreateIntrinsic(
-      halves_instruction(lanes), {}, {ir_.CreateBitCast(a, halves), ir_.CreateBitCast(b, halves)});
-  return ir_.CreateAdd(sum, product);
+  llvm::Type* const halves = llvm::FixedVectorType::get(ir_.getInt16Ty(), lanes * 2);
+  Value* one = nullptr;
+  Value* other = nullptr;
+  if (combiner == Combiner::dot4_saturating) {
+    llvm::Type* const bytes = llvm::FixedVectorType::get(ir_.getInt8Ty(), lanes * 4);
+    one = ir_.CreateIntrinsic(saturating_instruction(lanes), {},
+                              {ir_.CreateBitCast(a, bytes), ir_.CreateBitCast(b, bytes)});
+    other = llvm::ConstantInt::get(halves, 1);
+  } else {
+    one = ir_.CreateBitCast(a, halves);
+    other = ir_.CreateBitCast(b, halves);
+  }
+  return ir_.CreateAdd(sum, ir_.CreateIntrinsic(halves_instruction(lanes), {}, {one, other}));
 }
 
 }  // namespace tandem::codegen

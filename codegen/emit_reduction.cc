@@ -219,6 +219,7 @@ std::vector<Value*> Emitter::combine(Combiner combiner, DType dtype, const std::
   switch (combiner) {
     case Combiner::sum:
     case Combiner::dot4:
+    case Combiner::dot4_saturating:
     case Combiner::dot2:
     case Combiner::dot_bf16:
     case Combiner::dot: return {floats ? ir_.CreateFAdd(a[0], b[0]) : ir_.CreateAdd(a[0], b[0])};

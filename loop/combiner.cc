@@ -19,6 +19,7 @@ std::string_view name_of(Combiner combiner) {
     case Combiner::sum: return "sum";
     case Combiner::dot: return "dot";
     case Combiner::dot4: return "dot4";
+    case Combiner::dot4_saturating: return "dot4_saturating";
     case Combiner::dot_bf16: return "dot_bf16";
     case Combiner::dot2: return "dot2";
     case Combiner::prod: return "prod";
@@ -76,8 +77,12 @@ int results(Combiner combiner) {
 }
 
 bool multiplies(Combiner combiner) {
-  return combiner == Combiner::dot || combiner == Combiner::dot4 || combiner == Combiner::dot2 ||
+  return combiner == Combiner::dot || multiplies_bytes(combiner) || combiner == Combiner::dot2 ||
          combiner == Combiner::dot_bf16;
+}
+
+bool multiplies_bytes(Combiner combiner) {
+  return combiner == Combiner::dot4 || combiner == Combiner::dot4_saturating;
 }
 
 int arity(Combiner combiner) { return multiplies(combiner) ? 2 : results(combiner); }
@@ -103,6 +108,7 @@ Val identity_of(ScalarPool& pool, Combiner combiner, DType dtype) {
     case Combiner::sum:
     case Combiner::dot:
     case Combiner::dot4:
+    case Combiner::dot4_saturating:
     case Combiner::dot2:
     case Combiner::dot_bf16: return pool.constant(dtype, 0);
     case Combiner::prod: return pool.constant(dtype, 1);

@@ -5,6 +5,7 @@
 // wrapped to their width.
 #include "loop/evaluate.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -212,6 +213,7 @@ Opcode opcode_of(Combiner combiner) {
     case Combiner::sum:
     case Combiner::dot:
     case Combiner::dot4:
+    case Combiner::dot4_saturating:
     case Combiner::dot2:
     case Combiner::dot_bf16: return Opcode::add;  // how partial results combine
     case Combiner::prod: return Opcode::mul;
@@ -301,6 +303,7 @@ std::vector<Bits> identity_of(Combiner combiner, DType dtype) {
     case Combiner::sum:
     case Combiner::dot:
     case Combiner::dot4:
+    case Combiner::dot4_saturating:
     case Combiner::dot2:
     case Combiner::dot_bf16: return {0};
     case Combiner::prod: return {cast_bits(1, DType::i64, dtype)};
@@ -342,6 +345,17 @@ Bits packed_product(DType left, DType right, Bits a, Bits b) {
   return sum;
 }
 
+/// Of bytes, two products at a time.
+Bits saturating_product(Bits a, Bits b) {
+  constexpr Bits kHalf = 0xffff;
+  Bits sum = 0;
+  for (int64_t at = 0; at < 32; at += 16) {
+    const Bits two = packed_product(DType::u8, DType::i8, (a >> at) & kHalf, (b >> at) & kHalf);
+    sum += std::clamp<Bits>(two, INT16_MIN, INT16_MAX);
+  }
+  return sum;
+}
+
 float or_zero(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0F, x) : x; }
 
 /// One of the two bf16 in the bits of an f32.
@@ -365,6 +379,8 @@ void accumulate_bits(Combiner combiner, DType dtype, std::vector<Bits>& into,
     into[0] = multiply_add_bits(dtype, inputs[0], inputs[1], into[0]);
   else if (combiner == Combiner::dot4)
     into[0] = wrap(dtype, into[0] + packed_product(DType::u8, DType::i8, inputs[0], inputs[1]));
+  else if (combiner == Combiner::dot4_saturating)
+    into[0] = wrap(dtype, into[0] + saturating_product(inputs[0], inputs[1]));
   else if (combiner == Combiner::dot2)
     into[0] = wrap(dtype, into[0] + packed_product(DType::i16, DType::i16, inputs[0], inputs[1]));
   else if (combiner == Combiner::dot_bf16)

@@ -99,7 +99,9 @@ enum class Combiner : uint8_t {
   sum,
   dot,   // (a, b): sum of a * b; floats by fused multiply-add, one rounding a step
   dot4,  // (a, b), packed: sum of the four products of an unsigned byte of a and a signed one of b
-  dot2,  // (a, b), packed: sum of the two products of signed 16-bit halves; both wrap
+  dot4_saturating,  // as dot4, where sums of two neighbouring products saturate at 16 bits, as
+                    // those of vpmaddubsw do: never where bytes of a are at most 127
+  dot2,             // (a, b), packed: sum of the two products of signed 16-bit halves; both wrap
   dot_bf16,  // (a, b), the bits of an f32 hold two bf16: the products of the second ones, then of
              // the first, added by fused multiply-add; what is too small for a normal f32 is zero
   prod,
@@ -113,9 +115,10 @@ enum class Combiner : uint8_t {
 };
 std::string_view name_of(Combiner combiner);
 std::optional<Combiner> combiner_from_name(std::string_view name);
-bool multiplies(Combiner combiner);  // dot, dot4, dot2, dot_bf16: a sum of products
-int arity(Combiner combiner);        // inputs: 2 of products and the arg-reductions, else 1
-int results(Combiner combiner);      // locals: 2 of the arg-reductions, else 1
+bool multiplies(Combiner combiner);        // dot…: a sum of products
+bool multiplies_bytes(Combiner combiner);  // dot4, dot4_saturating
+int arity(Combiner combiner);              // inputs: 2 of products and the arg-reductions, else 1
+int results(Combiner combiner);            // locals: 2 of the arg-reductions, else 1
 /// How an accumulating store is written: "+=", "*=", "min=", "max="; empty for other combiners.
 std::string_view assignment_of(Combiner combiner);
 /// What an empty reduction gives (of an arg-reduction: its value part; the index part is the

@@ -243,6 +243,7 @@ std::string input_problem(const Reduction& reduction) {
     case Combiner::any:
     case Combiner::all: return type == DType::boolean ? "" : "is over bool";
     case Combiner::dot4:
+    case Combiner::dot4_saturating:
     case Combiner::dot2:
       return type == DType::i32 && reduction.inputs[1]->dtype == type ? "" : "takes two of i32";
     case Combiner::dot_bf16:

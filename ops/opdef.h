@@ -200,6 +200,8 @@ struct OpDef {
   /// Of the in-place form, where its name or defaults are others too: parameters in the same order.
   std::string_view inplace_schema{};
   std::string_view out_as{};  // the overload of the out= form, where it is not `out`
+  /// The results are integers, held to parameters quant_min and quant_max.
+  bool quantizes = false;
   Scales dequantizes = Scales::none;
   ProductKind multiplies = ProductKind::none;
   NarrowFactor narrow = NarrowFactor::none;

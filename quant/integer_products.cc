@@ -42,9 +42,15 @@ using ops::Tensor;
 
 constexpr int64_t kFewestChannels = 3;  // of a pack
 constexpr int64_t kPackBytes = 4;
-constexpr int64_t kPanel = 32;  // columns: two registers of AVX-512, two tile registers
 constexpr int64_t kSign = 128;
 constexpr int64_t kFarthestZero = 1 << 16;
+
+/// How factors are packed for the processor.
+struct Packing {
+  int64_t parts = kPackBytes;  // of 32 bits
+  bool saturates = false;      // of four, without an instruction that sums them exactly
+  int64_t panel = 32;          // columns: two registers, or two tile registers
+};
 
 /// An operand of a product as integers; `scale` and `zero` are numbers or tensors.
 struct Factor {
@@ -80,12 +86,12 @@ Tensor pack(Tensor x, int64_t parts) {
 }
 
 /// A right factor [.., terms, columns], packed, as [.., packs, columns] of panels
-/// [columns / 32, .., packs, 32]: a tile of columns reads one from one end to the other.
-Tensor packed_in_panels(Tensor b, int64_t parts) {
+/// [columns / panel, .., packs, panel]: a tile of columns reads one from one end to the other.
+Tensor packed_in_panels(Tensor b, const Packing& packing) {
   ir::Sizes sizes = b.sizes();
   const sym::Expr columns = sizes.back();
-  sizes.back() = sym::floor_div(columns, kPanel);
-  sizes.emplace_back(kPanel);
+  sizes.back() = sym::floor_div(columns, packing.panel);
+  sizes.emplace_back(packing.panel);
   const int64_t rank = b.rank();
   std::vector<int64_t> there{rank - 1};
   std::vector<int64_t> back;
@@ -95,17 +101,18 @@ Tensor packed_in_panels(Tensor b, int64_t parts) {
   }
   there.push_back(rank);
   back.insert(back.end(), {0, rank});
-  const Tensor rows = ops::permute(pack(ops::permute(ops::reshape(b, sizes), there), parts), back);
+  const Tensor cut = ops::permute(ops::reshape(b, sizes), there);
+  const Tensor rows = ops::permute(pack(cut, packing.parts), back);
   sizes.assign(rows.sizes().begin(), rows.sizes().end() - 1);
   sizes.back() = columns;
   return ops::reshape(rows, sizes);
 }
 
 /// A factor that is known before the first call is packed once, in the order in which it is read.
-Tensor packed_right(Tensor b, bool is_known, int64_t parts) {
-  const bool is_cut =
-      is_known && sym::known_divisible(b.size(-1), kPanel) && b.size(-1) != sym::Expr(kPanel);
-  return is_cut ? packed_in_panels(b, parts) : pack(b, parts);
+Tensor packed_right(Tensor b, bool is_known, const Packing& packing) {
+  const bool is_cut = is_known && sym::known_divisible(b.size(-1), packing.panel) &&
+                      b.size(-1) != sym::Expr(packing.panel);
+  return is_cut ? packed_in_panels(b, packing) : pack(b, packing.parts);
 }
 
 /// [o] as [o, 1, 1 …], over an image.
@@ -151,7 +158,7 @@ Tensor packed_rows(Tensor kernel) {
 class Rewriter {
  public:
   Rewriter(ir::Graph& graph, Node& product, const ProductMatch& match, bool knows_right,
-           int64_t parts)
+           const Packing& packing)
       : graph_(graph),
         product_(product),
         builder_(graph, &product),
@@ -159,7 +166,7 @@ class Rewriter {
         kind_(match.kind),
         names_(match.names),
         knows_right_(knows_right),
-        parts_(parts) {
+        packing_(packing) {
     builder_.stamp() = ir::Builder::stamp_of(product);
   }
 
@@ -206,9 +213,12 @@ class Rewriter {
   void rewrite(Factor left, Factor right) {
     if (packs() || takes_rows(left, right)) {
       // Halves hold both, and are read two at a time where they lie as such.
-      if (parts_ == 2) left.q = ops::to(left.q, DType::i16);
-      if (parts_ == 4 && left.q.dtype() == DType::i8) left = shifted(left, DType::u8, kSign);
-      if (parts_ == 4 && right.q.dtype() == DType::u8) right = shifted(right, DType::i8, -kSign);
+      const int64_t parts = packing_.parts;
+      if (parts == 2) left.q = ops::to(left.q, DType::i16);
+      if (parts == kPackBytes && left.q.dtype() == DType::i8)
+        left = shifted(left, DType::u8, kSign);
+      if (parts == kPackBytes && right.q.dtype() == DType::u8)
+        right = shifted(right, DType::i8, -kSign);
     }
     Tensor sums = is_convolution() ? convolution(left, right) : matrix(left, right);
     Tensor y = ops::to(sums, DType::f32);
@@ -255,13 +265,14 @@ class Rewriter {
     return sym::product(ir::Sizes(x.sizes().begin(), x.sizes().end() - 1));
   }
 
-  Tensor packed(Tensor b) const { return packed_right(b, knows_right_, parts_); }
+  Tensor packed(Tensor b) const { return packed_right(b, knows_right_, packing_); }
 
   Tensor matrix(const Factor& left, const Factor& right) {
     const bool linear = kind_ == ProductKind::linear;
     Tensor a = linear ? ops::reshape(left.q, {rows(left.q), left.q.size(-1)}) : left.q;
     Tensor b = linear ? ops::t(right.q) : right.q;
-    Tensor y = ops::call(builder_, "tandem.packed_mm", {a, packed(b), parts_});
+    Tensor y =
+        ops::call(builder_, "tandem.packed_mm", {a, packed(b), packing_.parts, packing_.saturates});
     const ops::Operand zero = by_row(left, left.zero);
     if (!is_zero(zero)) y = y - times_zero(zero, summed(b, {-2}));
     if (is_zero(right.zero)) return y;
@@ -277,7 +288,7 @@ class Rewriter {
   }
 
   bool takes_rows(const Factor& left, const Factor& right) const {
-    return is_convolution() && parts_ == kPackBytes && packs_rows(product_, left, right);
+    return is_convolution() && packing_.parts == kPackBytes && packs_rows(product_, left, right);
   }
 
   Tensor depthwise_convolution(const Factor& left, const Factor& right) {
@@ -285,7 +296,7 @@ class Rewriter {
     const Tensor y =
         ops::call(builder_, "tandem.packed_depthwise_convolution",
                   {left.q, packed_rows(right.q), call.arg("stride"), call.arg("padding"),
-                   call.arg("dilation"), right.q.size(2), left.zero});
+                   call.arg("dilation"), right.q.size(2), left.zero, packing_.saturates});
     return is_zero(left.zero) ? y : y - times_zero(left.zero, summed_kernels(right));
   }
 
@@ -299,10 +310,11 @@ class Rewriter {
     order.insert(order.end(), {1, 0});
     const Tensor weight = packed(ops::permute(right.q, order));
     const sym::Expr* zero = std::get_if<sym::Expr>(&left.zero.arg);
-    Tensor y = ops::call(
-        builder_, "tandem.packed_convolution",
-        {whole_pack(left.q, product_), weight, call.arg("stride"), call.arg("padding"),
-         call.arg("dilation"), call.arg("groups"), parts_, zero == nullptr ? sym::Expr(0) : *zero});
+    Tensor y =
+        ops::call(builder_, "tandem.packed_convolution",
+                  {whole_pack(left.q, product_), weight, call.arg("stride"), call.arg("padding"),
+                   call.arg("dilation"), call.arg("groups"), packing_.parts,
+                   zero == nullptr ? sym::Expr(0) : *zero, packing_.saturates});
     if (!is_zero(left.zero)) {
       const bool moves = zero == nullptr && has_border(product_);
       y = y - times_zero(left.zero, moves ? summed_inside(left, right) : summed_kernels(right));
@@ -385,19 +397,49 @@ class Rewriter {
   ProductKind kind_;
   ops::ProductFactors names_;
   bool knows_right_;  // before the first call
-  int64_t parts_;
+  Packing packing_;
 };
 
+Packing packing_of(const passes::GraphCtx& ctx) {
+  Packing packing;
+  packing.panel = 2 * ctx.target.vector_bytes / kPackBytes;
+  packing.parts = ctx.multiplies_bytes ? kPackBytes : 2;
+  return packing;
+}
+
+/// Whether the left factor has seven bits, and so has what stands for its border: a known zero
+/// point, else 0. As 2 * 127 * 128 is less than 2^15, 16 bits hold the sum of two products with any
+/// signed byte.
+bool has_seven_bits(const ProductMatch& match) {
+  constexpr int64_t kGreatest = 127;
+  const ir::Call call = match.left.dequantize->call();
+  const Value* const integers = call.value("input");
+  const std::optional<int64_t> most = greatest_of(integers);
+  if (integers->type.dtype != DType::u8 || !most || *most > kGreatest) return false;
+  const bool is_whole = match.left.scales() == Scales::tensor;
+  const ir::Arg& zero = call.arg(is_whole ? "zero_point" : "zero_points");
+  const sym::Expr* const number = std::get_if<sym::Expr>(&zero);
+  return number == nullptr || sym::known_le(*number, kGreatest);
+}
+
+/// Where the processor does not sum products of bytes exactly.
+Packing packing_of(const passes::GraphCtx& ctx, const ProductMatch& match) {
+  Packing packing = packing_of(ctx);
+  packing.saturates = !ctx.multiplies_bytes && has_seven_bits(match);
+  if (packing.saturates) packing.parts = kPackBytes;
+  return packing;
+}
+
 void rewrite(ir::Graph& graph, Node& product, const ProductMatch& match, const IsKnown& is_known,
-             int64_t parts) {
+             const Packing& packing) {
   const bool knows_right = is_known(match.right.dequantize->call().value("input"));
   if (match.kind != ProductKind::transposed)
-    return Rewriter(graph, product, match, knows_right, parts).run();
+    return Rewriter(graph, product, match, knows_right, packing).run();
   Node* convolution = make_ordinary(graph, product, match);
   const std::optional<ProductMatch> ordinary =
       match_product(*convolution, [](const Value*) { return true; });
   TD_CHECK(ordinary && ordinary->reason.empty());
-  Rewriter(graph, *convolution, *ordinary, knows_right, parts).run();
+  Rewriter(graph, *convolution, *ordinary, knows_right, packing).run();
 }
 
 /// A product whose factors are bytes already, of a known number of terms.
@@ -411,17 +453,18 @@ bool is_product_of_bytes(const Node& node) {
 
 /// With (a + 128) - 128 for a signed left factor; sums wrap, so that is exact whatever they are:
 ///   sum a b = sum (a + 128) b - 128 sum b
-void pack_product(ir::Graph& graph, Node& product, const IsKnown& is_known, int64_t parts) {
+void pack_product(ir::Graph& graph, Node& product, const IsKnown& is_known,
+                  const Packing& packing) {
   ir::Builder builder(graph, &product);
   builder.stamp() = ir::Builder::stamp_of(product);
   const ops::ProductFactors names = ops::factors_of(*product.op);
   Tensor a{builder, product.call().value(names.left)};
   const Tensor b{builder, product.call().value(names.right)};
-  const bool shifts = parts == 4 && a.dtype() == DType::i8;
-  if (parts == 2 || shifts) a = ops::to(a, DType::i16);
+  const bool shifts = packing.parts == kPackBytes && a.dtype() == DType::i8;
+  if (packing.parts == 2 || shifts) a = ops::to(a, DType::i16);
   if (shifts) a = ops::to(ops::call(builder, "aten.add.Scalar", {a, kSign}), DType::u8);
-  const Tensor packed = packed_right(b, is_known(b.value()), parts);
-  Tensor y = ops::call(builder, "tandem.packed_mm", {a, packed, parts});
+  const Tensor packed = packed_right(b, is_known(b.value()), packing);
+  Tensor y = ops::call(builder, "tandem.packed_mm", {a, packed, packing.parts});
   if (shifts) {
     const std::vector<int64_t> terms{-2};
     const Tensor sums = ops::call(builder, "aten.sum.dim_IntList", {b, terms, true, DType::i32});
@@ -436,16 +479,15 @@ void pack_product(ir::Graph& graph, Node& product, const IsKnown& is_known, int6
 void integer_products(ir::Graph& graph, passes::GraphCtx& ctx) {
   const passes::KnownValues known(graph);
   const auto is_known = [&](const Value* value) { return known.has(value); };
-  const int64_t parts = ctx.multiplies_bytes ? 4 : 2;
   for (Node* node = graph.first(); node != nullptr;) {
     Node* next = node->next;
     if (is_product_of_bytes(*node)) {
       ctx.products.push_back({ir::to_string(*node), ""});
-      pack_product(graph, *node, is_known, parts);
+      pack_product(graph, *node, is_known, packing_of(ctx));
     } else if (const std::optional<ProductMatch> match = match_product(*node, is_known)) {
       ctx.products.push_back({ir::to_string(*node), match->reason});
       if (match->reason.empty())
-        rewrite(graph, *node, *match, is_known, parts);
+        rewrite(graph, *node, *match, is_known, packing_of(ctx, *match));
       else
         ctx.notes.push_back(fmt::format("integer_products: {} stays in floats: {}",
                                         ir::to_string(*node), match->reason));

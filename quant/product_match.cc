@@ -47,6 +47,15 @@ sym::Expr terms_of(const Node& product) {
   return sym::product(ir::Sizes(sizes.begin() + 1, sizes.end()));
 }
 
+std::optional<int64_t> greatest_of(const Value* integers) {
+  while (integers->node != nullptr && integers->node->op->is_view())
+    integers = std::get<Value*>(integers->node->args[0]);
+  const Node* const made = integers->node;
+  if (made == nullptr || !ops::def_of(*made).quantizes) return std::nullopt;
+  const sym::Expr* const most = std::get_if<sym::Expr>(&made->call().arg("quant_max"));
+  return most == nullptr ? std::nullopt : most->constant();
+}
+
 bool has_border(const Node& convolution) {
   return std::ranges::any_of(convolution.call().constants("padding"),
                              [](int64_t each) { return each != 0; });

@@ -32,7 +32,7 @@ std::optional<uint32_t> sums_of(const Joining& joining, const Value* value) {
   if (!may_join(joining, number) || !is_one_sum(group) || group.members.size() != 1)
     return std::nullopt;
   const loop::Combiner combiner = group.kernel.stages[0].reductions[0].combiner;
-  const bool is_packed = combiner == loop::Combiner::dot4 || combiner == loop::Combiner::dot2;
+  const bool is_packed = loop::multiplies_bytes(combiner) || combiner == loop::Combiner::dot2;
   return is_packed ? std::optional(number) : std::nullopt;
 }
 

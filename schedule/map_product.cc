@@ -173,7 +173,7 @@ class ProductMapper {
     if (blocks_.in_packs)
       for (Val& input : inputs) input = pool_.cast(input, DType::f32);
     // Of bytes, one factor is unsigned and the other signed.
-    const bool is_ordered = stage_.reductions[0].combiner == loop::Combiner::dot4;
+    const bool is_ordered = loop::multiplies_bytes(stage_.reductions[0].combiner);
     if (is_ordered && block_.left == 1) std::swap(inputs[0], inputs[1]);
     loop::substitute(kernel_, stage_, {{columns_.index, tiles.column()}});
     rows_.kind = AxisKind::unroll;

@@ -5,7 +5,9 @@
 // The right factor is packed already (`tandem::pack`: once, where it is constant); the left one is
 // packed where it is read, which costs nothing where four of its bytes lie side by side. Terms
 // behind the end count 0. Sums are of 32 bits and wrap; that of up to 65793 terms of 255 * 128 does
-// not. The pass integer_products writes these ops.
+// not. With `saturates`, of four parts, the sums of two neighbouring products are held to 16 bits,
+// as processors without products of bytes do it; where A is at most 127 none gets so far. The pass
+// integer_products writes these ops.
 #include <fmt/format.h>
 
 #include "ops/elements.h"
@@ -16,6 +18,11 @@
 namespace tandem::ops {
 
 using loop::Val;
+
+loop::Combiner packed_combiner(int64_t parts, bool saturates) {
+  if (parts == 2) return loop::Combiner::dot2;
+  return saturates ? loop::Combiner::dot4_saturating : loop::Combiner::dot4;
+}
 
 DType part_type(int64_t parts, DType from) { return parts == 2 ? DType::i16 : from; }
 
@@ -122,7 +129,7 @@ Definition mm_lower(Lowering& lowering, const Call& c) {
   const ir::Type& b = c.type("mat2");
   Definition definition;
   definition.kind = Definition::Kind::reduce;
-  definition.combiner = parts == 4 ? loop::Combiner::dot4 : loop::Combiner::dot2;
+  definition.combiner = packed_combiner(parts, c.boolean("saturates"));
   definition.reduce_sizes = {b.sizes[b.sizes.size() - 2]};
   definition.input = [&lowering, c, parts](const Index& out, const Index& r) {
     const auto left = [&](Expr place) {
@@ -139,15 +146,18 @@ Definition mm_lower(Lowering& lowering, const Call& c) {
   return definition;
 }
 
-const OpDef kPackedMm{.schema = "tandem::packed_mm(Tensor self, Tensor mat2, int parts) -> Tensor",
-                      .types = mm_types,
-                      .lower = mm_lower,
-                      .no_grad = kIntegers,
-                      .samples = {"u8[5, 12], i32[3, 7], 4", "u8[70, 64], i32[16, 65], 4",
-                                  "u8[1, 64], i32[16, 65], 4", "u8[6, 13], i32[4, 40], 4",
-                                  "i8[33, 10], i32[5, 17], 2", "i16[33, 10], i32[5, 17], 2",
-                                  "u8[2, 9, 8], i32[2, 2, 5], 4", "u8[8, 20]{1, 8}, i32[5, 9], 4",
-                                  "u8[0, 8], i32[2, 3], 4"}};
+const OpDef kPackedMm{
+    .schema =
+        "tandem::packed_mm(Tensor self, Tensor mat2, int parts, bool saturates=False) -> "
+        "Tensor",
+    .types = mm_types,
+    .lower = mm_lower,
+    .no_grad = kIntegers,
+    .samples = {
+        "u8[5, 12], i32[3, 7], 4", "u8[70, 64], i32[16, 65], 4", "u8[1, 64], i32[16, 65], 4",
+        "u8[6, 13], i32[4, 40], 4", "i8[33, 10], i32[5, 17], 2", "i16[33, 10], i32[5, 17], 2",
+        "u8[2, 9, 8], i32[2, 2, 5], 4", "u8[8, 20]{1, 8}, i32[5, 9], 4", "u8[0, 8], i32[2, 3], 4",
+        "u8[7, 20], i32[5, 33], 4, true", "u8[5, 13]:index(128), i32[4, 40], 4, true"}};
 
 // --- convolutions: y[n, o, p] = sum over k, c of x[n, c, p * stride - padding + k * dilation]
 //     w[k, c, o], channels packed, `fill` where x has no element
@@ -206,7 +216,7 @@ Definition convolution_lower(Lowering& lowering, const Call& c) {
   const Shape shape = shape_of(c);
   Definition definition;
   definition.kind = Definition::Kind::reduce;
-  definition.combiner = parts == 4 ? loop::Combiner::dot4 : loop::Combiner::dot2;
+  definition.combiner = packed_combiner(parts, c.boolean("saturates"));
   definition.reduce_sizes = Sizes(shape.weight.begin(), shape.weight.end() - 1);
   definition.input = [&lowering, c, parts, shape](const Index& out, const Index& r) {
     loop::ScalarPool& pool = lowering.scalars();
@@ -235,7 +245,8 @@ Definition convolution_lower(Lowering& lowering, const Call& c) {
 const OpDef kPackedConvolution{
     .schema =
         "tandem::packed_convolution(Tensor input, Tensor weight, SymInt[] stride, SymInt[] "
-        "padding, SymInt[] dilation, SymInt groups, int parts, int fill) -> Tensor",
+        "padding, SymInt[] dilation, SymInt groups, int parts, int fill, bool saturates=False) -> "
+        "Tensor",
     .types = convolution_types,
     .lower = convolution_lower,
     .no_grad = kIntegers,
@@ -243,6 +254,7 @@ const OpDef kPackedConvolution{
                 "u8[1, 6, 8, 8], i32[3, 3, 2, 5], [2, 2], [1, 1], [1, 1], 1, 4, 0",
                 "u8[1, 8, 8, 8], i32[1, 1, 1, 12], [1, 1], [0, 0], [1, 1], 2, 4, 3",
                 "u8[2, 4, 12], i32[3, 1, 6], [1], [2], [2], 1, 4, 128",
+                "u8[1, 8, 7, 7], i32[3, 3, 2, 9], [1, 1], [1, 1], [1, 1], 1, 4, 3, true",
                 "i8[1, 4, 6, 6], i32[3, 3, 2, 6], [1, 1], [1, 1], [1, 1], 1, 2, -3",
                 "i16[1, 4, 6, 6], i32[3, 3, 2, 6], [1, 1], [1, 1], [1, 1], 1, 2, 200"}};
 

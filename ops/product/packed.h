@@ -7,6 +7,9 @@
 
 namespace tandem::ops {
 
+/// How products of so many parts are added. `saturates`: vpmaddubsw's way, of four.
+loop::Combiner packed_combiner(int64_t parts, bool saturates);
+
 /// What a part of a pack of so many is: of two 16 bits.
 DType part_type(int64_t parts, DType from);
 

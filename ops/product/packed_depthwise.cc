@@ -94,7 +94,7 @@ Val packed_rows(Lowering& lowering, const Call& c, const Windows& windows, const
 Definition lower(Lowering& lowering, const Call& c) {
   Definition definition;
   definition.kind = Definition::Kind::reduce;
-  definition.combiner = loop::Combiner::dot4;
+  definition.combiner = packed_combiner(kParts, c.boolean("saturates"));
   const Sizes& weight = c.type("weight").sizes;
   definition.reduce_sizes = Sizes(weight.begin(), weight.end() - 1);
   definition.input = [&lowering, c, windows = windows_of(c)](const Index& out, const Index& r) {
@@ -109,12 +109,13 @@ Definition lower(Lowering& lowering, const Call& c) {
 const OpDef kPackedDepthwise{
     .schema =
         "tandem::packed_depthwise_convolution(Tensor input, Tensor weight, SymInt[] stride, "
-        "SymInt[] padding, SymInt[] dilation, int taps, int fill) -> Tensor",
+        "SymInt[] padding, SymInt[] dilation, int taps, int fill, bool saturates=False) -> Tensor",
     .types = types,
     .lower = lower,
     .no_grad = "its results are integers",
     .samples = {"u8[2, 8, 9, 9], i32[1, 3, 8], [1, 1], [1, 1], [1, 1], 3, 7",
                 "u8[1, 6, 8, 11], i32[1, 3, 6], [2, 2], [1, 1], [1, 1], 3, 0",
+                "u8[1, 6, 8, 11], i32[1, 3, 6], [2, 2], [1, 1], [1, 1], 3, 0, true",
                 "u8[1, 5, 12, 9], i32[2, 5, 5], [1, 1], [2, 2], [1, 1], 5, 128",
                 "u8[1, 4, 9, 9], i32[2, 7, 4], [2, 2], [3, 3], [1, 1], 7, 3",
                 "u8[1, 4, 9, 9], i32[1, 3, 4], [1, 1], [2, 2], [2, 2], 3, 3",

@@ -125,7 +125,8 @@ const OpDef kQuantize{
                 "$[3, 64], [1, 48], f32[3]:unit, i32[3], i8",
                 "$[3, 64], [1, 64], f32[2]:unit, i32[2], i8",
                 "$[3, 64], [1, 64], f32[3]:unit, i32[3], i8, -129",
-                "$[3, 4], [1, 4], f32[3], i32[3], i64"}};
+                "$[3, 4], [1, 4], f32[3], i32[3], i64"},
+    .quantizes = true};
 
 /// x reshaped so that blocks have dimensions of their own: [count, size] for each one of x.
 Tensor in_blocks(Tensor x, const Blocks& blocks) {

@@ -102,7 +102,8 @@ const OpDef kQuantizeChannels{
                 "$[3, 4], f32[3]:unit, i64[3], -3, -128, 127, i8",
                 "$[3, 4], f32[3]:unit, i64[3], 0, -129, 127, i8",
                 "$[3, 4], f32[2]:unit, i64[3], 0, -128, 127, i8",
-                "$[], f32[1]:unit, i64[1], 0, -128, 127, i8"}};
+                "$[], f32[1]:unit, i64[1], 0, -128, 127, i8"},
+    .quantizes = true};
 const OpDef kDequantizeChannels{
     .schema =
         "quantized_decomposed::dequantize_per_channel(Tensor input, Tensor scales, Tensor? "
@@ -218,7 +219,8 @@ const OpDef kQuantizeGroups{
                 "$[0, 4], f32[0, 2]:unit, i32[0, 2], -8, 7, i8, 2",
                 "$[3, 64], f32[3, 2]:unit, i32[3, 2], -8, 7, i8, 1",
                 "$[3, 62], f32[3, 2]:unit, i32[3, 2], -8, 7, i8, 32",
-                "$[3, 2, 4], f32[6]:unit, i32[6], -8, 7, i8, 4"}};
+                "$[3, 2, 4], f32[6]:unit, i32[6], -8, 7, i8, 4"},
+    .quantizes = true};
 const OpDef kDequantizeGroups{
     .schema =
         "quantized_decomposed::dequantize_per_channel_group(Tensor input, Tensor scales, "
@@ -263,7 +265,8 @@ const OpDef kQuantizeTokens{
                 "$[0, 3], f32[0, 1]:unit, i64[0, 1], -8, 7, i8",
                 "$[4, 3]{1, 4}, f32[4, 1]:unit, i64[4, 1], -8, 7, i8",
                 "$[3, 70], f32[2, 1]:unit, f32[3, 1], -128, 127, i8",
-                "$[3, 70], f32[3, 1]:unit, f32[3, 1], -128, 128, i8"}};
+                "$[3, 70], f32[3, 1]:unit, f32[3, 1], -128, 128, i8"},
+    .quantizes = true};
 const OpDef kDequantizeTokens{
     .schema =
         "quantized_decomposed::dequantize_per_token(Tensor input, Tensor scales, Tensor "

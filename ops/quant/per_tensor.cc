@@ -106,7 +106,8 @@ const OpDef kQuantize{
                 "$[70], 1e-7, 0, -2000000000, 2000000000, i32", "$[64]:special, 0.3, 2, 0, 127, u8",
                 "$[3], 0.1, 0, -129, 127, i8", "$[3], 0.1, 0, 0, 256, u8",
                 "$[3], 0.1, 0, 0, 1, i64", "$[3], 0.0, 0, 0, 1, u8"},
-    .pointwise = true};
+    .pointwise = true,
+    .quantizes = true};
 const OpDef kQuantizeTensor{
     .schema =
         "quantized_decomposed::quantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor "
@@ -121,7 +122,8 @@ const OpDef kQuantizeTensor{
                 "$[4, 3]{1, 4}, f64[]:unit, i64[], -8, 7, i8",
                 "$[64]:special, f32[]:unit, f32[], 0, 127, u8",
                 "$[3], f32[2]:unit, i64[1], 0, 255, u8", "$[3], f32[]:unit, i64[2], 0, 255, u8"},
-    .pointwise = true};
+    .pointwise = true,
+    .quantizes = true};
 const OpDef kQuantizeTensor2{
     .schema =
         "quantized_decomposed::quantize_per_tensor.tensor2(Tensor input, Tensor scale, Tensor "
@@ -134,6 +136,7 @@ const OpDef kQuantizeTensor2{
                 "$[0, 3], f32[]:unit, i64[], i64[]:index(1), i64[]:positive, u8",
                 "$[], f32[]:unit, i64[], i64[]:index(1), i64[]:positive, u8"},
     .pointwise = true,
+    .quantizes = true,
     .can_fail = true};
 
 const OpDef kDequantize{

@@ -3,6 +3,7 @@
 // four bytes at once against loads of one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -26,7 +27,7 @@ std::string product_text(const std::string& combiner, bool wide, int64_t columns
   return "kernel \"packed\" target \"" + features + R"(" {
   buffer b0: )" +
          (!wide                ? "i32"
-          : combiner == "dot4" ? "u8"
+          : combiner != "dot2" ? "u8"
                                : "i16") +
          R"( read
   buffer b1: i32 read
@@ -63,7 +64,8 @@ std::vector<int32_t> numbers(size_t count, uint32_t seed) {
   return made;
 }
 
-template <class Left, class Right>
+/// `saturates`: the sums of two neighbouring products, at 16 bits.
+template <class Left, class Right, bool saturates = false>
 std::vector<int32_t> by_hand(const std::vector<int32_t>& a, const std::vector<int32_t>& b,
                              int64_t columns) {
   constexpr size_t kParts = 4 / sizeof(Left);
@@ -76,18 +78,29 @@ std::vector<int32_t> by_hand(const std::vector<int32_t>& a, const std::vector<in
         std::array<Right, kParts> right;
         std::memcpy(left.data(), &a[static_cast<size_t>(i * kPacks + p)], 4);
         std::memcpy(right.data(), &b[static_cast<size_t>(p * columns + j)], 4);
-        for (size_t q = 0; q < kParts; ++q)
-          sum += static_cast<uint32_t>(int64_t{left[q]} * right[q]);
+        for (size_t q = 0; q < kParts; q += 2) {
+          const int64_t two = int64_t{left[q]} * right[q] + int64_t{left[q + 1]} * right[q + 1];
+          const int64_t held = std::clamp<int64_t>(two, INT16_MIN, INT16_MAX);
+          sum += static_cast<uint32_t>(saturates ? held : two);
+        }
       }
       c[static_cast<size_t>(i * columns + j)] = static_cast<int32_t>(sum);
     }
   return c;
 }
 
+std::vector<int32_t> by_hand(std::string_view combiner, const std::vector<int32_t>& a,
+                             const std::vector<int32_t>& b, int64_t columns) {
+  if (combiner == "dot2") return by_hand<int16_t, int16_t>(a, b, columns);
+  return combiner == "dot4" ? by_hand<uint8_t, int8_t>(a, b, columns)
+                            : by_hand<uint8_t, int8_t, true>(a, b, columns);
+}
+
 void check_products(const Target& target, int lanes) {
   for (const int64_t columns : {1, 2, 3, 7, 16, 33, 40})
-    for (const auto& [combiner, wide] : {std::pair{"dot4", false}, std::pair{"dot4", true},
-                                         std::pair{"dot2", false}, std::pair{"dot2", true}}) {
+    for (const auto& [combiner, wide] :
+         {std::pair{"dot4", false}, std::pair{"dot4", true}, std::pair{"dot4_saturating", false},
+          std::pair{"dot4_saturating", true}, std::pair{"dot2", false}, std::pair{"dot2", true}}) {
       const loop::Kernel kernel =
           loop::parse_kernel(product_text(combiner, wide, columns, lanes, target.features));
       ASSERT_EQ(loop::verify(kernel), std::vector<std::string>{});
@@ -95,9 +108,7 @@ void check_products(const Target& target, int lanes) {
                 loop::to_string(kernel));
       std::vector<int32_t> a = numbers(kRows * kPacks, 1);
       std::vector<int32_t> b = numbers(static_cast<size_t>(kPacks * columns), 2);
-      const std::vector<int32_t> expected = std::string(combiner) == "dot4"
-                                                ? by_hand<uint8_t, int8_t>(a, b, columns)
-                                                : by_hand<int16_t, int16_t>(a, b, columns);
+      const std::vector<int32_t> expected = by_hand(combiner, a, b, columns);
       std::vector<int32_t> interpreted(expected.size()), compiled(expected.size());
       void* buffers[] = {a.data(), b.data(), interpreted.data()};
       EXPECT_EQ(loop::interpret(kernel, buffers, nullptr, 0, kRows), 0);

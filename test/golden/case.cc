@@ -187,7 +187,10 @@ Target golden_target(const Command& command) {
 /// What passes are told by the command; `optimizer=sgd` for `updates`.
 driver::GraphCtx context_of(const Command& command, State& state, const nn::Optimizer& optimizer) {
   driver::GraphCtx ctx;
-  if (!command.option("target", "").empty()) ctx.target = golden_target(command);
+  if (!command.option("target", "").empty()) {
+    ctx.target = golden_target(command);
+    ctx.multiplies_bytes = ctx.target.multiplies_bytes();
+  }
   ctx.gradients = passes::gradients_named(command.option("gradients", "tangents"));
   const std::string_view partition = command.option("partition", "as_read");
   ctx.partition = passes::partition_named(partition);

@@ -1,13 +1,15 @@
 """Products of dequantized factors: to the bit the integer sum, scaled once, and as near to eager's
 sums of floats as floats are. With and without instructions for bytes."""
 
+import re
+
 import pytest
 import tandem
 import torch
 import torch.ao.quantization.fx._decomposed  # noqa: F401  registers the operators
 import torch.nn.functional as F
 from compiled import compile_with, reported_kernels
-from machine import ISAS
+from machine import ISAS, multiplies_bytes
 from torch import nn
 
 Q = torch.ops.quantized_decomposed
@@ -184,6 +186,71 @@ def test_convolution(isa, case, dtype, has_zeros):
 
     layer = Layer(operator, weight, torch.randn(results), 0.03, zero, dtype)
     check(layer, integers(dtype, *image))
+
+
+class SevenBits(Layer):
+    """What is quantized here, to 0 to 127: two products fit into 16 bits."""
+
+    def integers(self, x):
+        return Q.quantize_per_tensor(x, self.scale, self.zero, 0, 127, torch.uint8)
+
+    def forward(self, x):
+        return super().forward(self.integers(x))
+
+    def exact(self, x):
+        return super().exact(self.integers(x))
+
+
+def sums_of_bytes():
+    """How the kernels of the last graph sum products of bytes."""
+    return set(re.findall(r"\bdot4\w*|\bdot2", tandem.report()["graphs"][-1]["kernels"]))
+
+
+def how_seven_bits_are_summed(isa):
+    return {"dot4"} if isa == "avx512" and multiplies_bytes() else {"dot4_saturating"}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
+def test_convolution_of_seven_bits(isa, case):
+    torch.manual_seed(2)
+    case = dict(case)
+    image, sizes = case.pop("image"), case.pop("weight")
+    function = [F.conv1d, F.conv2d, F.conv3d][len(image) - 3]
+    weight = Weight(integers(torch.int8, *sizes), zero_points(sizes[0]))
+
+    def operator(x, w, b):
+        return function(x, w, b, **case)
+
+    layer = SevenBits(operator, weight, torch.randn(sizes[0]), 0.03, 63, torch.uint8)
+    check(layer, torch.randn(*image))
+    if sizes[1] > 2:
+        assert sums_of_bytes() == how_seven_bits_are_summed(isa)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 37, 130])
+def test_linear_of_seven_bits(isa, rows):
+    """The greatest sums of two: 2 * 127 * 128, of either sign."""
+    q = integers(torch.int8, 48, 70)
+    q[:8], q[8:16] = -128, 127
+    layer = SevenBits(F.linear, Weight(q, zero_points(48)), None, 0.02, 0, torch.uint8)
+    x = torch.randn(rows, 70)
+    x[0] = 99.0
+    check(layer, x)
+    assert sums_of_bytes() == how_seven_bits_are_summed(isa)
+
+
+def test_eight_bits_are_not_summed_in_sixteen(isa):
+    """Bytes that somebody else quantized may be greater than their dequantization says."""
+    weight = Weight(torch.full((32, 64), 127, dtype=torch.int8), zero_points(32))
+
+    def claimed(q):
+        return F.linear(Q.dequantize_per_tensor(q, 0.02, 0, 0, 127, torch.uint8), weight())
+
+    q = torch.full((8, 64), 255, dtype=torch.uint8)
+    with torch.no_grad():
+        found = compile_with(claimed, report=True)(q)
+    assert "dot4_saturating" not in sums_of_bytes()
+    torch.testing.assert_close(found, claimed(q))
 
 
 @pytest.mark.parametrize("dtypes", [(a, b) for a in RANGES for b in RANGES])
