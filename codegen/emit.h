@@ -175,6 +175,8 @@ class Emitter {
   };
   Address address(sym::Expr index, bool may_stride);
   void ask_ahead(const loop::Scalar& load, llvm::Value* pointer, int stride, bool is_masked);
+  bool has_mask_registers() const;
+  llvm::Value* or_zeros(llvm::Value* mask, llvm::Value* pointer);
   llvm::Value* masked_load(llvm::Type* lanes_type, llvm::Value* first, llvm::Align align,
                            llvm::Value* mask);
   llvm::Value* hidden_mask(llvm::Value* mask, bool is_double);

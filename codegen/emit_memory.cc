@@ -144,9 +144,8 @@ Value* Emitter::masked_load(llvm::Type* lanes_type, Value* first, llvm::Align al
   llvm::FixedVectorType* type = llvm::cast<llvm::FixedVectorType>(lanes_type);
   constexpr unsigned kRegisterBytes = 32;
   const unsigned bytes = type->getScalarSizeInBits() / 8, count = type->getNumElements();
-  const bool has_masks = kernel_.target.find("+avx512f") != std::string::npos;
   // Narrower elements are read one by one.
-  if (has_masks || bytes < 4 || count * bytes <= kRegisterBytes)
+  if (has_mask_registers() || bytes < 4 || count * bytes <= kRegisterBytes)
     return ir_.CreateMaskedLoad(type, first, align, mask, llvm::Constant::getNullValue(type));
   const unsigned lanes = kRegisterBytes / bytes;
   llvm::FixedVectorType* part = llvm::FixedVectorType::get(type->getElementType(), lanes);
@@ -225,6 +224,22 @@ Value* Emitter::active(Value* mask) {
   return tail_mask_ == nullptr ? mask : ir_.CreateAnd(mask, tail_mask_);
 }
 
+bool Emitter::has_mask_registers() const { return has_feature("avx512f"); }
+
+/// The address, which may be anything where the mask is false; zeros of our own there, as many as
+/// the widest load has: four registers of f32 are eight of f64.
+Value* Emitter::or_zeros(Value* mask, Value* pointer) {
+  constexpr uint64_t kMostBytes = 512;
+  llvm::GlobalVariable* zeros = module_.getNamedGlobal("tandem_zeros");
+  if (zeros == nullptr) {
+    llvm::Type* const type = llvm::ArrayType::get(ir_.getInt8Ty(), kMostBytes);
+    zeros = new llvm::GlobalVariable(module_, type, true, llvm::GlobalValue::PrivateLinkage,
+                                     llvm::Constant::getNullValue(type), "tandem_zeros");
+    zeros->setAlignment(llvm::Align(64));
+  }
+  return ir_.CreateSelect(mask, pointer, zeros);
+}
+
 Value* Emitter::load(Val val) {
   llvm::Type* type = memory_type(val->dtype);
   llvm::Align align(static_cast<uint64_t>(size_of(kernel_.buffers[val->slot].dtype)));
@@ -234,14 +249,7 @@ Value* Emitter::load(Val val) {
     Value* pointer = element_pointer(*val, at.index);
     if (mask == nullptr)
       return from_memory(ir_.CreateAlignedLoad(type, pointer, align), val->dtype);
-    // Where the mask is false the address may be anything: read a zero of our own instead.
-    llvm::GlobalVariable* zero = module_.getNamedGlobal("tandem_zero");
-    if (zero == nullptr)
-      zero = new llvm::GlobalVariable(module_, ir_.getInt64Ty(), true,
-                                      llvm::GlobalValue::PrivateLinkage, ir_.getInt64(0),
-                                      "tandem_zero");
-    return from_memory(ir_.CreateAlignedLoad(type, ir_.CreateSelect(mask, pointer, zero), align),
-                       val->dtype);
+    return from_memory(ir_.CreateAlignedLoad(type, or_zeros(mask, pointer), align), val->dtype);
   }
   llvm::Type* lanes = with_lanes(type);
   Value* enabled = active(mask);
@@ -249,6 +257,12 @@ Value* Emitter::load(Val val) {
   if (at.shape == Address::Shape::contiguous) {
     Value* pointer = element_pointer(*val, at.index);
     ask_ahead(*val, pointer, 1, enabled != nullptr);
+    // All lanes or none: without mask registers an address is cheaper than a mask.
+    const bool is_whole = mask != nullptr && !has_lanes(mask) && tail_mask_ == nullptr;
+    if (is_whole && !has_mask_registers()) {
+      pointer = or_zeros(mask, pointer);
+      enabled = nullptr;
+    }
     if (enabled == nullptr)
       return from_memory(ir_.CreateAlignedLoad(lanes, pointer, align), val->dtype);
     return from_memory(masked_load(lanes, pointer, align, enabled), val->dtype);

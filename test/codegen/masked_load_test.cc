@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "codegen/codegen.h"
 #include "loop/kernel.h"
+#include "test/codegen/guarded_page.h"
 
 namespace tandem::codegen {
 namespace {
@@ -184,6 +185,43 @@ Target made_up(Isa isa) {
   if (isa == Isa::avx512) target.features += ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl";
   target.vector_bytes = isa == Isa::avx512 ? 64 : 32;
   return target;
+}
+
+/// Each row and those above and below it, where there are such: whole rows are there or not.
+std::string rows_text(DType dtype, int lanes, const std::string& features) {
+  const std::string type(name_of(dtype)), n = std::to_string(2 * lanes);
+  return "kernel \"rows_" + type + "\" target \"" + features + "\" {\n  buffer b0: " + type +
+         " read\n  buffer b1: " + type + " write\n  locals 1\n  outer x0 < " +
+         std::to_string(kRows) + " task\n  stage {\n    axis y0 < " + n + " vector(" +
+         std::to_string(lanes) + R"()
+    reduce r0 < 3
+    %0: bool = ge [x0 + r0 - 1], i64(0)
+    %1: bool = lt [x0 + r0 - 1], i64()" +
+         std::to_string(kRows) + R"()
+    %2: bool = bit_and %0, %1
+    %3: )" +
+         type + " = load b0[x0*" + n + " + y0 + r0*" + n + " - " + n + R"(] if %2
+    %4: i32 = cast %3
+    l0 = sum %4
+  after
+    %5: i32 = l0
+    %6: )" +
+         type + " = cast %5\n    b1[x0*" + n + " + y0] = %6\n  }\n}";
+}
+
+// Bytes would be asked for one by one, each with a branch.
+TEST(MaskedLoad, RowsThatAreThereOrNotAreReadWhole) {
+  for (const Target& target : {host_target("avx2"), host_target(std::nullopt)})
+    for (const DType dtype : kAll)
+      for (const int lanes : {8, 16, 32}) {
+        const loop::Kernel kernel = loop::parse_kernel(rows_text(dtype, lanes, target.features));
+        ASSERT_EQ(loop::verify(kernel), std::vector<std::string>{});
+        const KernelLibrary library(compile_objects(std::vector{kernel}, target, CompileOptions()));
+        const size_t bytes = static_cast<size_t>(kRows * 2 * lanes * size_of(dtype));
+        check_between_pages(kernel, library.functions()[0], bytes);
+        const bool is_masked = llvm_text(kernel, target).find("masked.load") != std::string::npos;
+        EXPECT_EQ(is_masked, target.isa == Isa::avx512);
+      }
 }
 
 // With mask registers a load is one; without, one for each register, and never wider.
