@@ -16,6 +16,11 @@ struct Level {
   std::unordered_map<loop::Val, llvm::Value*> scalars;
 };
 
+inline constexpr int kMostRemainders = 63;  // a divisor of sym::possible_remainders, at most
+/// How many points of an axis are left behind whole steps of its lanes, where that is one number or
+/// none.
+std::optional<int> only_remainder(const loop::Axis& axis);
+
 /// State while a kernel's function is written: where to write, what is in scope, which lanes are
 /// active.
 class Emitter {
@@ -176,6 +181,10 @@ class Emitter {
   Address address(sym::Expr index, bool may_stride);
   void ask_ahead(const loop::Scalar& load, llvm::Value* pointer, int stride, bool is_masked);
   bool has_mask_registers() const;
+  llvm::Value* load_first(llvm::FixedVectorType* type, llvm::Value* first, llvm::Align align,
+                          unsigned count);
+  void store_first(llvm::Value* v, llvm::Value* first, llvm::Align align, unsigned count);
+  void masked_store(llvm::Value* raw, llvm::Value* pointer, llvm::Align align, llvm::Value* mask);
   llvm::Value* or_zeros(llvm::Value* mask, llvm::Value* pointer);
   llvm::Value* masked_load(llvm::Type* lanes_type, llvm::Value* first, llvm::Align align,
                            llvm::Value* mask);

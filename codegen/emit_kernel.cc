@@ -3,6 +3,8 @@
 // known, so loop invariants never sit in inner loops whatever LLVM can prove about memory.
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "base/check.h"
 #include "codegen/emit.h"
 #include "loop/stage.h"
@@ -273,6 +275,12 @@ void Emitter::emit_steps(Value* end, Value* step, bool in_blocks,
   });
 }
 
+std::optional<int> only_remainder(const Axis& axis) {
+  if (axis.lanes > kMostRemainders) return std::nullopt;
+  const uint64_t left = sym::possible_remainders(axis.extent, axis.lanes) & ~uint64_t{1};
+  return std::has_single_bit(left) ? std::optional(std::countr_zero(left)) : std::nullopt;
+}
+
 void Emitter::emit_vector_axis(const Axis& axis, const std::function<void()>& body,
                                bool in_blocks) {
   std::optional<int64_t> known = axis.extent.constant();
@@ -295,8 +303,11 @@ void Emitter::emit_vector_axis(const Axis& axis, const std::function<void()>& bo
   emit_loop(whole, extent, lanes, [&](Value* at) {
     llvm::Type* type =
         llvm::FixedVectorType::get(ir_.getInt64Ty(), static_cast<unsigned>(axis.lanes));
-    Value* left =
-        ir_.CreateVectorSplat(static_cast<unsigned>(axis.lanes), ir_.CreateSub(extent, at));
+    Value* count = ir_.CreateSub(extent, at);
+    // Without mask registers code for a known number of lanes needs no masks.
+    if (const std::optional<int> only = only_remainder(axis); only && !has_mask_registers())
+      count = ir_.getInt64(static_cast<uint64_t>(*only));
+    Value* left = ir_.CreateVectorSplat(static_cast<unsigned>(axis.lanes), count);
     Value* numbers = ir_.CreateStepVector(type);
     tail_mask_ = ir_.CreateICmpSLT(numbers, left, "tail");
     enter(at);

@@ -1,6 +1,8 @@
 // Indices and memory. An access whose index grows by one along the lanes is one vector load or
 // store; one that does not change is a scalar, spread; a load with a small stride is a wide one of
 // which lanes are taken; anything else gathers or scatters.
+#include <bit>
+
 #include "base/check.h"
 #include "codegen/emit.h"
 
@@ -136,6 +138,55 @@ Value* Emitter::hidden_mask(Value* mask, bool is_double) {
   return ir_.CreateICmpSLT(hidden, llvm::Constant::getNullValue(whole));
 }
 
+namespace {
+
+/// How many lanes a mask lets through, where these are known to be the first ones.
+std::optional<unsigned> first_lanes(Value* mask) {
+  const llvm::Constant* const known = llvm::dyn_cast<llvm::Constant>(mask);
+  if (known == nullptr) return std::nullopt;
+  const unsigned lanes = llvm::cast<llvm::FixedVectorType>(mask->getType())->getNumElements();
+  unsigned count = 0;
+  while (count < lanes && known->getAggregateElement(count)->isOneValue()) ++count;
+  for (unsigned lane = count; lane < lanes; ++lane)
+    if (!known->getAggregateElement(lane)->isNullValue()) return std::nullopt;
+  return count;
+}
+
+/// Of so many lanes, by powers of two, the greatest first: each piece begins at a multiple of its
+/// own length.
+void for_each_piece(unsigned count, const std::function<void(unsigned at, unsigned lanes)>& piece) {
+  for (unsigned at = 0; at < count;) {
+    const unsigned lanes = std::bit_floor(count - at);
+    piece(at, lanes);
+    at += lanes;
+  }
+}
+
+}  // namespace
+
+/// Zeros behind the first `count`.
+Value* Emitter::load_first(llvm::FixedVectorType* type, Value* first, llvm::Align align,
+                           unsigned count) {
+  llvm::Type* const element = type->getElementType();
+  Value* all = llvm::Constant::getNullValue(type);
+  for_each_piece(count, [&](unsigned at, unsigned lanes) {
+    llvm::Type* const part = llvm::FixedVectorType::get(element, lanes);
+    Value* const pointer = ir_.CreateConstGEP1_64(element, first, at);
+    Value* const loaded = ir_.CreateAlignedLoad(part, pointer, align);
+    all = ir_.CreateInsertVector(type, all, loaded, ir_.getInt64(at));
+  });
+  return all;
+}
+
+void Emitter::store_first(Value* v, Value* first, llvm::Align align, unsigned count) {
+  llvm::Type* const element = v->getType()->getScalarType();
+  for_each_piece(count, [&](unsigned at, unsigned lanes) {
+    llvm::Type* const part = llvm::FixedVectorType::get(element, lanes);
+    Value* const pointer = ir_.CreateConstGEP1_64(element, first, at);
+    ir_.CreateAlignedStore(ir_.CreateExtractVector(part, v, ir_.getInt64(at)), pointer, align);
+  });
+}
+
 /// Elements from `first` on; zeros where the mask is false. Without mask registers (AVX2) LLVM 19
 /// cuts what is wider than a register, and where a part of the mask then turns out to be all false,
 /// it may read that part without a mask: wrong numbers, and memory behind the end. So it gets such
@@ -144,6 +195,8 @@ Value* Emitter::masked_load(llvm::Type* lanes_type, Value* first, llvm::Align al
   llvm::FixedVectorType* type = llvm::cast<llvm::FixedVectorType>(lanes_type);
   constexpr unsigned kRegisterBytes = 32;
   const unsigned bytes = type->getScalarSizeInBits() / 8, count = type->getNumElements();
+  if (const std::optional<unsigned> known = first_lanes(mask); known && !has_mask_registers())
+    return load_first(type, first, align, *known);
   // Narrower elements are read one by one.
   if (has_mask_registers() || bytes < 4 || count * bytes <= kRegisterBytes)
     return ir_.CreateMaskedLoad(type, first, align, mask, llvm::Constant::getNullValue(type));
@@ -309,11 +362,17 @@ void Emitter::store(const loop::Store& store, Value* v) {
   if (at.shape == Address::Shape::scattered)
     ir_.CreateMaskedScatter(raw, pointer, align, enabled ? enabled : all);
   else if (enabled != nullptr)
-    ir_.CreateMaskedStore(raw, pointer, align, enabled);
+    masked_store(raw, pointer, align, enabled);
   else if (store.nontemporal && lanes)
     store_past_caches(raw, pointer);
   else
     ir_.CreateAlignedStore(raw, pointer, align);
+}
+
+void Emitter::masked_store(Value* raw, Value* pointer, llvm::Align align, Value* mask) {
+  if (const std::optional<unsigned> known = first_lanes(mask); known && !has_mask_registers())
+    return store_first(raw, pointer, align, *known);
+  ir_.CreateMaskedStore(raw, pointer, align, mask);
 }
 
 /// LLVM keeps the hint only where it knows of the alignment, which the mark promises.

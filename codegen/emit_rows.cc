@@ -40,16 +40,14 @@ bool shares_last_tile(const Axis& axis) {
 /// a tile of that many, or the two that share the last whole one; of several numbers one for each
 /// bit. Code for others would never run.
 std::vector<int> heights_left(const Axis& axis) {
-  constexpr int kMostTried = 63;
   if (sym::known_divisible(axis.extent, axis.lanes)) return {};
   unsigned bits = std::bit_ceil(static_cast<unsigned>(axis.lanes)) - 1;
-  if (axis.lanes <= kMostTried) {
-    const uint64_t left = sym::possible_remainders(axis.extent, axis.lanes) & ~uint64_t{1};
-    if (std::has_single_bit(left)) {
-      const int rows = std::countr_zero(left);
-      if (!shares_last_tile(axis)) return {rows};
-      return {(axis.lanes + rows + 1) / 2, (axis.lanes + rows) / 2};
-    }
+  if (const std::optional<int> rows = only_remainder(axis)) {
+    if (!shares_last_tile(axis)) return {*rows};
+    return {(axis.lanes + *rows + 1) / 2, (axis.lanes + *rows) / 2};
+  }
+  if (axis.lanes <= kMostRemainders) {
+    const uint64_t left = sym::possible_remainders(axis.extent, axis.lanes);
     bits = 0;
     for (int rows = 1; rows < axis.lanes; ++rows)
       if ((left >> rows & 1) != 0) bits |= static_cast<unsigned>(rows);
