@@ -48,10 +48,13 @@ sym::Expr terms_of(const Node& product) {
 }
 
 std::optional<int64_t> greatest_of(const Value* integers) {
+  const DType dtype = integers->type.dtype;
   while (integers->node != nullptr && integers->node->op->is_view())
     integers = std::get<Value*>(integers->node->args[0]);
   const Node* const made = integers->node;
-  if (made == nullptr || !ops::def_of(*made).quantizes) return std::nullopt;
+  // Signed bytes that are viewed as unsigned ones have eight bits.
+  if (made == nullptr || !ops::def_of(*made).quantizes || integers->type.dtype != dtype)
+    return std::nullopt;
   const sym::Expr* const most = std::get_if<sym::Expr>(&made->call().arg("quant_max"));
   return most == nullptr ? std::nullopt : most->constant();
 }

@@ -246,11 +246,16 @@ def test_eight_bits_are_not_summed_in_sixteen(isa):
     def claimed(q):
         return F.linear(Q.dequantize_per_tensor(q, 0.02, 0, 0, 127, torch.uint8), weight())
 
-    q = torch.full((8, 64), 255, dtype=torch.uint8)
-    with torch.no_grad():
-        found = compile_with(claimed, report=True)(q)
-    assert "dot4_saturating" not in sums_of_bytes()
-    torch.testing.assert_close(found, claimed(q))
+    def viewed(x):
+        q = Q.quantize_per_tensor(x, 0.02, 0, -128, 127, torch.int8).view(torch.uint8)
+        return claimed(q)
+
+    q, x = torch.full((8, 64), 255, dtype=torch.uint8), torch.full((8, 64), -0.02)
+    for function, operand in ((claimed, q), (viewed, x)):
+        with torch.no_grad():
+            found = compile_with(function, report=True)(operand)
+        assert "dot4_saturating" not in sums_of_bytes()
+        torch.testing.assert_close(found, function(operand))
 
 
 @pytest.mark.parametrize("dtypes", [(a, b) for a in RANGES for b in RANGES])
