@@ -33,7 +33,8 @@ using IsKnown = std::function<bool(const ir::Value*)>;
 /// Nothing where neither factor is dequantized, or the node is no product.
 std::optional<ProductMatch> match_product(const ir::Node& node, const IsKnown& is_known);
 
-/// What the integers are at most, as whoever quantized them says; nothing where that is not known.
+/// What the integers are at most, as whoever quantized them says (types hold quant_min and
+/// quant_max to what the dtype has, so nothing wraps); nothing where that is not known.
 std::optional<int64_t> greatest_of(const ir::Value* integers);
 
 /// Terms of one sum.
