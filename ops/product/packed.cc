@@ -69,6 +69,7 @@ void need_left(const Call& c, std::string_view name) {
   need_parts(c, name);
   if (parts_of(c) == 4 && c.type(name).dtype != DType::u8)
     c.fail(c.describe(name) + " must be unsigned where four parts are packed");
+  if (parts_of(c) == 2 && c.boolean("saturates")) c.fail("saturates is of four parts");
 }
 
 void need_terms(const Call& c, Expr terms, Expr packs, std::string_view left) {

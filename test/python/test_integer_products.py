@@ -206,8 +206,8 @@ def sums_of_bytes():
     return set(re.findall(r"\bdot4\w*|\bdot2", tandem.report()["graphs"][-1]["kernels"]))
 
 
-def how_seven_bits_are_summed(isa):
-    return {"dot4"} if isa == "avx512" and multiplies_bytes() else {"dot4_saturating"}
+def how_seven_bits_are_summed():
+    return {"dot4"} if multiplies_bytes() else {"dot4_saturating"}
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
@@ -224,7 +224,7 @@ def test_convolution_of_seven_bits(isa, case):
     layer = SevenBits(operator, weight, torch.randn(sizes[0]), 0.03, 63, torch.uint8)
     check(layer, torch.randn(*image))
     if sizes[1] > 2:
-        assert sums_of_bytes() == how_seven_bits_are_summed(isa)
+        assert sums_of_bytes() == how_seven_bits_are_summed()
 
 
 @pytest.mark.parametrize("rows", [1, 5, 37, 130])
@@ -236,7 +236,7 @@ def test_linear_of_seven_bits(isa, rows):
     x = torch.randn(rows, 70)
     x[0] = 99.0
     check(layer, x)
-    assert sums_of_bytes() == how_seven_bits_are_summed(isa)
+    assert sums_of_bytes() == how_seven_bits_are_summed()
 
 
 def test_eight_bits_are_not_summed_in_sixteen(isa):
