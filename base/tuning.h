@@ -153,8 +153,9 @@ struct Tuning {
     // all that is less than a part would be a round trip of the sums for little.
     int64_t part_terms = 192;
     int64_t shortest_part = 64;
-    int64_t rows_ahead = 8;    // that a copy of pieces of rows asks for: 4 to 16 alike
-    int64_t lines_asked = 32;  // of memory, at once: more would wait for one another
+    int64_t rows_ahead = 8;         // that a copy of pieces of rows asks for: 4 to 16 alike
+    int64_t steps_asking_once = 8;  // of a register tile, at most, that ask for one line together
+    int64_t lines_asked = 32;       // of memory, at once: more would wait for one another
     // Bytes from one term of a transposed left factor to the next, from which on a task copies it:
     // the terms of a register tile would share few sets of the first-level cache.
     int64_t far_terms = 1024;
@@ -255,8 +256,8 @@ void fields(A& archive, Tuning& tuning) {
   auto& [p1, p2, p3, p4, p5] = points;
   auto& [o1, o2, o3] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7, w8] = windows;
-  auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16, r17, r18, r19] =
-      products;
+  auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16, r17, r18, r19,
+         r20] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
   auto& [k1, k2, k3, k4, k5, k6, k7, k8] = loops;
   auto& [v1, v2, v3, v4] = saving;
@@ -264,7 +265,7 @@ void fields(A& archive, Tuning& tuning) {
        t6, t7, t8, t9, t10, t11, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, c9, p1, p2, p3, p4, p5, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, w8, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
-  each(r13, r14, r15, r16, r17, r18, r19);
+  each(r13, r14, r15, r16, r17, r18, r19, r20);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7, k8, v1, v2, v3,
        v4);
 }

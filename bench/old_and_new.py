@@ -1,9 +1,11 @@
 """Two builds of Tandem beside each other: the steps of the models of `make bench`, and what their
 first training step takes of the compiler.
 
-`old_and_new.py OLD NEW [--models ...] [--only ...]`: folders for PYTHONPATH, as build/python of two
-worktrees. Each is a process for each step, and they take turns; a ratio is OLD's time over NEW's of
-one turn, so above 1 NEW is faster. `--write` puts the table into docs/performance_amd.md.
+`old_and_new.py OLD NEW [--sweep] [--models ...] [--only ...]`: folders for PYTHONPATH, as
+build/python of two worktrees. Each is a process for each step, and they take turns; a ratio is
+OLD's time over NEW's of one turn, so above 1 NEW is faster. `--sweep`: the models of
+sweep_models.py instead; BENCH_ISA=avx2 holds both builds to it, in a file of its own. `--write`
+puts the table into docs/performance_amd.md.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import time
 
 import measure
 import model_cases
+import sweep_models
 import table_page
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs/performance_amd.md"
@@ -30,10 +33,12 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("old")
     parser.add_argument("new")
+    parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--models", nargs="*", default=[""], help="names, or parts of them")
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--turns", type=int, default=25)
-    parser.add_argument("--out", default="build/bench/old_and_new.json")
+    suffix = f"_{measure.ISA}" if measure.ISA else ""
+    parser.add_argument("--out", default=f"build/bench/old_and_new{suffix}.json")
     parser.add_argument("--write", action="store_true", help="nothing is measured: what --out has")
     return parser.parse_args()
 
@@ -47,7 +52,7 @@ def work(name, kind):
     import torch
 
     torch.set_num_threads(measure.THREADS)
-    model, inputs = model_cases.make(name)
+    model, inputs = (sweep_models.made if name in sweep_models.CASES else model_cases.make)(name)
     steps = model_worker.KINDS[kind](model, inputs, torch.float32)
     step = steps["tandem, frozen" if kind == "frozen" else "tandem"]()
     print(json.dumps({"sum": step().double().abs().sum().item()}), flush=True)
@@ -164,7 +169,8 @@ def table(results):
 def measured(options, results):
     measure.pin()
     folders = (options.old, options.new)
-    names = [n for n in model_cases.CASES if any(part in n for part in options.models)]
+    cases = sweep_models.CASES if options.sweep else model_cases.CASES
+    names = [n for n in cases if any(part in n for part in options.models)]
     for name in names:
         for kind in options.only:
             is_cold = kind == "cold"

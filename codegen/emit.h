@@ -125,7 +125,9 @@ class Emitter {
   // --- register tiles (emit_rows.cc) ---
   void emit_row_tiles(const loop::Stage& stage);
   void emit_rows(const loop::Stage& stage, llvm::Value* first, int count);
-  void emit_prefetches(const loop::Stage& stage, llvm::Value* first);
+  void emit_prefetch(const loop::Prefetch& hint, const loop::Axis& rows, llvm::Value* first);
+  void emit_prefetches(const loop::Stage& stage, size_t loops);
+  llvm::Value* asking_row_ = nullptr;  // first one of a tile whose steps ask for memory
 
   // --- tile registers (emit_matrix.cc) ---
   struct Matrix;

@@ -195,6 +195,7 @@ void Emitter::emit_at_point(const Stage& stage) {
 
 /// The loops of a reduction from axis number `axis` on, around `body`.
 void Emitter::emit_reduce(const Stage& stage, size_t axis, const std::function<void()>& body) {
+  if (asking_row_ != nullptr) emit_prefetches(stage, axis);
   if (axis == stage.reduce_axes.size()) return body();
   auto inside = [&] {
     hoist(stage);

@@ -193,7 +193,7 @@ void Emitter::emit_tiles_beside(const Stage& stage, const Matrix& matrix, Value*
   emit_if(are_tiles, [&] { clear_tiles(matrix, tiles.count); });
   emit_matrix_steps(stage, first_loop(stage), ir_.getInt64(0), [&](Value* step) {
     emit_if(are_tiles, [&] {
-      emit_prefetches(stage, first);
+      for (const loop::Prefetch& hint : stage.prefetches) emit_prefetch(hint, axis, first);
       add_tiles(stage, matrix, first, tiles);
     });
     Value* from = ir_.CreateMul(step, ir_.getInt64(static_cast<uint64_t>(each)));

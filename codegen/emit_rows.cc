@@ -58,6 +58,13 @@ std::vector<int> heights_left(const Axis& axis) {
   return heights;
 }
 
+/// Those up to the last one that its index depends on.
+size_t loops_around(const loop::Prefetch& hint, const Stage& stage) {
+  size_t loops = stage.reduce_axes.size();
+  while (loops > 0 && !sym::depends_on(hint.index, stage.reduce_axes[loops - 1].index)) --loops;
+  return loops;
+}
+
 }  // namespace
 
 void Emitter::emit_row_tiles(const Stage& stage) {
@@ -99,13 +106,10 @@ void Emitter::emit_rows(const Stage& stage, Value* first, int count) {
     }
   };
   hoist(stage);
-  const bool asks = count == axis.lanes || shares_last_tile(axis);
-  emit_nest(stage.reduce_axes, [&] {
-    emit_reduce(stage, 0, [&] {
-      if (asks) emit_prefetches(stage, first);
-      at_each_row([&] { combine_reductions(); });
-    });
-  });
+  asking_row_ = count == axis.lanes || shares_last_tile(axis) ? first : nullptr;
+  emit_nest(stage.reduce_axes,
+            [&] { emit_reduce(stage, 0, [&] { at_each_row([&] { combine_reductions(); }); }); });
+  asking_row_ = nullptr;
   if (tail_mask_ == nullptr || !may_be_in_place(stage)) {
     return at_each_row([&] {
       finish_reductions();
@@ -127,19 +131,22 @@ void Emitter::emit_rows(const Stage& stage, Value* first, int count) {
 
 /// Into the second-level cache: the line is read by a later task, or written at the end of this
 /// tile.
-void Emitter::emit_prefetches(const Stage& stage, Value* first) {
-  const Axis& axis = stage.axes.back();
+void Emitter::emit_prefetch(const loop::Prefetch& hint, const Axis& rows, Value* first) {
   levels_.emplace_back();
-  symbols_[axis.index] = first;
-  for (const loop::Prefetch& hint : stage.prefetches) {
-    Value* pointer = element_pointer(hint.buffer, uniform_index(hint.index));
-    const bool writes =
-        kernel_.buffers[static_cast<size_t>(hint.buffer)].access != loop::Access::read;
-    ir_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
-                        {pointer, ir_.getInt32(writes ? 1 : 0), ir_.getInt32(2), ir_.getInt32(1)});
-  }
-  symbols_.erase(axis.index);
+  symbols_[rows.index] = first;
+  Value* pointer = element_pointer(hint.buffer, uniform_index(hint.index));
+  const bool writes =
+      kernel_.buffers[static_cast<size_t>(hint.buffer)].access != loop::Access::read;
+  ir_.CreateIntrinsic(llvm::Intrinsic::prefetch, {pointer->getType()},
+                      {pointer, ir_.getInt32(writes ? 1 : 0), ir_.getInt32(2), ir_.getInt32(1)});
+  symbols_.erase(rows.index);
   levels_.pop_back();
+}
+
+/// Those that stand in this many of the loops of a reduction, and in no others.
+void Emitter::emit_prefetches(const Stage& stage, size_t loops) {
+  for (const loop::Prefetch& hint : stage.prefetches)
+    if (loops_around(hint, stage) == loops) emit_prefetch(hint, stage.axes.back(), asking_row_);
 }
 
 }  // namespace tandem::codegen

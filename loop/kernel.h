@@ -149,9 +149,9 @@ struct Store {
   bool nontemporal = false;
 };
 
-/// A hint without meaning: memory that is read soon. Asked for at each step of a reduction over
-/// tiles of rows, once a tile, with the unrolled axis at its first row; the index may lie outside
-/// of the buffer.
+/// A hint without meaning: memory that is read soon. Asked for by a reduction over tiles of rows,
+/// once a tile, with the unrolled axis at its first row: at each step of the reduce axes up to the
+/// last one that the index depends on. It may lie outside of the buffer.
 struct Prefetch {
   int32_t buffer = 0;
   sym::Expr index;

@@ -389,9 +389,12 @@ class ProductMapper {
   Axis columns_;
 };
 
-}  // namespace
-
-namespace {
+std::vector<Stage> map_stage(Kernel& kernel, Stage& stage, const Blocks& tile,
+                             const ProductBlock& block, const Target& target) {
+  std::vector<Stage> stages = ProductMapper(kernel, stage, tile, block, target).run();
+  for (Stage& each : stages) ask_between_steps(kernel, each, target);
+  return stages;
+}
 
 void all_are_tasks(Kernel& kernel) {
   for (Axis& axis : kernel.outer) axis.kind = AxisKind::task;
@@ -449,7 +452,7 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   block.columns = take_block(kernel, product.columns, blocks.columns, {&stage});
   all_are_tasks(kernel);
   Stage copy = copy_footprint(kernel, stage, product.left, walks, in_tiles, target);
-  kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
+  kernel.stages = map_stage(kernel, stage, blocks, block, target);
   std::vector<Axis>& last = kernel.stages.back().axes;
   const ptrdiff_t inside = in_tiles ? 1 : 2;  // a tile's axes: its rows, or its lanes and rows
   for (size_t i = 0; i + 1 < walks.size(); ++i) last.insert(last.end() - inside, walks[i].axis);
@@ -504,7 +507,7 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
   all_are_tasks(kernel);
   if (in_parts) block.part = take_part(kernel, stage, target.tuning.products);
-  kernel.stages = ProductMapper(kernel, stage, blocks, block, target).run();
+  kernel.stages = map_stage(kernel, stage, blocks, block, target);
   return nullptr;
 }
 
@@ -512,7 +515,7 @@ std::vector<Stage> map_product_stage(Kernel& kernel, Stage& stage, const Product
                                      const Target& target) {
   const int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
   const Blocks tile = choose_tile(target, block.width.constant().value_or(INT64_MAX), bytes);
-  return ProductMapper(kernel, stage, tile, block, target).run();
+  return map_stage(kernel, stage, tile, block, target);
 }
 
 }  // namespace tandem::schedule

@@ -55,13 +55,14 @@ class Marker {
   /// Bodies of few steps are worth writing out: masks and addresses of a window's positions fold
   /// then. A step of a register tile is many instructions: more of them would keep nothing in
   /// registers, and where LLVM would write them out it is told not to. A scan stores at every step
-  /// and stays a loop.
+  /// and stays a loop. What a mapping marked stays so.
   void mark_steps(Stage& stage) const {
     std::vector<Axis>& axes = stage.reduce_axes;
     const bool is_tile = !stage.axes.empty() && stage.axes.back().kind == AxisKind::unroll;
     const bool scans = std::ranges::any_of(stage.reductions, &loop::Reduction::scan);
     const std::optional<int64_t> all = steps_from(axes, 0);
     for (size_t i = axes.size(); i-- > 0;) {
+      if (axes[i].steps != loop::Steps::loop) continue;
       if (is_tile && all && *all <= tuning_.kept) axes[i].steps = loop::Steps::kept;
       const bool is_serial =
           std::all_of(axes.begin() + static_cast<std::ptrdiff_t>(i), axes.end(),

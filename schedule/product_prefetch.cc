@@ -14,6 +14,8 @@
 namespace tandem::schedule {
 
 using loop::Axis;
+using loop::Kernel;
+using loop::Stage;
 using loop::Val;
 using sym::Expr;
 
@@ -77,6 +79,12 @@ bool is_one_piece(Val right, Expr column, int64_t length) {
   return columns && columns->coefficient == Expr(length);
 }
 
+bool asks_at_each(const Stage& sums, const sym::Substitution& map, Expr step) {
+  return std::ranges::any_of(sums.prefetches, [&](const loop::Prefetch& hint) {
+    return sym::depends_on(sym::substitute(hint.index, map), step);
+  });
+}
+
 }  // namespace
 
 void ask_for_columns(const ProductTiles& tiles, Val right, const std::optional<PartOfSum>& part) {
@@ -124,6 +132,26 @@ void ask_for_results(const ProductTiles& tiles, Expr position) {
   const Expr row = tiles.rows.index + sym::floor_div(number, across);
   const sym::Substitution at{{tiles.rows.index, row}, {position, sym::mod(number, across) * line}};
   tiles.stage.prefetches.push_back({store.buffer, sym::substitute(store.index, at)});
+}
+
+void ask_between_steps(Kernel& kernel, Stage& sums, const Target& target) {
+  // Registers twice as long are multiplied in the time of an address.
+  if (target.isa == Isa::avx512 || sums.prefetches.empty() || sums.reduce_axes.empty()) return;
+  sym::Pool& symbols = kernel.scalars->symbols();
+  const Axis terms = sums.reduce_axes.back();
+  for (int64_t steps = target.tuning.products.steps_asking_once; steps > 1; steps /= 2) {
+    if (!sym::known_divisible(terms.extent, steps)) continue;
+    const Expr rounds = sym::floor_div(terms.extent, steps);
+    const Axis outer{symbols.index("r", rounds), rounds};
+    const Axis inner{symbols.index("r", steps), steps};
+    const sym::Substitution map{{terms.index, outer.index * steps + inner.index}};
+    if (asks_at_each(sums, map, inner.index)) continue;
+    loop::substitute(kernel, sums, map);
+    sums.reduce_axes.back() = outer;
+    sums.reduce_axes.push_back(inner);
+    sums.reduce_axes.back().steps = loop::Steps::kept;
+    return;
+  }
 }
 
 void ask_for_rows(loop::Kernel& kernel, const loop::Stage& sums, Val right, Axis& lanes,

@@ -124,5 +124,29 @@ TEST(RowTiles, WhatIsLeftOfBlocks) {
 
 TEST(RowTiles, NoneOfNoRows) { EXPECT_ANY_THROW(loop::parse_kernel(kernel_text(0, 16, "40", ""))); }
 
+/// A prefetch stands in the loops of the sums up to the last one that its index depends on.
+TEST(RowTiles, AskOnceForWhatSeveralStepsShare) {
+  const Target target = host_target("avx2");
+  const auto times_asked = [&](const std::string& index) {
+    const std::string text = llvm_text(
+        loop::parse_kernel(
+            "kernel \"asks\" target \"" + target.features +
+            "\" {\n buffer b0: f32 read\n buffer b1: f32 read\n buffer b2: f32 write\n locals 1\n"
+            " outer x0 < 1 task\n stage {\n axis y0 < 16 vector(16)\n axis y1 < 12 unroll(6)\n"
+            " reduce r0 < 4 written_out\n reduce r1 < 8 written_out\n"
+            " %0: f32 = load b0[y1*32 + r0*8 + r1]\n %1: f32 = load b1[r0*128 + r1*16 + y0]\n"
+            " l0 = dot %0, %1\n prefetch b1[" +
+            index + "]\n after\n %2: f32 = l0\n b2[y1*16 + y0] = %2\n }\n}\n"),
+        target);
+    int times = 0;
+    for (size_t at = 0; (at = text.find("call void @llvm.prefetch", at)) != std::string::npos; ++at)
+      ++times;
+    return times;
+  };
+  EXPECT_EQ(times_asked("y1*16 + r0*8 + r1"), 32);
+  EXPECT_EQ(times_asked("y1*16 + r0*16"), 4);
+  EXPECT_EQ(times_asked("y1*16"), 1);
+}
+
 }  // namespace
 }  // namespace tandem::codegen
