@@ -29,6 +29,7 @@ struct ProductSize {
   double sums = 0;   // bytes
   double flops = 0;
   double rows = 1;  // of one of a batch
+  double columns = 1;
   double batch = 1;
 };
 
@@ -39,12 +40,12 @@ ProductSize size_of_product(const Group& group, const Target& target) {
   double terms = 1;
   for (const loop::Axis& axis : stage.reduce_axes) terms *= count_of(axis.extent, target);
   ProductSize product;
-  const double width = outer.empty() ? 1 : count_of(outer.back().extent, target);
+  if (!outer.empty()) product.columns = count_of(outer.back().extent, target);
   if (outer.size() > 1) product.rows = count_of(outer[outer.size() - 2].extent, target);
   for (size_t i = 0; i + 2 < outer.size(); ++i) product.batch *= count_of(outer[i].extent, target);
-  product.panel = terms * width * element;
-  product.sums = product.rows * width * element;
-  product.flops = 2 * product.batch * product.rows * terms * width;
+  product.panel = terms * product.columns * element;
+  product.sums = product.rows * product.columns * element;
+  product.flops = 2 * product.batch * product.rows * terms * product.columns;
   return product;
 }
 
@@ -54,6 +55,12 @@ void count_panels(Cost& cost, const Target& target, const ProductSize& product, 
   const double copies = product.batch * std::ceil(product.rows / rows);
   count_scratch(cost, target, product.panel, 2 * copies * product.panel);
   cost.flops += product.flops;
+}
+
+/// Of a product by itself, at most: its columns are cut too, down to those of a register tile.
+double blocks_alone(const ProductSize& product, const Target& target) {
+  const double rows = static_cast<double>(target.tuning.products.smallest_block);
+  return std::ceil(product.rows / rows) * std::ceil(product.columns / (2.0 * target.lanes()));
 }
 
 std::set<const Value*> values_of(const Joining& joining, GroupNumbers members) {
@@ -90,8 +97,7 @@ Cost cost_apart(const Joining& joining, uint32_t number) {
     const ProductSize product = size_of_product(group, target);
     const double rows = static_cast<double>(target.tuning.products.most_rows);
     count_panels(cost, target, product, rows);
-    const double smallest = static_cast<double>(target.tuning.products.smallest_block);
-    tasks = product.batch * std::ceil(product.rows / smallest);
+    tasks = product.batch * blocks_alone(product, target);
   }
   count_slack(cost, target, tasks);
   return cost;
