@@ -41,8 +41,8 @@ void ask_for_results(const ProductTiles& tiles, sym::Expr position);
 /// Where several steps ask for one and the same line, so many of them become a loop of their own,
 /// before which it is asked for; not with AVX-512, where it gained nothing. A step of 6 rows of 16
 /// lanes is 20 instructions, and an address takes 12: products of 128 rows with weights as they lie
-/// 49 to 43 ms, 49 to 44, 12.5 to 11.7 (Zen 4 held to AVX2). Written out, these steps are no
-/// faster.
+/// 50.2 to 42.3 ms, 48.9 to 44.7, 12.5 to 11.7 (Zen 4 held to AVX2). Written out, these steps are
+/// no faster.
 void ask_between_steps(loop::Kernel& kernel, loop::Stage& sums, const Target& target);
 /// Pieces of rows are copied, which processors do not see coming: the copy, whose lanes these are,
 /// asks for those of the rows some steps further on. `sums`: the stage that they are copied for.
