@@ -4,7 +4,8 @@ Each contender is a process, because its weights fill the memory. Prints tokens 
 the program alone (what Dynamo, or llama.cpp's Python, does around it left out: a third of a
 millisecond of Dynamo, whose memory the weights have pushed out of the caches), and the bytes of
 weights that it reads a second as a share of the machine's read rate, which is measured before and
-behind each. torch.compile's guards are left out, of Tandem and of Inductor.
+behind each. torch.compile's guards are left out, of Tandem and of Inductor. "aot" is Tandem by
+`tandem.aot_compile`, one callable for a token and one for a prompt, with its checks of arguments.
 
 `decode.py [--layers N] [--vocabulary N] [--tokens N] [NAME ...]`  contenders, or parts of names
 `decode.py --worker NAME`  one of them; a JSON line
@@ -27,7 +28,7 @@ TURNS = 7
 CONTENDERS = [
     f"{compiler} {weights}"
     for weights in ("f32", "bf16", "int8", "int4", "da8w4")
-    for compiler in ("tandem", "inductor")
+    for compiler in ("tandem", "aot", "inductor")
 ] + ["llama.cpp int8", "llama.cpp int4"]
 
 
@@ -44,6 +45,8 @@ def read_rate():
 def compiled(model, compiler):
     import torch
 
+    if compiler == "aot":
+        return ahead_of_time(model)
     if compiler == "tandem":
         import tandem
 
@@ -52,6 +55,21 @@ def compiled(model, compiler):
 
     config.freezing = True
     return torch.compile(model, dynamic=False)
+
+
+def ahead_of_time(model):
+    """One callable for each number of tokens."""
+    import tandem
+
+    calls = {}
+
+    def run(tokens, places):
+        if len(places) not in calls:
+            made = tandem.aot_compile(model, (tokens, places), options={"freeze": True})
+            calls[len(places)] = made
+        return calls[len(places)](tokens, places)
+
+    return run
 
 
 def torch_steps(shape, compiler, weights):
@@ -94,7 +112,7 @@ def clocked(owner, name):
 
 def clock_of(compiler):
     """Of the program that a token runs; Inductor's is a function of no name."""
-    if compiler == "tandem":
+    if compiler in ("tandem", "aot"):
         from tandem import function
 
         return clocked(function.Compiled, "_call")

@@ -160,23 +160,39 @@ chain = ["aten.linear"]
 inputs = { weight = "weight" }
 )";
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kBuiltIn{
-    {{"x86_default", kX86Default},
-     {"x86_dynamic", kX86Dynamic},
-     {"weight_only_int8", kWeightOnlyInt8},
-     {"weight_only_int4", kWeightOnlyInt4}}};
+/// `text`, which has `from` once, with `to` there.
+std::string with(std::string_view text, std::string_view from, std::string_view to) {
+  return std::string(text).replace(text.find(from), from.size(), to);
+}
+
+/// Sums of two products of seven and eight bits fit 16 bits: what processors without VNNI add up.
+std::string_view x86_reduced_range() {
+  static const std::string text =
+      with(with(kX86Default, "x86_default", "x86_reduced_range"), "[0, 255]", "[0, 127]");
+  return text;
+}
+
+using Entry = std::pair<std::string_view, std::string_view>;  // name, text
+
+const std::array<Entry, 5>& built_in() {
+  static const std::array<Entry, 5> entries{{{"x86_default", kX86Default},
+                                             {"x86_reduced_range", x86_reduced_range()},
+                                             {"x86_dynamic", kX86Dynamic},
+                                             {"weight_only_int8", kWeightOnlyInt8},
+                                             {"weight_only_int4", kWeightOnlyInt4}}};
+  return entries;
+}
 
 }  // namespace
 
 std::vector<std::string_view> recipe_names() {
   std::vector<std::string_view> names;
-  for (const std::pair<std::string_view, std::string_view>& entry : kBuiltIn)
-    names.push_back(entry.first);
+  for (const Entry& entry : built_in()) names.push_back(entry.first);
   return names;
 }
 
 std::string_view recipe_text(std::string_view name) {
-  for (const std::pair<std::string_view, std::string_view>& entry : kBuiltIn)
+  for (const Entry& entry : built_in())
     if (entry.first == name) return entry.second;
   throw UserError(
       fmt::format("there is no recipe '{}'; there are {}", name, fmt::join(recipe_names(), ", ")));

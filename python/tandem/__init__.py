@@ -28,6 +28,7 @@ __all__ = [
     "Unsupported",
     "UserError",
     "VerificationError",
+    "aot_compile",
     "backend",
     "compile_text",
     "empty_cache",
@@ -57,6 +58,18 @@ def __getattr__(name):
 
         return verify.VerificationError
     raise AttributeError(f"module 'tandem' has no attribute '{name}'")
+
+
+def aot_compile(model, args=(), kwargs=None, *, options=None):
+    """Compiles `model(*args, **kwargs)`, a module or function, ahead of calls like this one: the
+    callable that it gives takes arguments of the same tree, sizes, dtypes and strides, equal where
+    they are no tensors (UserError for others), and asks nothing of what the module holds: that must
+    be as it was. The modes that it is compiled in (gradients, autocast) are those of its calls.
+    `options` as of torch.compile; with `freeze` the parameters and buffers that the module has now
+    are kept, writes to them are noticed, other tensors in their place are not."""
+    from tandem import aot
+
+    return aot.aot_compile(model, args, kwargs, options=options)
 
 
 def report():

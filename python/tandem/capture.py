@@ -46,7 +46,8 @@ class Captured:
     """An ATen graph: `graph_module`, the fakes of its inputs, which of them require grad, and
     `lifted`, the tensors that the graph holds itself and that follow the inputs at every call.
     `no_grad` and `autocast` are the modes that it starts in, `users` the numbers of inputs that the
-    user holds (None: all), `weights` those that are parameters or buffers of a module, `unwatched`
+    user holds (None: all), `weights` those, and of `lifted` behind them, that are parameters or
+    buffers of a module, `unwatched`
     those of them that were made in inference mode: nobody counts writes to these. `zeros`: the
     weights that are zero points, and 0."""
 
@@ -314,8 +315,8 @@ def capture(module, examples, inlines=False):
     fakes = [_fake_of(mode, context, value) for value in inputs]
     # Read now: tracing an in-place op may set it.
     requires_grad = [isinstance(fake, torch.Tensor) and fake.requires_grad for fake in fakes]
-    weights = {i for i, value in enumerate(examples) if get_static_address_type(value) is not None}
-    unwatched = {i for i in weights if examples[i].is_inference()}
+    weights = {i for i, value in enumerate(inputs) if get_static_address_type(value) is not None}
+    unwatched = {i for i in weights if inputs[i].is_inference()}
     for dialect, pre_dispatch in (("pre", True), ("post", False)):
         bodies = Bodies(not pre_dispatch, inlines)
         try:
@@ -339,7 +340,7 @@ def capture(module, examples, inlines=False):
             captured.weights, captured.unwatched = weights - unwatched, unwatched
             nodes = traced.graph.find_nodes(op="placeholder")
             captured.zeros = {
-                i for i in captured.weights if _is_zero_point(nodes[i]) and _is_zero(examples[i])
+                i for i in captured.weights if _is_zero_point(nodes[i]) and _is_zero(inputs[i])
             }
             if bodies.behind_autograd:
                 restore_modes(traced, captured)

@@ -25,7 +25,7 @@ from tandem.outside import has_generator, is_outside
 from tandem.reports import EagerReport, GraphReport, add
 from tandem.subclasses import Desugared
 from tandem.verify import Verified
-from tandem.wrapped import Unwrapped, is_wrapped
+from tandem.wrapped import Unwrapped, is_wrapped, wrapped_attributes
 
 # Else Dynamo breaks the graph around nn.LSTM, nn.GRU and nn.RNN, and no backend sees them. It reads
 # this before it calls a backend for the first time: so here, where a program names this one.
@@ -37,7 +37,7 @@ def backend(module, examples, *, options=None, mode=None, **_):
     del mode
     chosen = Options.of(options)
     _connect()
-    if any(is_wrapped(example) for example in examples):
+    if any(is_wrapped(example) for example in examples) or wrapped_attributes(module):
         unwrapped = Unwrapped(module, examples)
         with unwrapped.named_in_refusals():
             return unwrapped.callable(compile_graph(unwrapped.module, unwrapped.examples, chosen))

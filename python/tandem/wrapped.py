@@ -4,6 +4,7 @@ program takes the tensors inside, and the trace runs that Python.
 """
 
 import contextlib
+import operator
 
 import torch
 from torch import fx
@@ -32,15 +33,26 @@ def check_results(results):
         raise Unsupported("a result is a tensor that holds others: Tandem gives elements in memory")
 
 
+def wrapped_attributes(module):
+    """Those that the graph reads, by name."""
+    nodes = module.graph.find_nodes(op="get_attr")
+    values = {node.target: operator.attrgetter(node.target)(module) for node in nodes}
+    return {name: value for name, value in values.items() if is_wrapped(value)}
+
+
 class Unwrapped:
-    """`module` with an input for each tensor that an input holds, and `examples` for it."""
+    """`module` with an input for each tensor that an input holds, and `examples` for it; with an
+    attribute for each that an attribute holds."""
 
     def __init__(self, module, examples):
         graph = fx.Graph()
         copies = {}
         self.examples, self._layouts = [], []
         places = module.graph.find_nodes(op="placeholder")
-        wrapped = []
+        attributes = wrapped_attributes(module)
+        wrapped = [value for value in (*examples, *attributes.values()) if is_wrapped(value)]
+        self._kind = type(wrapped[0]).__name__
+        whole = []
         for place, example in zip(places, examples, strict=True):
             layout = Layout(example) if is_wrapped(example) else None
             self._layouts.append(layout)
@@ -48,11 +60,13 @@ class Unwrapped:
                 copies[place] = graph.node_copy(place)
                 self.examples.append(example)
             else:
-                wrapped.append((place, layout, self._add_held(graph, place, example)))
-        for place, layout, inputs in wrapped:  # behind all inputs
+                whole.append((place, layout, self._add_held(graph, place, example)))
+        for place, layout, inputs in whole:  # behind all inputs
             copies[place] = graph.call_function(_Rebuild(layout), tuple(inputs))
         for node in module.graph.nodes:
-            if node.op != "placeholder":
+            if node.op == "get_attr" and node.target in attributes:
+                copies[node] = _rebuilt(graph, module, node, attributes[node.target])
+            elif node.op != "placeholder":
                 copies[node] = graph.node_copy(node, lambda each: copies[each])
         self.module = fx.GraphModule(module, graph)
 
@@ -71,8 +85,7 @@ class Unwrapped:
         try:
             yield
         except Unsupported as error:
-            kinds = [layout.type.__name__ for layout in self._layouts if layout is not None]
-            text = f"an input is a {kinds[0]}, which holds others: {error}"
+            text = f"an input is a {self._kind}, which holds others: {error}"
             raise Unsupported(text) from error
 
     def callable(self, call):
@@ -85,6 +98,17 @@ class Unwrapped:
             return call(*flat)
 
         return run
+
+
+def _rebuilt(graph, module, node, value):
+    """Of attributes of `module`, which `node` has in the place of `value`."""
+    parts = []
+    for i, held in enumerate(parts_of(value)):
+        torch._dynamo.mark_static_address(held, guard=False)
+        name = f"{node.name}_{i}"
+        setattr(module, name, held)
+        parts.append(graph.get_attr(name))
+    return graph.call_function(_Rebuild(Layout(value)), tuple(parts))
 
 
 class _Rebuild:

@@ -107,11 +107,14 @@ def files(tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize("recipe", ["x86_default", "x86_dynamic", "weight_only_int8"])
+CALIBRATED = ("x86_default", "x86_reduced_range")
+
+
+@pytest.mark.parametrize("recipe", [*CALIBRATED, "x86_dynamic", "weight_only_int8"])
 def test_a_quantized_file_keeps_its_accuracy(files, tmp_path, recipe):
     ranges = tmp_path / "ranges.toml"
     recipes = ["--recipe", recipe, "--statistics", ranges]
-    data = ["--data", files.calibration] if recipe == "x86_default" else []
+    data = ["--data", files.calibration] if recipe in CALIBRATED else []
     run("calibrate", *data, *recipes, *files.model())
     output = tmp_path / "small.tir"
     told, _ = run("quantize", *recipes, "--output", output, *files.model())
@@ -119,7 +122,7 @@ def test_a_quantized_file_keeps_its_accuracy(files, tmp_path, recipe):
     got = files.accuracy(output, output.with_suffix(".safetensors"))
     assert wanted > 97
     assert got >= wanted - 0.3
-    if recipe == "x86_default":
+    if recipe in CALIBRATED:
         assert "4 of 4 products with a quantized factor are of integers" in told
 
 

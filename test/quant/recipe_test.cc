@@ -24,8 +24,8 @@ std::vector<std::string> problems_of(const std::string& text) {
 }
 
 TEST(Recipe, BuiltInOnesReadAndPrintBack) {
-  ASSERT_THAT(recipe_names(),
-              ElementsAre("x86_default", "x86_dynamic", "weight_only_int8", "weight_only_int4"));
+  ASSERT_THAT(recipe_names(), ElementsAre("x86_default", "x86_reduced_range", "x86_dynamic",
+                                          "weight_only_int8", "weight_only_int4"));
   for (const std::string_view name : recipe_names()) {
     const Recipe recipe = recipe_named(name);
     EXPECT_EQ(recipe.name, name);
@@ -47,12 +47,20 @@ TEST(Recipe, X86DefaultIsTheOneOfPyTorch) {
   EXPECT_EQ(weight.per, Per::channel);
 }
 
+TEST(Recipe, X86ReducedRangeIsTheDefaultWithSevenBits) {
+  Recipe recipe = recipe_named("x86_reduced_range");
+  EXPECT_EQ(recipe.specs.at("activation").quant_max, 127);
+  recipe.name = "x86_default";
+  recipe.specs.at("activation").quant_max = 255;
+  EXPECT_EQ(to_text(recipe), to_text(recipe_named("x86_default")));
+}
+
 TEST(Recipe, UnknownNamesAreToldTheKnownOnes) {
   try {
     recipe_named("x86");
     FAIL() << "no error";
   } catch (const UserError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("x86_default, x86_dynamic, weight_only_int8"));
+    EXPECT_THAT(error.what(), HasSubstr("x86_default, x86_reduced_range, x86_dynamic, weight_only_int8"));
   }
 }
 
