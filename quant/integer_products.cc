@@ -433,10 +433,10 @@ Packing packing_of(const passes::GraphCtx& ctx, const ProductMatch& match) {
 /// What costs half the speed there is said.
 void note_widening(passes::GraphCtx& ctx, const Node& product, const Packing& packing) {
   if (packing.parts == kPackBytes) return;
-  ctx.notes.push_back(
-      fmt::format("integer_products: {} widens its bytes: this processor sums products of seven bits "
-                  "by fours (activations from 0 to 127), of eight it does not",
-                  ir::to_string(product)));
+  ctx.notes.push_back(fmt::format(
+      "integer_products: {} widens its bytes: this processor sums products of seven bits "
+      "by fours (activations from 0 to 127), of eight it does not",
+      ir::to_string(product)));
 }
 
 void rewrite(ir::Graph& graph, Node& product, const ProductMatch& match, const IsKnown& is_known,

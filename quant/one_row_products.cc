@@ -128,11 +128,15 @@ class Rewriter {
     return ops::call(builder_, "aten.sub.Scalar", {ops::to(zero, dtype), weight_.least});
   }
 
+  /// What each term is less where all groups have the same.
+  int64_t known_zero() const {
+    constexpr int64_t kMiddle = 8;
+    return weight_.kind == NarrowFactor::nibbles ? kMiddle : -weight_.least;
+  }
+
   /// What each term of a group is less: a number, or one for each row and group.
   ops::Operand zeros() {
-    constexpr int64_t kMiddle = 8;
-    if (weight_.kind == NarrowFactor::nibbles) return kMiddle;
-    if (weight_.zero == nullptr) return -weight_.least;
+    if (weight_.kind == NarrowFactor::nibbles || weight_.zero == nullptr) return known_zero();
     const bool is_byte = size_of(weight_.zero->type.dtype) == 1;
     return in_panels(from_least(weight_.zero, is_byte ? DType::i16 : DType::i32));
   }
@@ -147,13 +151,22 @@ class Rewriter {
   Tensor centred(Tensor sums, Tensor own, const Digits& x) {
     const ops::Operand zero = zeros();
     if (zero.arg != ir::Arg(sym::Expr(0))) sums = sums - times(own, zero);
-    if (!x.zero) return sums;
-    Tensor terms = ops::reshape(q_, {weight_.rows, groups(), weight_.group});
-    terms = ops::to(ops::reshape(summed(terms, 2), {weight_.rows, groups()}), DType::i16);
-    terms = in_panels(terms);
-    const Tensor count =
-        ops::full(builder_, {1, 1}, static_cast<double>(weight_.group), DType::i32);
-    return sums - *x.zero * (terms - times(count, zero));
+    return x.zero ? sums - *x.zero * in_panels(terms()) : sums;
+  }
+
+  /// sum (q - z) of each row and group, in 16 bits where these hold it: it is read beside the
+  /// weight, each time.
+  Tensor terms() {
+    constexpr int64_t kMost = 255;  // |q - z|; groups of other z are NaN
+    const Tensor blocks = ops::reshape(q_, {weight_.rows, groups(), weight_.group});
+    Tensor sums = ops::reshape(summed(blocks, 2), {weight_.rows, groups()});
+    if (weight_.zero != nullptr && weight_.kind != NarrowFactor::nibbles)
+      sums = sums - ops::call(builder_, "aten.mul.Scalar",
+                              {from_least(weight_.zero, DType::i32), weight_.group});
+    else if (const int64_t zero = known_zero(); zero != 0)
+      sums = ops::call(builder_, "aten.sub.Scalar", {sums, zero * weight_.group});
+    const bool fits = weight_.group * kMost <= std::numeric_limits<int16_t>::max();
+    return fits ? ops::to(sums, DType::i16) : sums;
   }
 
   Tensor scaled(Tensor sums, Tensor own) {

@@ -49,10 +49,10 @@ struct Recipe {
   std::vector<std::string> op_names() const;
 };
 
-/// x86_default (u8 activations with histograms, i8 weights by channel), x86_reduced_range (the same,
-/// activations from 0 to 127, for processors without VNNI), x86_dynamic (activations of linear
-/// layers at each call), weight_only_int8, weight_only_int4 (groups of 32). UserError for others,
-/// with the names that there are.
+/// x86_default (u8 activations with histograms, i8 weights by channel), x86_reduced_range (the
+/// same, activations from 0 to 127, for processors without VNNI), x86_dynamic (activations of
+/// linear layers at each call), weight_only_int8, weight_only_int4 (groups of 32). UserError for
+/// others, with the names that there are.
 Recipe recipe_named(std::string_view name);
 std::vector<std::string_view> recipe_names();
 /// The text of a built-in recipe, to start an own one from.

@@ -75,6 +75,40 @@ void ask_ahead(Stage& sums, Val right, const Axis& columns, int64_t ahead) {
   }
 }
 
+/// The axes of the reader's sums as those of the sums of groups that take the same steps through
+/// the scratch between them.
+sym::Substitution as_axes_of(const Stage& sums, const Stage& reader, Expr read) {
+  sym::Substitution map;
+  for (const Axis& axis : reader.reduce_axes) {
+    const std::optional<sym::Affine> along = sym::affine_in(read, axis.index);
+    for (const Axis& other : sums.axes) {
+      const std::optional<sym::Affine> made = sym::affine_in(sums.after[0].index, other.index);
+      if (along && made && made->coefficient == along->coefficient)
+        map.emplace_back(axis.index, other.index);
+    }
+  }
+  return map;
+}
+
+/// What the reader takes beside the sums of each group (scales) comes from memory as well, and
+/// would be waited for: it is asked for while the group is summed, its line once.
+void ask_for_reader(Kernel& kernel, const Axis& columns) {
+  Stage& sums = kernel.stages[0];
+  const int32_t scratch = sums.after[0].buffer;
+  std::vector<Val> loads = loop::all_scalars_of(*kernel.scalars, kernel.stages[1]);
+  std::erase_if(loads, [](Val value) { return value->opcode != loop::Opcode::load; });
+  const auto read = std::ranges::find(loads, scratch, [](Val load) { return load->slot; });
+  if (read == loads.end()) return;
+  const sym::Substitution groups = as_axes_of(sums, kernel.stages[1], (*read)->index);
+  for (Val load : loads) {
+    const bool walks_groups =
+        std::ranges::any_of(groups, [&](const auto& pair) { return walks(load, pair.first); });
+    if (load->slot == scratch || !walks_groups || !walks(load, columns.index)) continue;
+    const Expr first = sym::substitute(load->index, {{columns.index, Expr(0)}});
+    sums.prefetches.push_back({load->slot, sym::substitute(first, groups)});
+  }
+}
+
 /// A task is a panel of columns.
 void take_panel(Kernel& kernel, int64_t width, size_t right, const Target& target) {
   Axis columns =
@@ -93,8 +127,9 @@ void take_panel(Kernel& kernel, int64_t width, size_t right, const Target& targe
   rows.kind = AxisKind::unroll;
   rows.lanes = static_cast<int>(std::bit_ceil(static_cast<uint64_t>(*rows.extent.constant())));
   sums.axes.insert(sums.axes.end() - 1, columns);
-  ask_ahead(sums, weight, columns, target.tuning.loops.ahead);
+  ask_ahead(sums, weight, columns, target.tuning.products.group_ahead);
   kernel.stages[1].axes = {columns};
+  ask_for_reader(kernel, columns);
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ TEST(Recipe, UnknownNamesAreToldTheKnownOnes) {
     recipe_named("x86");
     FAIL() << "no error";
   } catch (const UserError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("x86_default, x86_reduced_range, x86_dynamic, weight_only_int8"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("x86_default, x86_reduced_range, x86_dynamic, weight_only_int8"));
   }
 }
 
