@@ -11,8 +11,10 @@
 // one.
 //   sum over k of x w = sum over g, i of m / (B (2B)^i) (s (sum d q - z sum d) + o sum d)
 // with w = (q - z) s + o in group g; sums over d are exact. An infinite or NaN x gives NaN.
-// A left factor that is dequantized from bytes has one digit, and no rounding at all:
-//   sum over k of (a - za) sa (q - z) s = sa sum over g of s (sum a q - z sum a - za sum (q - z))
+// A left factor that is dequantized from bytes has one digit, and no rounding at all; what its zero
+// point takes off is a number for each row of the weight, known before the first call:
+//   sum over k of (a - za) sa w = sa (sum over g of s (sum a q - z sum a) + o sum a - za sum of w)
+// Both sums are as large as that of |a w|, of which f32 loses 2^-24 a group: a step of a is more.
 // Of several rows the weight is made floats, once for all of them (a product's own loops).
 // Given integers that are not in their range would be wrong ones: their groups become NaN, as do
 // those whose zero point is no byte.
@@ -71,8 +73,8 @@ class Rewriter {
                             {x.d, panels, weight_.group, weight_.bits, parts_});
     sums = ops::reshape(sums, {1, count, groups(), weight_.rows});
     const Tensor own = summed(ops::reshape(x.d, {1, count, groups(), weight_.group}), 3);
-    Tensor y = scaled(centred(sums, own, x), own) * x.scale;
-    y = ops::sum(y, {1, 2});
+    Tensor y = ops::sum(scaled(centred(sums, own), own) * x.scale, {1, 2});
+    if (x.zero) y = y - ops::reshape(ops::to(*x.zero, DType::f32) * x.scale, {1, 1}) * row_sums();
     const bool is_even = weight_.kind == NarrowFactor::bytes;  // one scale for all groups
     finish(is_even ? y * Tensor{builder_, weight_.scale} : y);
   }
@@ -102,10 +104,10 @@ class Rewriter {
     return ops::reshape(ops::permute(panels, {1, 0, 2}), {groups(), weight_.rows});
   }
 
-  /// Of PyTorch's pairs: 0 the scales, 1 the offsets.
-  Tensor parameter(int64_t which) {
-    return in_panels(ops::t(ops::select({builder_, weight_.scale}, 2, which)));
-  }
+  /// Of PyTorch's pairs, for each row and group: 0 the scales, 1 the offsets.
+  Tensor pairs(int64_t which) { return ops::t(ops::select({builder_, weight_.scale}, 2, which)); }
+
+  Tensor parameter(int64_t which) { return in_panels(pairs(which)); }
 
   Tensor scales() {
     if (weight_.kind == NarrowFactor::nibbles) return parameter(0);
@@ -146,27 +148,28 @@ class Rewriter {
     return ops::call(builder_, "aten.mul.Scalar", {sums, zero});
   }
 
-  // --- the sums
-
-  Tensor centred(Tensor sums, Tensor own, const Digits& x) {
-    const ops::Operand zero = zeros();
-    if (zero.arg != ir::Arg(sym::Expr(0))) sums = sums - times(own, zero);
-    return x.zero ? sums - *x.zero * in_panels(terms()) : sums;
-  }
-
-  /// sum (q - z) of each row and group, in 16 bits where these hold it: it is read beside the
-  /// weight, each time.
-  Tensor terms() {
-    constexpr int64_t kMost = 255;  // |q - z|; groups of other z are NaN
+  /// sum over k of the weight, f32 [1, n]; of one scale for all groups (bytes), of q - z.
+  Tensor row_sums() {
     const Tensor blocks = ops::reshape(q_, {weight_.rows, groups(), weight_.group});
     Tensor sums = ops::reshape(summed(blocks, 2), {weight_.rows, groups()});
-    if (weight_.zero != nullptr && weight_.kind != NarrowFactor::nibbles)
+    if (weight_.zero != nullptr && weight_.kind == NarrowFactor::none)
       sums = sums - ops::call(builder_, "aten.mul.Scalar",
                               {from_least(weight_.zero, DType::i32), weight_.group});
-    else if (const int64_t zero = known_zero(); zero != 0)
-      sums = ops::call(builder_, "aten.sub.Scalar", {sums, zero * weight_.group});
-    const bool fits = weight_.group * kMost <= std::numeric_limits<int16_t>::max();
-    return fits ? ops::to(sums, DType::i16) : sums;
+    else
+      sums = ops::call(builder_, "aten.sub.Scalar", {sums, known_zero() * weight_.group});
+    Tensor each = ops::to(sums, DType::f32);
+    if (weight_.kind == NarrowFactor::none)
+      each = each * ops::reshape({builder_, weight_.scale}, {weight_.rows, groups()});
+    if (weight_.kind == NarrowFactor::nibbles)
+      each = each * pairs(0) + pairs(1) * static_cast<double>(weight_.group);
+    return ops::reshape(ops::sum(each, {1}), {1, weight_.rows});
+  }
+
+  // --- the sums
+
+  Tensor centred(Tensor sums, Tensor own) {
+    const ops::Operand zero = zeros();
+    return zero.arg == ir::Arg(sym::Expr(0)) ? sums : sums - times(own, zero);
   }
 
   Tensor scaled(Tensor sums, Tensor own) {

@@ -131,6 +131,54 @@ def test_bytes_with_one_scale(dtype):
     check(run(Module(product, q=q, scales=scales), x), x, weight, 256)
 
 
+def narrow_product(kind, rows, terms):
+    """A product with a weight of that kind, what it holds, and the weight in f64."""
+    q = torch.randint(-8, 8, (rows, terms), dtype=torch.int8)
+    scale = torch.rand(rows, terms // 32) + 0.1
+    wide = scale.double().repeat_interleave(32, 1)
+    if kind == "bytes":
+        held = {"q": q, "scale": scale[:, 0].contiguous()}
+        weight = q.double() * held["scale"].double()[:, None]
+        return lambda self, x: aten._weight_int8pack_mm(x, self.q, self.scale), held, weight
+    if kind == "nibbles":
+        pairs = torch.stack([scale.t(), torch.randn(terms // 32, rows)], 2).contiguous()
+        q4 = aten._convert_weight_to_int4pack_for_cpu(q.int() + 8, 1)
+        weight = q.double() * wide + pairs[:, :, 1].t().double().repeat_interleave(32, 1)
+        return (
+            lambda self, x: aten._weight_int4pack_mm_for_cpu(x, self.q, 32, self.pairs),
+            {"q": q4, "pairs": pairs},
+            weight,
+        )
+    zero = torch.randint(-8, 8, scale.shape, dtype=torch.int8) if kind == "zeros" else None
+    moved = 0 if zero is None else zero.double().repeat_interleave(32, 1)
+
+    def product(self, x):
+        return F.linear(x, affine(self.q, self.scale, self.zero, 32, -8, 7))
+
+    return product, {"q": q, "scale": scale, "zero": zero}, (q.double() - moved) * wide
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
+@pytest.mark.parametrize("zero", [0, 3, 100])
+@pytest.mark.parametrize("kind", ["groups", "zeros", "bytes", "nibbles"])
+def test_a_row_of_bytes(kind, zero, dtype):
+    """Each group and each row round a few times; what the zero point takes off cancels."""
+    torch.manual_seed(zero)
+    product, held, weight = narrow_product(kind, 64, 128)
+    least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+    unpack = torch.ops.quantized_decomposed.dequantize_per_tensor.default
+
+    def quantized(self, x):
+        return product(self, unpack(x, 0.02, zero, least, most, dtype))
+
+    x = torch.randint(least, most + 1, (1, 128)).to(dtype)
+    result = run(Module(quantized, **held), x).double()
+    scale = torch.tensor(0.02).double()  # rounds once more
+    expected = ((x.double() - zero) * scale) @ weight.t()
+    magnitude = (256 + abs(zero)) * scale * weight.abs().sum(1)
+    assert ((result - expected).abs() <= (6 + 3 * 4) * 2.0**-24 * magnitude).all()
+
+
 def test_a_bias_and_what_follows():
     torch.manual_seed(0)
     q = torch.randint(-8, 8, (32, 64), dtype=torch.int8)
