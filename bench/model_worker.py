@@ -36,6 +36,12 @@ def tandem_of(model, **options):
     return torch.compile(model, backend=tandem.backend, options=STRICT | options)
 
 
+def ahead(model, inputs):
+    """What is called without Dynamo, as serving runtimes are."""
+    with torch.no_grad():
+        return tandem.aot_compile(model, kwargs=inputs, options=STRICT | {"freeze": True})
+
+
 def inferring(inputs, compiled):
     def step():
         with torch.no_grad():
@@ -74,6 +80,7 @@ def frozen(model, inputs, dtype):
         "eager": lambda: inferring(inputs, model),
         **{name: inductor(options) for name, options in FREEZING.items()},
         "tandem, frozen": lambda: inferring(inputs, tandem_of(model, freeze=True)),
+        "tandem, ahead": lambda: inferring(inputs, ahead(model, inputs)),
     }
     example = next(iter(inputs.values()))
 
