@@ -17,7 +17,7 @@ from tandem._tandem import Unsupported, UserError
 from tandem.dynamo import backend
 from tandem.options import Options
 
-_VALUES = (bool, int, float, complex, str, bytes, type(None))  # alike where they are equal
+_VALUES = (bool, int, float, complex, str, bytes, type(None), torch.device)
 
 
 class Arguments:
@@ -25,16 +25,19 @@ class Arguments:
     equal, other objects the same ones. A tensor that was given twice must be again."""
 
     def __init__(self, args, kwargs):
-        leaves, self._tree = pytree.tree_flatten((args, kwargs))
+        self._names = sorted(kwargs)
+        given = args, self._in_order(kwargs)
+        leaves, self._tree = pytree.tree_flatten(given)
+        each = (*args, *kwargs.values())
+        self._is_flat = all(pytree.tree_structure(value).is_leaf() for value in each)
+        self._count = len(args)
         self._kinds = [_kind_of(leaf) for leaf in leaves]
         self._shared = _shared(leaves)
-        self._paths = [pytree.keystr(p) for p, _ in pytree.tree_leaves_with_path((args, kwargs))]
+        self._paths = [pytree.keystr(path) for path, _ in pytree.tree_leaves_with_path(given)]
 
     def check(self, args, kwargs):
         """UserError for others."""
-        leaves, tree = pytree.tree_flatten((args, kwargs))
-        if tree != self._tree:
-            raise UserError(f"tandem.aot_compile: compiled for arguments {self._tree}, not {tree}")
+        leaves = self._leaves(args, kwargs)
         for i, (leaf, kind) in enumerate(zip(leaves, self._kinds, strict=True)):
             if not _is_alike(_kind_of(leaf), kind):
                 raise UserError(
@@ -46,18 +49,37 @@ class Arguments:
                 "tandem.aot_compile: other arguments are one tensor than when this was compiled"
             )
 
+    def _in_order(self, kwargs):
+        return {name: kwargs[name] for name in self._names if name in kwargs}
+
+    def _leaves(self, args, kwargs):
+        """By hand where each argument is one: pytree takes as long as a small program."""
+        same = len(args) == self._count and kwargs.keys() == set(self._names)
+        if same and self._is_flat:
+            return [*args, *(kwargs[name] for name in self._names)]
+        given = self._in_order(kwargs) | kwargs
+        leaves, tree = pytree.tree_flatten((args, given))
+        if tree != self._tree:
+            raise UserError(f"tandem.aot_compile: compiled for arguments {self._tree}, not {tree}")
+        return leaves
+
 
 def _kind_of(leaf):
     if not isinstance(leaf, torch.Tensor):
         return leaf
-    layout = tuple(leaf.shape), leaf.stride() if leaf.layout is torch.strided else leaf.layout
+    layout = leaf.shape, leaf.stride() if leaf.layout is torch.strided else leaf.layout
     return torch.Tensor, type(leaf), leaf.dtype, leaf.device, *layout, leaf.requires_grad
 
 
 def _is_alike(kind, other):
+    """By their texts, floats are equal where NaN is, and where only zeros of one sign are."""
     if kind is other:
         return True
-    return type(kind) is type(other) and isinstance(kind, (*_VALUES, tuple)) and kind == other
+    if type(kind) is not type(other):
+        return False
+    if isinstance(kind, (float, complex)):
+        return repr(kind) == repr(other)
+    return isinstance(kind, (*_VALUES, tuple)) and kind == other
 
 
 def _text(kind):
@@ -105,6 +127,7 @@ class AotCompiled:
 def aot_compile(model, args=(), kwargs=None, *, options=None):
     """Compiles `model(*args, **kwargs)`, a module or function, for calls like this one."""
     args, kwargs = tuple(args), dict(kwargs or {})
+    model = getattr(model, "_orig_mod", model)  # of torch.compile(module)
     arguments = Arguments(args, kwargs)
     found = _captured(model, args, kwargs, Options.of(options).freeze)
     given = found.backend_input

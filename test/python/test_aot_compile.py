@@ -151,6 +151,51 @@ def test_other_arguments_are_refused(args, kwargs, words):
     assert torch.equal(model.seen, before)
 
 
+@pytest.mark.parametrize(
+    "compiled, called, is_alike",
+    [
+        (0.0, -0.0, False),
+        (float("nan"), float("nan"), True),
+        (1, True, False),
+        ("sum", "sum", True),
+        (torch.device("cpu"), torch.device("cpu"), True),
+        (torch.float64, torch.float64, True),
+        (torch.float64, torch.float32, False),
+    ],
+)
+def test_values_that_are_no_tensors(compiled, called, is_alike):
+    def of_kind(x, value):
+        return x + 1 if isinstance(value, str) else x * 2
+
+    x = torch.randn(3)
+    call = tandem.aot_compile(of_kind, (x, compiled), options=OPTIONS)
+    if is_alike:
+        assert torch.equal(call(x, called), of_kind(x, called))
+    else:
+        with pytest.raises(tandem.UserError, match="compiled for"):
+            call(x, called)
+
+
+def test_keywords_in_any_order():
+    x, y = torch.randn(3), torch.randn(3)
+    call = tandem.aot_compile(lambda a, b: a - b, kwargs={"b": y, "a": x}, options=OPTIONS)
+    assert torch.equal(call(a=x, b=y), x - y) and torch.equal(call(b=x, a=y), y - x)
+    nested = tandem.aot_compile(lambda a, b: a - b[0], (), {"b": [y], "a": x}, options=OPTIONS)
+    assert torch.equal(nested(a=x, b=[y]), x - y) and torch.equal(nested(b=[y], a=x), x - y)
+    with pytest.raises(tandem.UserError, match="compiled for"):
+        call(a=x, b=[y])
+
+
+def test_modules_with_hooks_and_compiled_ones():
+    torch.manual_seed(5)
+    x = torch.randn(2, 4)
+    hooked = nn.Linear(4, 4).requires_grad_(False)
+    hooked.register_forward_hook(lambda module, args, result: result * 3)
+    for model in (hooked, torch.compile(hooked, backend=tandem.backend)):
+        call = tandem.aot_compile(model, (x,), options=FROZEN)
+        torch.testing.assert_close(call(x), hooked(x))
+
+
 def test_arguments_that_are_one_tensor_stay_one():
     x, y = torch.randn(3), torch.randn(3)
     call = tandem.aot_compile(lambda a, b: (a.mul(2), a - b), (x, x), options=OPTIONS)
