@@ -247,3 +247,44 @@ def test_weights_of_torchao_are_constants(weights):
         parts = [value for value in vars(model[0].weight).values() if torch.is_tensor(value)]
         next(part for part in parts if part.is_floating_point()).mul_(2)
         torch.testing.assert_close(call(x), model(x), rtol=2**-6, atol=2**-6)
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+@pytest.mark.parametrize(
+    "value, words",
+    [
+        (torch.ones(4, 4), r"expected f32\[8, 8\], got f32\[4, 4\]"),
+        (torch.ones(8, 8, dtype=torch.float64), r"expected f32\[8, 8\], got f64\[8, 8\]"),
+        (torch.arange(64.0).view(8, 8).t(), None),
+    ],
+)
+def test_other_memory_of_a_weight(value, words, freeze):
+    """Nobody guards it: of another kind it is refused, other strides are followed."""
+    model, x, places = case()
+    with torch.no_grad():
+        call = tandem.aot_compile(model, (x, places), options=OPTIONS | {"freeze": freeze})
+        call(x, places)
+        model.layers[2].weight.data = value
+        if words is None:
+            check(call, model, x, places)
+        else:
+            with pytest.raises(tandem.UserError, match=words):
+                call(x, places)
+
+
+def test_what_python_writes_is_written():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls, self.last = 0, None
+
+        def forward(self, x):
+            self.calls += 1
+            self.last = x * 2
+            return x + 1
+
+    model, x = Counting(), torch.randn(3)
+    call = tandem.aot_compile(model, (x,), options=OPTIONS)
+    assert model.calls == 0  # compiling runs nothing
+    assert torch.equal(call(x + 1), x + 2)
+    assert torch.equal(model.last, (x + 1) * 2)
