@@ -164,7 +164,7 @@ struct Tuning {
     int64_t farthest_ahead = 1 << 20;  // bytes that a loop asks ahead, at most; not measured
     int64_t group_columns = 64;        // of a panel whose sums of groups are scaled and added …
     int64_t group_rows = 4;            // … and its rows, all of which have accumulators
-    // Bytes of the weight that they ask ahead. Zen 4, one thread, 4 bits: 4096 take 1.16 of the
+    // Bytes of the weight that they ask ahead. Zen 4, one thread, 4 bits: 4096 take 1.2 of the
     // time, 7168 1.08, 8192 and more 1.11 to 1.16; two threads wait for memory, and differ little.
     int64_t group_ahead = 5120;
     bool operator==(const Products&) const = default;

@@ -1,8 +1,8 @@
 """One token after the other of a decoder of Llama's shape, and a prompt of 512: Tandem beside
 Inductor (torchao, freezing) and llama.cpp, with weights of f32, bf16, 8 and 4 bits, all random.
 Each contender is a process, because its weights fill the memory. Prints tokens a second, those of
-the program alone (what Dynamo, or llama.cpp's Python, does around it left out: a third of a
-millisecond of Dynamo, whose memory the weights have pushed out of the caches), and the bytes of
+the program alone (what Dynamo, or llama.cpp's Python, does around it left out: two
+milliseconds of Dynamo, whose memory the weights have pushed out of the caches), and the bytes of
 weights that it reads a second as a share of the machine's read rate, which is measured before and
 behind each. torch.compile's guards are left out, of Tandem and of Inductor. "aot" is Tandem by
 `tandem.aot_compile`, one callable for a token and one for a prompt, with its checks of arguments.

@@ -4,10 +4,12 @@ What a call is given is compared with what it was compiled for.
 """
 
 import dis
+import inspect
 
 import torch
 from torch._dynamo import config
 from torch._dynamo.convert_frame import fullgraph_capture, get_traced_fn
+from torch._dynamo.eval_frame import innermost_fn
 from torch._dynamo.utils import get_metrics_context
 from torch._dynamo.variables.torch_function import torch_function_mode_stack_state_mgr
 from torch._guards import TracingContext, tracing
@@ -126,8 +128,10 @@ class AotCompiled:
 
 def aot_compile(model, args=(), kwargs=None, *, options=None):
     """Compiles `model(*args, **kwargs)`, a module or function, for calls like this one."""
-    args, kwargs = tuple(args), dict(kwargs or {})
-    model = getattr(model, "_orig_mod", model)  # of torch.compile(module)
+    kwargs = {} if kwargs is None else kwargs
+    _check_call(model, args, kwargs)
+    args, kwargs = tuple(args), dict(kwargs)
+    model = innermost_fn(getattr(model, "_orig_mod", model))  # of what torch.compile gave
     arguments = Arguments(args, kwargs)
     found = _captured(model, args, kwargs, Options.of(options).freeze)
     given = found.backend_input
@@ -146,6 +150,16 @@ def aot_compile(model, args=(), kwargs=None, *, options=None):
         given.backend_id, compiled, extra_globals=traced.__globals__
     )
     return AotCompiled(run, owner, arguments)
+
+
+def _check_call(model, args, kwargs):
+    if not isinstance(args, (tuple, list)):  # a tensor would be taken for its rows
+        raise UserError(f"tandem.aot_compile: args is a tuple, not a {type(args).__name__}")
+    if not isinstance(kwargs, dict):
+        raise UserError(f"tandem.aot_compile: kwargs is a dict, not a {type(kwargs).__name__}")
+    if isinstance(model, torch.nn.Module) or inspect.isfunction(model) or inspect.ismethod(model):
+        return
+    raise UserError(f"tandem.aot_compile: {model!r} is no module, function or method of Python")
 
 
 def _captured(model, args, kwargs, freeze):

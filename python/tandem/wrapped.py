@@ -101,11 +101,12 @@ class Unwrapped:
 
 
 def _rebuilt(graph, module, node, value):
-    """Of attributes of `module`, which `node` has in the place of `value`."""
+    """Of attributes of `module`, which `node` has in the place of `value`. Dynamo numbers equal
+    names from behind, so these are numbered in front: they must be none of its own."""
     parts = []
     for i, held in enumerate(parts_of(value)):
         torch._dynamo.mark_static_address(held, guard=False)
-        name = f"{node.name}_{i}"
+        name = f"tandem_part_{i}_of_{node.target.replace('.', '_')}"
         setattr(module, name, held)
         parts.append(graph.get_attr(name))
     return graph.call_function(_Rebuild(Layout(value)), tuple(parts))

@@ -107,14 +107,11 @@ def test_gradients_reach_parameters_and_arguments():
     model = nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 2))
     x = torch.randn(5, 4, requires_grad=True)
     call = tandem.aot_compile(model, (x,), options=OPTIONS)
-    found = []
-    for run in (call, model):
-        leaves = [x, *model.parameters()]
-        with torch.no_grad():  # the mode is that of the compile
-            y = run(x) if run is call else None
-        y = model(x) if y is None else y
-        found.append(torch.autograd.grad(y.square().sum(), leaves))
-    torch.testing.assert_close(*found)
+    with torch.no_grad():  # the mode is that of the compile
+        own = call(x)
+    leaves = [x, *model.parameters()]
+    got, expected = (torch.autograd.grad(y.square().sum(), leaves) for y in (own, model(x)))
+    torch.testing.assert_close(got, expected)
 
 
 def test_a_function_and_its_closure():
@@ -194,6 +191,8 @@ def test_modules_with_hooks_and_compiled_ones():
     for model in (hooked, torch.compile(hooked, backend=tandem.backend)):
         call = tandem.aot_compile(model, (x,), options=FROZEN)
         torch.testing.assert_close(call(x), hooked(x))
+    doubled = torch.compile(lambda x: x * 2, backend=tandem.backend)
+    assert torch.equal(tandem.aot_compile(doubled, (x,), options=OPTIONS)(x), x * 2)
 
 
 def test_arguments_that_are_one_tensor_stay_one():
@@ -223,6 +222,14 @@ def test_what_cannot_be_compiled_so_is_refused():
         tandem.aot_compile(counts, (torch.ones(2),), options=OPTIONS)
     with pytest.raises(tandem.Unsupported, match="computes nothing"):
         tandem.aot_compile(lambda x: 3, (torch.ones(2),), options=OPTIONS)
+    for model, args, words in (
+        (torch.sin, (torch.ones(2),), "is no module, function or method"),
+        (nn.ReLU(), torch.ones(2, 2), "args is a tuple, not a Tensor"),
+    ):
+        with pytest.raises(tandem.UserError, match=words):
+            tandem.aot_compile(model, args, options=OPTIONS)
+    with pytest.raises(tandem.UserError, match="kwargs is a dict, not a list"):
+        tandem.aot_compile(nn.ReLU(), (torch.ones(2),), [1], options=OPTIONS)
     with pytest.raises(tandem.UserError, match="unknown option"):
         tandem.aot_compile(lambda x: x, (torch.ones(2),), options={"froze": True})
 
@@ -234,19 +241,39 @@ def test_weights_of_torchao_are_constants(weights):
 
     torch.manual_seed(2)
     model = nn.Sequential(nn.Linear(64, 96, bias=False), nn.ReLU(), nn.Linear(96, 32)).eval()
-    model.bfloat16().requires_grad_(False)
+    model.requires_grad_(False)
     int4 = ao.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32))
     ao.quantize_(model, ao.Int8WeightOnlyConfig() if weights == "int8" else int4)
-    x = torch.randn(1, 64, dtype=torch.bfloat16)
+    x = torch.randn(1, 64)
     with torch.no_grad():
         tandem.reset_report()
         call = tandem.aot_compile(model, (x,), options=FROZEN)
-        torch.testing.assert_close(call(x), model(x), rtol=2**-6, atol=2**-6)
+        torch.testing.assert_close(call(x), model(x))
         frozen = tandem.report()["graphs"][0]["frozen"]
         assert frozen["sets"] == 1 and frozen["bytes"] > 0
         parts = [value for value in vars(model[0].weight).values() if torch.is_tensor(value)]
         next(part for part in parts if part.is_floating_point()).mul_(2)
-        torch.testing.assert_close(call(x), model(x), rtol=2**-6, atol=2**-6)
+        torch.testing.assert_close(call(x), model(x))
+
+
+def test_parts_of_a_weight_take_no_other_name():
+    """Dynamo calls a second attribute "w" "w_0"."""
+    ao = pytest.importorskip("torchao.quantization")
+    from tandem.wrapped import Unwrapped
+
+    layer = nn.Linear(32, 32, bias=False).requires_grad_(False)
+    ao.quantize_(layer, ao.Int8WeightOnlyConfig())
+    torch._dynamo.mark_static_address(layer.weight)
+    root = {"w": layer.weight, "w_0": torch.full((32,), 5.0), "w_1": torch.full((32,), 7.0)}
+    graph = torch.fx.Graph()
+    read = [graph.get_attr(name) for name in ("w", "w_0", "w_1")]
+    graph.output(tuple(read))
+    module = torch.nn.Module()
+    for name, value in root.items():
+        setattr(module, name, value)
+    made = Unwrapped(torch.fx.GraphModule(module, graph), []).module()
+    torch.testing.assert_close(made[0].dequantize(), layer.weight.dequantize())
+    assert torch.equal(made[1], root["w_0"]) and torch.equal(made[2], root["w_1"])
 
 
 @pytest.mark.parametrize("freeze", [False, True])

@@ -164,7 +164,8 @@ def narrow_product(kind, rows, terms):
 def test_a_row_of_bytes(kind, zero, dtype):
     """Sums of integers are exact. A group is scaled twice, gets its offset and is added: three or
     four roundings of what is at most 256 sa |w|; so is the row's sum of weights, of |za| sa |w|,
-    and what is left rounds twice more: 6 and 3 for each of four groups, 2**-24 each."""
+    and what is left rounds twice more: 6 and 3 for each of four groups, 2**-24 each. Offsets of
+    nibbles are held to that as well, though |w| may be less than its two parts."""
     torch.manual_seed(zero)
     product, held, weight = narrow_product(kind, 64, 128)
     least, most = torch.iinfo(dtype).min, torch.iinfo(dtype).max
