@@ -61,6 +61,7 @@ struct Tuning {
     int64_t most_long_rows = 256;
     int64_t transposed_terms = 256;  // the most of a sum whose left factor lies transposed,
     int64_t narrow_terms = 128;      // and of one without AVX-512
+    int64_t few_rows = 8;            // f32, at most, of each of several matrices: read once
     int64_t converted_rows = 32;     // bf16 without AVX-512, at most: cheaper than converting it
     int64_t tile_rows = 32;          // bf16 by tile registers, from so many on
     // f32: bytes from a row of the right factor to the next, of multiples of which the library is
@@ -252,7 +253,7 @@ void fields(A& archive, Tuning& tuning) {
   auto& [a1, a2, a3, a4, a5, a6, a7, a8, a9] = rates;
   auto& [i1, i2, i3, i4] = inlining;
   auto& [f1, f2, f3, f4, f5] = fusion;
-  auto& [t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11] = routes;
+  auto& [t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12] = routes;
   auto& [l1, l2] = layouts;
   auto& [s1, s2, s3, s4, s5] = splitting;
   auto& [c1, c2, c3, c4, c5, c6, c7, c8, c9] = chains;
@@ -265,7 +266,7 @@ void fields(A& archive, Tuning& tuning) {
   auto& [k1, k2, k3, k4, k5, k6, k7, k8] = loops;
   auto& [v1, v2, v3, v4] = saving;
   each(a1, a2, a3, a4, a5, a6, a7, a8, a9, i1, i2, i3, i4, f1, f2, f3, f4, f5, t1, t2, t3, t4, t5,
-       t6, t7, t8, t9, t10, t11, l1, l2, s1, s2, s3, s4, s5);
+       t6, t7, t8, t9, t10, t11, t12, l1, l2, s1, s2, s3, s4, s5);
   each(c1, c2, c3, c4, c5, c6, c7, c8, c9, p1, p2, p3, p4, p5, o1, o2, o3);
   each(w1, w2, w3, w4, w5, w6, w7, w8, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
   each(r13, r14, r15, r16, r17, r18, r19, r20, r21);

@@ -210,8 +210,14 @@ class ProductMapper {
                           .tile_rows = blocks_.tile_rows,
                           .width = width_.constant(),
                           .height = height_.constant(),
-                          .length = length_.constant()};
-    if (block_.is_streamed && is_in_panels)
+                          .length = length_.constant(),
+                          .terms_of_step = blocks_.in_packs ? 2 : 1};
+    const int64_t ahead = target_.tuning.loops.ahead;
+    if (blocks_.reads_once == ReadOnce::copied)
+      ask_for_columns_once(at, right, ahead);
+    else if (blocks_.reads_once == ReadOnce::in_place)
+      ask_for_terms(at, right, ahead);
+    else if (block_.is_streamed && is_in_panels)
       ask_for_panel(at, right);
     else if (block_.part ? asks_next_part(block_, target_) : block_.is_streamed)
       ask_for_columns(at, right, block_.part);

@@ -9,6 +9,9 @@
 
 namespace tandem::schedule {
 
+/// Whether columns pass by once only, as they lie in memory or copied.
+enum class ReadOnce { no, in_place, copied };
+
 /// Sizes of tiles and blocks, in elements.
 struct Blocks {
   int lanes = 0;           // columns of a register tile
@@ -17,6 +20,7 @@ struct Blocks {
   int64_t columns = 0;     // of a task: a multiple of lanes
   bool is_matrix = false;  // the register tile is one of tile registers, where the factors lie so
   bool in_packs = false;   // its factors lie in packs of two bf16
+  ReadOnce reads_once = ReadOnce::no;  // where the register tile has all rows
 };
 
 /// What blocks are chosen by: the axes of rows, and whether a task copies its part of them.
@@ -37,6 +41,8 @@ bool is_streamed(const loop::Kernel& kernel, const Product& product, const Targe
 /// Whether the results do not fit into the second-level cache.
 bool is_stored_far(const loop::Kernel& kernel, const Target& target);
 
+/// Terms of the longest part of a sum.
+int64_t longest_part(const Tuning::Products& tuning);
 /// Whether the sums of the stage are taken in parts, one after the other: a panel of the right
 /// factor of a part's terms stays in the first-level cache while all rows of a task pass over it.
 bool sums_in_parts(const loop::Stage& stage, const Target& target);

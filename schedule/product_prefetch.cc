@@ -52,15 +52,19 @@ bool has_row_tiles(const ProductTiles& tiles) {
   return tiles.height.value_or(0) >= tiles.tile_rows && tiles.length.value_or(0) > 0;
 }
 
-/// Of so many lines for the tiles of rows of a panel: the one that a step of a tile's sums asks
-/// for. Shares are rounded up, and steps go over them by a shift.
-Expr line_number(const ProductTiles& tiles, int64_t lines, int64_t length) {
+/// Of so many lines for the tiles of rows of a panel: those that a step of a tile's sums asks for.
+/// Shares are rounded up, and steps go over them by a shift.
+std::vector<Expr> lines_of_step(const ProductTiles& tiles, int64_t lines, int64_t length) {
   const int64_t row_tiles = *tiles.height / tiles.tile_rows;
   const int64_t share = ceil_div(lines, row_tiles);
-  const Expr step = linear_position(tiles.stage.reduce_axes);
+  const int64_t steps = std::max<int64_t>(1, length / tiles.terms_of_step);
+  const Expr step = sym::floor_div(linear_position(tiles.stage.reduce_axes), tiles.terms_of_step);
   const Expr first = sym::floor_div(tiles.rows.index, tiles.tile_rows) * share;
-  if (share > length) return first + step * ceil_div(share, length);
-  return first + sym::floor_div(step, pow2_at_most(length / share));
+  if (share <= steps) return {first + sym::floor_div(step, pow2_at_most(steps / share))};
+  const int64_t each = ceil_div(share, steps);
+  std::vector<Expr> numbers;
+  for (int64_t i = 0; i < each; ++i) numbers.push_back(first + step * each + i);
+  return numbers;
 }
 
 /// Asks for a panel that is one piece of memory, from its first term of that column on.
@@ -68,9 +72,9 @@ void ask_for_piece(const ProductTiles& tiles, Val right, Expr column, int64_t le
   const int64_t line = kLineBytes / size_of(right->dtype);
   sym::Substitution start{{tiles.columns.index, column}};
   for (const Axis& axis : tiles.stage.reduce_axes) start.emplace_back(axis.index, Expr(0));
-  const Expr number = line_number(tiles, ceil_div(length * tiles.lanes, line), length);
-  tiles.stage.prefetches.push_back(
-      {right->slot, sym::substitute(right->index, start) + number * line});
+  const Expr piece = sym::substitute(right->index, start);
+  for (const Expr number : lines_of_step(tiles, ceil_div(length * tiles.lanes, line), length))
+    tiles.stage.prefetches.push_back({right->slot, piece + number * line});
 }
 
 /// Whether columns lie behind one another.
@@ -87,29 +91,51 @@ bool asks_at_each(const Stage& sums, const sym::Substitution& map, Expr step) {
 
 }  // namespace
 
-void ask_for_columns(const ProductTiles& tiles, Val right, const std::optional<PartOfSum>& part) {
+void ask_for_columns(const ProductTiles& tiles, Val right, const std::optional<PartOfSum>& part,
+                     int64_t tasks) {
   const std::vector<Axis>& terms = tiles.stage.reduce_axes;
   const int64_t length = tiles.length.value_or(0);
   const int64_t line = kLineBytes / size_of(right->dtype);
   if (!is_plain_load(right) || !tiles.width || !has_row_tiles(tiles)) return;
   const bool crosses = runs_along(right, terms.back().index, tiles.columns.index);
   if (!crosses && !runs_along(right, tiles.columns.index, tiles.columns.index)) return;
-  const Expr column = tiles.tile * tiles.lanes + (part ? part->is_last : Expr(1)) * *tiles.width;
+  const Expr column =
+      tiles.tile * tiles.lanes + (part ? part->is_last : Expr(1)) * *tiles.width * tasks;
   if (crosses && !part && is_one_piece(right, tiles.columns.index, length))
     return ask_for_piece(tiles, right, column, length);
   // A panel's rows of memory are its columns or its terms: so many lines of each, by a power of
   // two, so that no step divides.
   const int64_t outer = crosses ? tiles.lanes : length;
   const int64_t inner = pow2_at_least(ceil_div(crosses ? length : tiles.lanes, line));
-  const Expr number = line_number(tiles, inner * outer, length);
-  const Expr along = sym::mod(number, inner) * line;
-  const Expr across = sym::floor_div(number, inner);
-  sym::Substitution next = at_position(terms, crosses ? along : across);
-  // The last part asks for the first one of the next block of columns.
-  next.emplace_back(tiles.columns.index, column + (crosses ? across : along));
-  if (part)
-    next.emplace_back(part->number.index, sym::mod(part->number.index + 1, part->number.extent));
-  tiles.stage.prefetches.push_back({right->slot, sym::substitute(right->index, next)});
+  for (const Expr number : lines_of_step(tiles, inner * outer, length)) {
+    const Expr along = sym::mod(number, inner) * line;
+    const Expr across = sym::floor_div(number, inner);
+    sym::Substitution next = at_position(terms, crosses ? along : across);
+    // The last part asks for the first one of the next block of columns.
+    next.emplace_back(tiles.columns.index, column + (crosses ? across : along));
+    if (part)
+      next.emplace_back(part->number.index, sym::mod(part->number.index + 1, part->number.extent));
+    tiles.stage.prefetches.push_back({right->slot, sym::substitute(right->index, next)});
+  }
+}
+
+void ask_for_columns_once(const ProductTiles& tiles, Val right, int64_t ahead) {
+  const Val load = is_widened_load(right) ? right->args[0] : right;
+  const int64_t bytes = tiles.lanes * tiles.length.value_or(0) * size_of(load->dtype);
+  if (bytes > 0) ask_for_columns(tiles, load, std::nullopt, 1 + ceil_div(ahead, bytes));
+}
+
+void ask_for_terms(const ProductTiles& tiles, Val right, int64_t ahead) {
+  const Val load = is_widened_load(right) ? right->args[0] : right;
+  const int64_t line = kLineBytes / size_of(load->dtype);
+  const int64_t steps = ceil_div(ahead, tiles.lanes * size_of(load->dtype));
+  if (steps >= tiles.length.value_or(0)) return;
+  const Expr term = tiles.stage.reduce_axes.back().index;
+  for (int64_t lane = 0; lane < tiles.lanes; lane += line) {
+    const Expr column = tiles.tile * tiles.lanes + lane;
+    const sym::Substitution at{{term, term + steps}, {tiles.columns.index, column}};
+    tiles.stage.prefetches.push_back({load->slot, sym::substitute(load->index, at)});
+  }
 }
 
 void ask_for_panel(const ProductTiles& tiles, Val right) {

@@ -20,19 +20,27 @@ struct ProductTiles {
   std::optional<int64_t> width;  // of a task
   std::optional<int64_t> height;
   std::optional<int64_t> length;  // of the sums, at most
+  int64_t terms_of_step = 1;
 };
 
 /// Position in a sum, row-major over the reduced axes.
 sym::Expr linear_position(const std::vector<loop::Axis>& axes);
 
-/// While a task computes, it asks for the columns of the next one, so that copying them does not
-/// wait for memory; where sums are taken in parts, a part asks for the next one. While a panel is
-/// summed, each tile of rows asks for its share of the lines of the panel in the same place, and
-/// each step for one. Shares are rounded up, and steps go over them by a shift: they may ask for a
-/// little of the next share, but no step divides. With one that did (by a width of 160 columns), a
-/// product with sums of 197 terms took 7.7 ms, with none 5.8 (Zen 3).
+/// While a task computes, it asks for the columns of the next one, or of that many tasks on, so
+/// that copying them does not wait for memory; where sums are taken in parts, a part asks for the
+/// next one. While a panel is summed, each tile of rows asks for its share of the lines of the
+/// panel in the same place, and each step for one, or as many as it takes. Shares are rounded up,
+/// and steps go over them by a shift: they may ask for a little of the next share, but no step
+/// divides. With one that did (by a width of 160 columns), a product with sums of 197 terms
+/// took 7.7 ms, with none 5.8 (Zen 3).
 void ask_for_columns(const ProductTiles& tiles, loop::Val right,
-                     const std::optional<PartOfSum>& part);
+                     const std::optional<PartOfSum>& part, int64_t tasks = 1);
+/// A task copies one panel of columns, which its sums read once: they ask for that many tasks on
+/// that memory has the time of `ahead` bytes.
+void ask_for_columns_once(const ProductTiles& tiles, loop::Val right, int64_t ahead);
+/// Sums read the columns as they lie, once: each step asks for those some steps on, which memory
+/// has the time of `ahead` bytes for.
+void ask_for_terms(const ProductTiles& tiles, loop::Val right, int64_t ahead);
 /// The same of columns that lie in panels: each step asks for a line of the next one.
 void ask_for_panel(const ProductTiles& tiles, loop::Val right);
 /// While a tile sums, it asks for the lines that its results go to: stores would wait for them, one

@@ -1,0 +1,91 @@
+"""A few rows for each of several matrices, as of a token's attention: each matrix is read once, as
+it lies or one panel after the other, and lines are asked for far ahead. Beside f64, as the loop
+interpreter has it, and with the library."""
+
+import pytest
+import tandem
+import torch
+import torch.nn.functional as F
+from graphs import build
+from machine import ISAS
+
+NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+EPSILON = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8}
+SHAPES = [(64, 80), (80, 64), (64, 200), (200, 64), (40, 33), (33, 48), (300, 40), (1, 64), (7, 1)]
+
+
+@pytest.fixture(params=ISAS, autouse=True)
+def isa(request, monkeypatch):
+    monkeypatch.setenv("TANDEM_ISA", request.param)
+
+
+def places(batch, rows, columns, turned):
+    """A part of each matrix of a cache, whose other places hold what would be seen."""
+    sizes = (batch, columns, rows + 3) if turned else (batch, rows + 3, columns)
+    whole = torch.full(sizes, torch.nan)
+    part = whole.narrow(2 if turned else 1, 0, rows)
+    part.copy_(torch.randn(part.shape))
+    return whole
+
+
+def check(actual, left, right):
+    """Sums of k terms in any order, with as many roundings, and that of the result."""
+    left, right = left.double(), right.double()
+    expected, terms = left @ right, left.shape[-1]
+    bound = (terms + 1) * 2.0**-24 * (left.abs() @ right.abs())
+    bound += EPSILON[actual.dtype] * expected.abs()
+    assert ((actual.double() - expected).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["terms_down", "terms_along"])
+@pytest.mark.parametrize("dtype", NAMES, ids=str)
+@pytest.mark.parametrize("rows", range(1, 10))
+def test_a_matrix_each(rows, dtype, turned, monkeypatch):
+    torch.manual_seed(rows)
+    lines = [f"%p = aten.slice.Tensor(%w, {2 if turned else 1}, 0, {{}})"]
+    lines += ["%t = aten.transpose.int(%p, 1, 2)"] if turned else []
+    lines += [f"%y = aten.bmm(%x, {'%t' if turned else '%p'})"]
+    for terms, columns in SHAPES:
+        x = torch.randn(3, rows, terms).to(dtype)
+        w = places(3, terms, columns, turned).to(dtype)
+        right = w[:, :, :terms].mT if turned else w[:, :terms]
+        name = NAMES[dtype]
+        inputs = f"%x: {name}{list(x.shape)}, %w: {name}{list(w.shape)}"
+        texts = [line.format(terms) for line in lines]
+        actual = build(inputs, texts, "%y").run([x, w])[0]
+        check(actual, x, right)
+        monkeypatch.setenv("TANDEM_LIBRARY", "0")
+        loops = build(inputs, texts, "%y")
+        check(loops.run([x, w])[0], x, right)
+        for threads in (1, 2, 3):
+            tandem.set_threads(threads)
+            assert torch.equal(loops.run([x, w])[0], loops.run([x, w])[0])
+        interpreted = build(inputs, texts, "%y", interpret=True).run([x, w])[0]
+        assert torch.equal(interpreted, loops.run([x, w])[0])
+        monkeypatch.delenv("TANDEM_LIBRARY")
+
+
+@pytest.mark.parametrize("dtype", NAMES, ids=str)
+@pytest.mark.parametrize("heads, of_keys", [(4, 4), (8, 2), (12, 2), (8, 1), (9, 1)])
+def test_a_token(dtype, heads, of_keys):
+    """Of each score s, sum of 64 products, the error is 66 roundings of sum |q| |k| / 8. exp, 90 terms
+    of the sum that it is divided by, and the division: as many roundings each, and four of exp; the
+    weighted sum 91 more. Weights are positive and add to one, so |v| bounds what they weigh."""
+    torch.manual_seed(heads)
+    query = torch.randn(2, heads, 1, 64).to(dtype)
+    keys, values = (torch.randn(2, of_keys, 90, 64).to(dtype) for _ in range(2))
+    mask = torch.arange(90)[None] <= 70
+    inputs = ", ".join(
+        f"%{v}: {NAMES[dtype]}{list(t.shape)}"
+        for v, t in (("q", query), ("k", keys), ("v", values))
+    )
+    lines = ["%y = aten.scaled_dot_product_attention(%q, %k, %v, %m, enable_gqa=true)"]
+    executable = build(inputs + ", %m: bool[1, 90]", lines, "%y")
+    actual = executable.run([query, keys, values, mask])[0].double()
+    q, k, v = (t.double() for t in (query, keys, values))
+    exact = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+    each = heads // of_keys
+    scores = q.abs() @ k.abs().repeat_interleave(each, 1).mT / 8
+    weights = 2 * 66 * 2.0**-24 * scores.max() + (90 + 2 * 4 + 2) * 2.0**-24
+    bound = (weights + 91 * 2.0**-24 + EPSILON[dtype]) * v.abs().max()
+    assert (actual - exact).abs().max() <= bound
