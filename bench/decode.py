@@ -1,10 +1,12 @@
 """One token after the other of a decoder of Llama's shape, and a prompt of 512: Tandem beside
 Inductor (torchao, freezing) and llama.cpp, with weights of f32, bf16, 8 and 4 bits, all random.
-Each contender is a process, because its weights fill the memory. Prints tokens a second, those of
-the program alone (what Dynamo, or llama.cpp's Python, does around it left out: two
-milliseconds of Dynamo, whose memory the weights have pushed out of the caches), and the bytes of
-weights that it reads a second as a share of the machine's read rate, which is measured before and
-behind each. torch.compile's guards are left out, of Tandem and of Inductor. "aot" is Tandem by
+Each contender is a process; those of the same weights take turns, 16 bits and more apart, because
+their weights fill the memory. Prints tokens a second, those of the program alone (what Dynamo, or
+llama.cpp's Python, does around it left out: two milliseconds of Dynamo, whose memory the weights
+have pushed out of the caches), and the bytes of weights that it reads a second as a share of the
+machine's read rate: both change from one second to the next, so the rate is measured before and
+behind each turn of tokens, and the share is the median of the turns' and its quartiles.
+torch.compile's guards are left out, of Tandem and of Inductor. "aot" is Tandem by
 `tandem.aot_compile`, one callable for a token and one for a prompt, with its checks of arguments.
 
 `decode.py [--layers N] [--vocabulary N] [--tokens N] [NAME ...]`  contenders, or parts of names
@@ -18,6 +20,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import llama_shape
@@ -32,14 +35,15 @@ CONTENDERS = [
 ] + ["llama.cpp int8", "llama.cpp int4"]
 
 
-def read_rate():
-    """Bytes a second, the best of some turns over memory that no cache holds."""
+def reader():
+    """A function that measures bytes a second, the best of some turns over memory that no cache
+    holds."""
     import roof
     import torch
 
     values = torch.ones(256 << 20, dtype=torch.uint8).view(torch.float32)
     stream = roof.Stream([values], [], False)
-    return values.nbytes / min(measure.timed(stream, 1) for _ in range(8)) * 1e3
+    return lambda: values.nbytes / min(measure.timed(stream, 1) for _ in range(4)) * 1e3
 
 
 def compiled(model, compiler):
@@ -146,42 +150,122 @@ def measured(step, prompt, tokens, clock, is_compiled=lambda: None):
     step(PROMPT)
     compile_s = time.perf_counter() - start
     is_compiled()
-    clock.clear()
-    decode = []
     for _ in range(TURNS):
+        wait()
+        step(PROMPT)  # another had the processor
+        clock.clear()
         start = time.perf_counter()
         for position in range(PROMPT, PROMPT + tokens):
             step(position)
-        decode.append((time.perf_counter() - start) / tokens)
-    decode_s = statistics.median(decode)
-    program_s = statistics.median(clock) if clock else None
+        decode_s = (time.perf_counter() - start) / tokens
+        say({"decode_s": decode_s, "program_s": statistics.median(clock) if clock else None})
+    wait()
     prompt_s = min(measure.timed(prompt, 1) / 1e3 for _ in range(2))
-    return {"compile_s": compile_s, "decode_s": decode_s, "program_s": program_s,
-            "prompt_s": prompt_s}
+    say({"compile_s": compile_s, "prompt_s": prompt_s})
+
+
+def say(found):
+    print(json.dumps(found), flush=True)
+
+
+def wait():
+    """For a word of the process that measures the read rate meanwhile."""
+    say({"ready": True})
+    sys.stdin.readline()
 
 
 def worker(shape, name, tokens):
     compiler, weights = name.split()
     clock = clock_of(compiler)
     if compiler == "llama.cpp":
-        found = measured(*llama_steps(shape, weights), tokens, clock)
+        measured(*llama_steps(shape, weights), tokens, clock)
     else:
         import torch
 
         with torch.no_grad():
             steps = torch_steps(shape, compiler, weights)
-            found = measured(*steps, tokens, clock, without_guards)
-    print(json.dumps(found))
+            measured(*steps, tokens, clock, without_guards)
 
 
-def row(shape, name, found, rate):
-    seconds = found["program_s"] or found["decode_s"]
-    read = llama_shape.weight_bytes(shape, llama_shape.BITS[name.split()[1]]) / seconds
-    alone = f"{1 / found['program_s']:.1f}" if found["program_s"] else ""
+def told(process):
+    """What the worker says next; nothing at its end."""
+    for line in process.stdout:
+        if line.startswith("{"):
+            return json.loads(line)
+    return None
+
+
+class Contender:
+    """A process that waits for a word before each turn, once its model is compiled."""
+
+    def __init__(self, name, command):
+        self.name, self.turns, self.rates = name, [], []
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+            env=measure.environment(),
+        )
+        self.is_ready = bool(told(self.process))
+
+    def turn(self, read_rate):
+        """Measured between two read rates; the model may have failed."""
+        if not self.is_ready:
+            return
+        before = read_rate()
+        self.go_on()
+        if found := told(self.process):
+            self.turns.append(found)
+            self.rates.append((before + read_rate()) / 2)
+        self.is_ready = bool(found) and bool(told(self.process))
+
+    def go_on(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        """What it says at last; nothing where it failed."""
+        if self.is_ready:
+            self.go_on()
+        found = told(self.process)
+        self.process.communicate()
+        if self.process.returncode != 0 or not found:
+            self.errors.seek(0)
+            lines = self.errors.read().strip().splitlines() or ["no word"]
+            measure.warn(f"{self.name} failed: {lines[-1]}")
+            return None
+        return found
+
+
+def row(shape, contender, prompt_s):
+    name, turns = contender.name, contender.turns
+    size = llama_shape.weight_bytes(shape, llama_shape.BITS[name.split()[1]])
+    seconds = [turn["program_s"] or turn["decode_s"] for turn in turns]
+    shares = [size / s / rate for s, rate in zip(seconds, contender.rates, strict=True)]
+    low, share, high = statistics.quantiles(shares, n=4)
+    decode_s = statistics.median(turn["decode_s"] for turn in turns)
+    program_s = statistics.median(seconds)
+    alone = f"{1 / program_s:.1f}" if turns[0]["program_s"] else ""
     return (
-        f"| {name} | {1 / found['decode_s']:.1f} | {alone} | {read / 1e9:.1f} | "
-        f"{read / rate:.2f} | {PROMPT / found['prompt_s']:.0f} |"
+        f"| {name} | {1 / decode_s:.1f} | {alone} | {size / program_s / 1e9:.1f} | "
+        f"{share:.2f} ({low:.2f}–{high:.2f}) | {PROMPT / prompt_s:.0f} |"
     )
+
+
+def side_by_side(names):
+    """Those of the same weights take turns, where memory has room for them."""
+    small = [w for w in llama_shape.BITS if llama_shape.BITS[w] < 16]
+    groups = {n: n.split()[1] if n.split()[1] in small else n for n in names}
+    return [[n for n in names if groups[n] == group] for group in dict.fromkeys(groups.values())]
+
+
+def started(name, shape, tokens):
+    """Compiled, and waiting."""
+    python = os.environ.get("BENCH_LLAMA") if name.startswith("llama.cpp") else sys.executable
+    if python is None:
+        return measure.warn(f"{name} is left out: BENCH_LLAMA names no Python")
+    command = [python, __file__, "--worker", name, "--layers", str(shape.layers),
+               "--vocabulary", str(shape.vocabulary), "--tokens", str(tokens)]
+    return Contender(name, command)
 
 
 def main():
@@ -196,24 +280,17 @@ def main():
     if options.worker:
         return worker(shape, options.worker, options.tokens)
     wanted = [n for n in CONTENDERS if not options.names or any(p in n for p in options.names)]
+    read_rate = reader()
     print("| contender | tokens/s | alone | GB/s of weights | of the read rate | prompt, tok/s |")
     print("|---|---|---|---|---|---|")
-    for name in wanted:
-        python = os.environ.get("BENCH_LLAMA") if name.startswith("llama.cpp") else sys.executable
-        if python is None:
-            measure.warn(f"{name} is left out: BENCH_LLAMA names no Python")
-            continue
-        command = [python, __file__, "--worker", name, "--layers", str(shape.layers),
-                   "--vocabulary", str(shape.vocabulary), "--tokens", str(options.tokens)]
-        rate = read_rate()
-        done = subprocess.run(command, capture_output=True, text=True, env=measure.environment(),
-                              check=False)
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or ["no word"]
-            measure.warn(f"{name} failed: {lines[-1]}")
-            continue
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        print(row(shape, name, found, max(rate, read_rate())), flush=True)
+    for names in side_by_side(wanted):
+        contenders = [c for name in names if (c := started(name, shape, options.tokens))]
+        for _ in range(TURNS):
+            for contender in contenders:
+                contender.turn(read_rate)
+        for contender in contenders:
+            if found := contender.end():
+                print(row(shape, contender, found["prompt_s"]), flush=True)
 
 
 if __name__ == "__main__":

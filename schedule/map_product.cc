@@ -136,6 +136,11 @@ bool asks_next_part(const ProductBlock& block, const Target& target) {
   return block.part && block.is_streamed && target.tuning.products.asks_next_part != 0;
 }
 
+bool in_panels(const Stage& stage, Val placed, const ColumnTiles& tiles, bool in_packs) {
+  return in_packs ? lies_in_packed_panels(stage, placed, tiles.position)
+                  : lies_in_panels(stage, placed, tiles.position);
+}
+
 /// The product of one stage over a block of rows and a block of columns: the stages that it
 /// becomes.
 class ProductMapper {
@@ -168,7 +173,7 @@ class ProductMapper {
       for (Val& input : inputs) input = loop::before_cast(input);
     const Val right_value = inputs[1 - block_.left];
     const Val placed = loop::substituted(pool_, right_value, {{columns_.index, tiles.column()}});
-    const bool is_in_panels = in_panels(placed, tiles);
+    const bool is_in_panels = in_panels(stage_, placed, tiles, blocks_.in_packs);
     inputs = {left(inputs[block_.left], stages), right(inputs[1 - block_.left], tiles, stages)};
     if (blocks_.in_packs)
       for (Val& input : inputs) input = pool_.cast(input, DType::f32);
@@ -212,11 +217,8 @@ class ProductMapper {
                           .height = height_.constant(),
                           .length = length_.constant(),
                           .terms_of_step = blocks_.in_packs ? 2 : 1};
-    const int64_t ahead = target_.tuning.loops.ahead;
-    if (blocks_.reads_once == ReadOnce::copied)
-      ask_for_columns_once(at, right, ahead);
-    else if (blocks_.reads_once == ReadOnce::in_place)
-      ask_for_terms(at, right, ahead);
+    if (blocks_.reads_once != ReadOnce::no)
+      ask_ahead(at, right, blocks_.reads_once, target_.tuning.loops.ahead);
     else if (block_.is_streamed && is_in_panels)
       ask_for_panel(at, right);
     else if (block_.part ? asks_next_part(block_, target_) : block_.is_streamed)
@@ -242,11 +244,6 @@ class ProductMapper {
 
   // --- the right factor: panels [tile][k][lane]
 
-  bool in_panels(Val placed, const ColumnTiles& tiles) const {
-    return blocks_.in_packs ? lies_in_packed_panels(stage_, placed, tiles.position)
-                            : lies_in_panels(stage_, placed, tiles.position);
-  }
-
   Val right(Val value, const ColumnTiles& tiles, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
     std::optional<int64_t> height = height_.constant();
@@ -256,7 +253,7 @@ class ProductMapper {
     // Widened once a tile of rows, as a copy would.
     const bool is_widened = height && *height <= blocks_.tile_rows && is_widened_load(value);
     const Val placed = loop::substituted(pool_, value, {{columns_.index, tiles.column()}});
-    if (is_padded && in_panels(placed, tiles)) return placed;
+    if (is_padded && in_panels(stage_, placed, tiles, blocks_.in_packs)) return placed;
     if (!blocks_.in_packs && few_rows && (is_plain_load(value) || is_widened) &&
         runs_along(value, columns_.index, columns_.index))
       return placed;

@@ -119,19 +119,19 @@ void ask_for_columns(const ProductTiles& tiles, Val right, const std::optional<P
   }
 }
 
-void ask_for_columns_once(const ProductTiles& tiles, Val right, int64_t ahead) {
+void ask_ahead(const ProductTiles& tiles, Val right, ReadOnce how, int64_t ahead) {
   const Val load = is_widened_load(right) ? right->args[0] : right;
-  const int64_t bytes = tiles.lanes * tiles.length.value_or(0) * size_of(load->dtype);
-  if (bytes > 0) ask_for_columns(tiles, load, std::nullopt, 1 + ceil_div(ahead, bytes));
-}
-
-void ask_for_terms(const ProductTiles& tiles, Val right, int64_t ahead) {
-  const Val load = is_widened_load(right) ? right->args[0] : right;
-  const int64_t line = kLineBytes / size_of(load->dtype);
-  const int64_t steps = ceil_div(ahead, tiles.lanes * size_of(load->dtype));
-  if (steps >= tiles.length.value_or(0)) return;
+  const int64_t bytes = size_of(load->dtype);
+  const int64_t length = tiles.length.value_or(0);
+  if (length == 0) return;
+  if (how == ReadOnce::copied) {
+    const int64_t tasks = 1 + ceil_div(ahead, tiles.lanes * length * bytes);
+    return ask_for_columns(tiles, load, std::nullopt, tasks);
+  }
+  const int64_t steps = ceil_div(ahead, tiles.lanes * bytes);
+  if (steps >= length) return;
   const Expr term = tiles.stage.reduce_axes.back().index;
-  for (int64_t lane = 0; lane < tiles.lanes; lane += line) {
+  for (int64_t lane = 0; lane < tiles.lanes; lane += kLineBytes / bytes) {
     const Expr column = tiles.tile * tiles.lanes + lane;
     const sym::Substitution at{{term, term + steps}, {tiles.columns.index, column}};
     tiles.stage.prefetches.push_back({load->slot, sym::substitute(load->index, at)});

@@ -6,6 +6,7 @@
 #include "base/target.h"
 #include "loop/kernel.h"
 #include "schedule/map.h"
+#include "schedule/product_blocks.h"
 
 namespace tandem::schedule {
 
@@ -35,12 +36,10 @@ sym::Expr linear_position(const std::vector<loop::Axis>& axes);
 /// took 7.7 ms, with none 5.8 (Zen 3).
 void ask_for_columns(const ProductTiles& tiles, loop::Val right,
                      const std::optional<PartOfSum>& part, int64_t tasks = 1);
-/// A task copies one panel of columns, which its sums read once: they ask for that many tasks on
-/// that memory has the time of `ahead` bytes.
-void ask_for_columns_once(const ProductTiles& tiles, loop::Val right, int64_t ahead);
-/// Sums read the columns as they lie, once: each step asks for those some steps on, which memory
-/// has the time of `ahead` bytes for.
-void ask_for_terms(const ProductTiles& tiles, loop::Val right, int64_t ahead);
+/// Sums read columns once: they ask for what memory takes the time of `ahead` bytes for, and
+/// longer. Of copied ones, of which a task has a panel, for the panel of a later task; as they lie,
+/// for the terms of later steps.
+void ask_ahead(const ProductTiles& tiles, loop::Val right, ReadOnce how, int64_t ahead);
 /// The same of columns that lie in panels: each step asks for a line of the next one.
 void ask_for_panel(const ProductTiles& tiles, loop::Val right);
 /// While a tile sums, it asks for the lines that its results go to: stores would wait for them, one

@@ -68,9 +68,10 @@ def test_a_matrix_each(rows, dtype, turned, monkeypatch):
 @pytest.mark.parametrize("dtype", NAMES, ids=str)
 @pytest.mark.parametrize("heads, of_keys", [(4, 4), (8, 2), (12, 2), (8, 1), (9, 1)])
 def test_a_token(dtype, heads, of_keys):
-    """Of each score s, sum of 64 products, the error is 66 roundings of sum |q| |k| / 8. exp, 90 terms
-    of the sum that it is divided by, and the division: as many roundings each, and four of exp; the
-    weighted sum 91 more. Weights are positive and add to one, so |v| bounds what they weigh."""
+    """Of each score, a sum of 64 products, the error is 66 roundings of sum |q| |k| / 8. exp, 90
+    terms of the sum that it is divided by, and the division: as many roundings each, and four of
+    exp; the weighted sum 91 more. Weights are positive and add to one, so the largest |v| bounds
+    what they weigh."""
     torch.manual_seed(heads)
     query = torch.randn(2, heads, 1, 64).to(dtype)
     keys, values = (torch.randn(2, of_keys, 90, 64).to(dtype) for _ in range(2))
