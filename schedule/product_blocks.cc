@@ -6,6 +6,7 @@
 #include "schedule/product_blocks.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "loop/matrix.h"
 #include "schedule/axes.h"
@@ -155,16 +156,22 @@ int64_t panel_terms(const Stage& stage, const Target& target) {
   return std::clamp<int64_t>(length.value_or(target.tuning.assumed_length), 1, most);
 }
 
+/// Whether other rows than those of the register tile meet these columns.
+bool is_read_by_others(const Kernel& kernel, const Product& product, Val right) {
+  for (size_t i = 0; i < kernel.outer.size(); ++i)
+    if (i != product.rows && i != product.columns && kernel.outer[i].extent != Expr(1) &&
+        !walks(right, kernel.outer[i].index))
+      return true;
+  return false;
+}
+
 /// Columns that are read as they lie: as many registers of them as the sums of these rows leave
 /// room for, where no tile is then narrower. Rows of memory are read whole if they are that short.
 void widen_tile(Blocks& blocks, int64_t rows, int64_t width, int one, const Target& target) {
   blocks.tile_rows = static_cast<int>(rows);
-  const int64_t registers = ceil_div(width, one);
-  for (int each = registers_of_sums(target) / blocks.tile_rows; each > 2; --each) {
-    if (registers % each != 0) continue;
-    blocks.lanes = each * one;
-    break;
-  }
+  const unsigned most = static_cast<unsigned>(registers_of_sums(target) / blocks.tile_rows);
+  const int registers = static_cast<int>(std::bit_floor(most));
+  if (registers > 2 && ceil_div(width, one) % registers == 0) blocks.lanes = registers * one;
   blocks.columns = ceil_div(blocks.columns, blocks.lanes) * blocks.lanes;
 }
 
@@ -181,6 +188,7 @@ void read_once(Blocks& blocks, const Kernel& kernel, const Product& product, con
   const std::optional<int64_t> width = columns.extent.constant();
   if (rows > blocks.tile_rows || blocks.is_matrix || !width || draws_random(stage)) return;
   if (!is_plain_load(right) && !is_widened_load(right)) return;
+  if (is_read_by_others(kernel, product, right)) return;
   const int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
   const int one = static_cast<int>(target.vector_bytes / bytes);
   const bool is_in_place = !blocks.in_packs && runs_along(right, columns.index, columns.index);

@@ -17,6 +17,7 @@ SHAPES = [(64, 80), (80, 64), (64, 200), (200, 64), (40, 33), (33, 48), (300, 40
 @pytest.fixture(params=ISAS, autouse=True)
 def isa(request, monkeypatch):
     monkeypatch.setenv("TANDEM_ISA", request.param)
+    monkeypatch.setenv("TANDEM_VERIFY", "1")
 
 
 def places(batch, rows, columns, turned):
