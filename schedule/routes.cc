@@ -180,9 +180,11 @@ bool shares_sets(KernelGraph& graph, const Node& node) {
 
 /// Whether a few rows meet a matrix of their own, so that each is read once: by loops at the speed
 /// of memory, as it lies or one panel after the other. The longer sums of a panel would be taken in
-/// parts, for which it would be read in pieces. From library to loops, in one run (Zen 4): 2 x 32
-/// matrices, 1 row, 2.56 and 1.22; 16 x 8, 4 rows, 2.4 and 1.64, 8 rows 2.0 and 1.5; in the
-/// second-level cache 1.05 to 4.3, but for 2 rows .94 and .96.
+/// parts, for which it would be read in pieces; one row of columns as they lie is read by pieces of
+/// four registers, half a row of 64 without AVX-512. From library to loops, in one run (Zen 4):
+/// 2 x 32 matrices, 1 row, 2.56 and 1.22; 16 x 8, 4 rows, 2.4 and 1.64, 8 rows 2.0 and 1.5; in the
+/// second-level cache 1.05 to 4.3, but for 2 rows .94 and .96. Held to AVX2, 16 x 8 matrices, 1 row
+/// 1.7 and .83 (hence the library), 4 rows 3.4 and 3.0, 8 rows 1.12 and .94.
 bool reads_matrices_once(KernelGraph& graph, const Node& node) {
   const Tuning::Routes& tuning = graph.target.tuning.routes;
   const ir::Sizes& sizes = node.results[0]->type.sizes;
@@ -192,8 +194,8 @@ bool reads_matrices_once(KernelGraph& graph, const Node& node) {
   if (!ref || ref->strides.size() != 3 || ref->strides[0] == Expr(0)) return false;
   const Expr terms = sym::product(graph.computations.of(&node).reduce_sizes);
   const bool is_one_row = sizes[sizes.size() - 2] == Expr(1);
-  return ref->strides[2] == Expr(1) || is_one_row ||
-         sym::known_le(terms, longest_part(graph.target.tuning.products));
+  if (ref->strides[2] == Expr(1)) return !is_one_row || graph.target.isa == Isa::avx512;
+  return is_one_row || sym::known_le(terms, longest_part(graph.target.tuning.products));
 }
 
 /// What decides between the library and loops for a product.
