@@ -184,7 +184,7 @@ bool shares_sets(KernelGraph& graph, const Node& node) {
 /// four registers, half a row of 64 without AVX-512. From library to loops, in one run (Zen 4):
 /// 2 x 32 matrices, 1 row, 2.56 and 1.22; 16 x 8, 4 rows, 2.4 and 1.64, 8 rows 2.0 and 1.5; in the
 /// second-level cache 1.05 to 4.3, but for 2 rows .94 and .96. Held to AVX2, 16 x 8 matrices, 1 row
-/// 1.7 and .83 (hence the library), 4 rows 3.4 and 3.0, 8 rows 1.12 and .94.
+/// 1.7 and .81 to .86 (hence the library), 4 rows 3.4 and 3.0, 8 rows 1.12 and .94.
 bool reads_matrices_once(KernelGraph& graph, const Node& node) {
   const Tuning::Routes& tuning = graph.target.tuning.routes;
   const ir::Sizes& sizes = node.results[0]->type.sizes;
@@ -195,6 +195,7 @@ bool reads_matrices_once(KernelGraph& graph, const Node& node) {
   const Expr terms = sym::product(graph.computations.of(&node).reduce_sizes);
   const bool is_one_row = sizes[sizes.size() - 2] == Expr(1);
   if (ref->strides[2] == Expr(1)) return !is_one_row || graph.target.isa == Isa::avx512;
+  if (ref->strides[1] != Expr(1)) return false;
   return is_one_row || sym::known_le(terms, longest_part(graph.target.tuning.products));
 }
 

@@ -57,12 +57,13 @@ def test_a_matrix_each(rows, dtype, turned, monkeypatch):
         check(actual, x, right)
         monkeypatch.setenv("TANDEM_LIBRARY", "0")
         loops = build(inputs, texts, "%y")
-        check(loops.run([x, w])[0], x, right)
+        summed = loops.run([x, w])[0]
+        check(summed, x, right)
         for threads in (1, 2, 3):
             tandem.set_threads(threads)
-            assert torch.equal(loops.run([x, w])[0], loops.run([x, w])[0])
+            assert torch.equal(loops.run([x, w])[0], summed)
         interpreted = build(inputs, texts, "%y", interpret=True).run([x, w])[0]
-        assert torch.equal(interpreted, loops.run([x, w])[0])
+        assert torch.equal(interpreted, summed)
         monkeypatch.delenv("TANDEM_LIBRARY")
 
 
