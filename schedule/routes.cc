@@ -178,25 +178,34 @@ bool shares_sets(KernelGraph& graph, const Node& node) {
   return stride != Expr(0) && sym::known_divisible(stride, apart);
 }
 
-/// Whether a few rows meet a matrix of their own, so that each is read once: by loops at the speed
-/// of memory, as it lies or one panel after the other. The longer sums of a panel would be taken in
-/// parts, for which it would be read in pieces; one row of columns as they lie is read by pieces of
-/// four registers, half a row of 64 without AVX-512. From library to loops, in one run (Zen 4):
-/// 2 x 32 matrices, 1 row, 2.56 and 1.22; 16 x 8, 4 rows, 2.4 and 1.64, 8 rows 2.0 and 1.5; in the
-/// second-level cache 1.05 to 4.3, but for 2 rows .94 and .96. Held to AVX2, 16 x 8 matrices, 1 row
-/// 1.7 and .81 to .86 (hence the library), 4 rows 3.4 and 3.0, 8 rows 1.12 and .94.
+/// Whether a row meets a matrix, or a few rows one of their own, so that each is read once: by
+/// loops at the speed of memory, as it lies or one panel after the other. The longer sums of a
+/// panel would be taken in parts, for which it would be read in pieces; one row of columns as they
+/// lie is read by pieces of four registers, half a row of 64 without AVX-512. From library to
+/// loops, in one run (Zen 4): 2 x 32 matrices, 1 row, 2.56 and 1.22; 16 x 8, 4 rows, 2.4 and 1.64,
+/// 8 rows 2.0 and 1.5; in the second-level cache 1.05 to 4.3, but for 2 rows .94 and .96. Held to
+/// AVX2, 16 x 8 matrices, 1 row 1.7 and .81 to .86 (hence the library), 4 rows 3.4 and 3.0, 8
+/// rows 1.12 and .94. One row and one matrix, Emerald Rapids: 512 x 128 to 2048 x 1000 by columns
+/// as they lie 1.07 to 1.8, from there on .72 to .86; along the terms .96 to 2.1, held to AVX2 1.02
+/// to 1.9, from there on .93 to 1.12.
 bool reads_matrices_once(KernelGraph& graph, const Node& node) {
-  const Tuning::Routes& tuning = graph.target.tuning.routes;
+  const Tuning& tuning = graph.target.tuning;
   const ir::Sizes& sizes = node.results[0]->type.sizes;
-  if (sizes.size() < 3 || !sym::known_le(sizes[sizes.size() - 2], tuning.few_rows)) return false;
+  const size_t rank = sizes.size();
+  if (!sym::known_le(sizes[rank - 2], tuning.routes.few_rows)) return false;
+  const bool is_one_row = sizes[rank - 2] == Expr(1);
+  if (rank < 3 && !is_one_row) return false;
   const Value* right = node.call().value(ops::factors_of(*node.op).right);
   const std::optional<StridedRef> ref = in_memory(graph, right);
-  if (!ref || ref->strides.size() != 3 || ref->strides[0] == Expr(0)) return false;
+  if (!ref || ref->strides.size() != rank || (rank > 2 && ref->strides[0] == Expr(0))) return false;
+  const bool has_avx512 = graph.target.isa == Isa::avx512;
+  const Expr bytes = sym::product(right->type.sizes) * size_of(right->type.dtype);
+  const bool is_far = rank < 3 && !sym::known_le(bytes, tuning.loops.far);
+  if (ref->strides[rank - 1] == Expr(1)) return (!is_one_row || has_avx512) && !is_far;
+  if (ref->strides[rank - 2] != Expr(1)) return false;
   const Expr terms = sym::product(graph.computations.of(&node).reduce_sizes);
-  const bool is_one_row = sizes[sizes.size() - 2] == Expr(1);
-  if (ref->strides[2] == Expr(1)) return !is_one_row || graph.target.isa == Isa::avx512;
-  if (ref->strides[1] != Expr(1)) return false;
-  return is_one_row || sym::known_le(terms, longest_part(graph.target.tuning.products));
+  if (!is_one_row) return sym::known_le(terms, longest_part(tuning.products));
+  return has_avx512 || !is_far;
 }
 
 /// What decides between the library and loops for a product.
@@ -238,7 +247,7 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
   if (dtype == DType::f32 && may_share && has_rows && shares_sets(graph, node))
     return "rows of its right factor share sets of the cache, which slows the library down";
   if (dtype == DType::f32 && reads_matrices_once(graph, node))
-    return "few rows for a matrix of their own, which loops read once, at the speed of memory";
+    return "few rows for a matrix, which loops read once, at the speed of memory";
   if (dtype == DType::f32 && is_row_of_widened(graph, node))
     return "one row: its other factor is widened where it is read, and the library would want it "
            "in memory";

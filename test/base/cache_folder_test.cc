@@ -254,11 +254,11 @@ TEST_F(CacheFolderTest, AKilledWriterLeavesTheFileWhole) {
                                                std::string(5 << 20, 'b')};
   cache.write(entry(1), contents[0]);
   size_t left = 0;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 20 || (left == 0 && round < 200); ++round) {
     const pid_t writer = start([&] {
       for (size_t i = 0;; ++i) cache.write(entry(1), contents[i % 2]);
     });
-    std::this_thread::sleep_for(std::chrono::microseconds(3000 + 700 * round));
+    std::this_thread::sleep_for(std::chrono::microseconds(3000 + 700 * (round % 20)));
     ASSERT_EQ(kill(writer, SIGKILL), 0);
     EXPECT_TRUE(WIFSIGNALED(status_of(writer)));
     const std::optional<std::string> found = cache.read(entry(1));
@@ -324,7 +324,8 @@ TEST_F(CacheFolderTest, NoHomeIsNoCache) {
 }
 
 // The next name to be written is always the oldest, so what is listed for removal is about to be
-// replaced. A trim keeps the newest 60 files, so what was just written must be there.
+// replaced. A trim keeps the newest 60 files, so what was just written must be there: the clock of
+// files goes in steps of up to 10 ms, in which fewer than 60 are written.
 TEST_F(CacheFolderTest, StoringAndTrimmingAtOnceLosesNothing) {
   const CacheFolder cache(parent_);
   const std::chrono::steady_clock::time_point end =
@@ -340,6 +341,7 @@ TEST_F(CacheFolderTest, StoringAndTrimmingAtOnceLosesNothing) {
     for (int i = 0; goes_on(); ++i) {
       own.write(entry(i % 100), content);
       ASSERT_TRUE(fs::exists(folder_ / entry(i % 100))) << i;
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   });
   EXPECT_EQ(status_of(writer), 0);

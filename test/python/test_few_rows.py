@@ -7,7 +7,7 @@ import tandem
 import torch
 import torch.nn.functional as F
 from graphs import build
-from machine import ISAS
+from machine import ISAS, has_tiles
 
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 EPSILON = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8}
@@ -18,6 +18,7 @@ SHAPES = [(64, 80), (80, 64), (64, 200), (200, 64), (40, 33), (33, 48), (300, 40
 def isa(request, monkeypatch):
     monkeypatch.setenv("TANDEM_ISA", request.param)
     monkeypatch.setenv("TANDEM_VERIFY", "1")
+    return request.param
 
 
 def places(batch, rows, columns, turned):
@@ -41,8 +42,10 @@ def check(actual, left, right):
 @pytest.mark.parametrize("turned", [False, True], ids=["terms_down", "terms_along"])
 @pytest.mark.parametrize("dtype", NAMES, ids=str)
 @pytest.mark.parametrize("rows", range(1, 10))
-def test_a_matrix_each(rows, dtype, turned, monkeypatch):
+def test_a_matrix_each(rows, dtype, turned, isa, monkeypatch):
     torch.manual_seed(rows)
+    # Tile registers take eight rows of bf16, in an order of sums of their own.
+    sums_pairs = dtype == torch.bfloat16 and rows >= 8 and isa == "avx512" and has_tiles()
     lines = [f"%p = aten.slice.Tensor(%w, {2 if turned else 1}, 0, {{}})"]
     lines += ["%t = aten.transpose.int(%p, 1, 2)"] if turned else []
     lines += [f"%y = aten.bmm(%x, {'%t' if turned else '%p'})"]
@@ -63,8 +66,35 @@ def test_a_matrix_each(rows, dtype, turned, monkeypatch):
             tandem.set_threads(threads)
             assert torch.equal(loops.run([x, w])[0], summed)
         interpreted = build(inputs, texts, "%y", interpret=True).run([x, w])[0]
-        assert torch.equal(interpreted, summed)
+        check(interpreted, x, right)
+        if not sums_pairs:
+            assert torch.equal(interpreted, summed)
         monkeypatch.delenv("TANDEM_LIBRARY")
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["terms_down", "terms_along"])
+def test_one_row_and_one_matrix(turned):
+    torch.manual_seed(0)
+    line = f"%y = aten.{'linear' if turned else 'mm'}(%x, %w)"
+    for terms, columns in [*SHAPES, (2048, 33), (512, 1000), (1000, 512), (2100, 1024)]:
+        x = torch.randn(1, terms)
+        w = torch.randn(columns, terms) if turned else torch.randn(terms, columns)
+        executable = build(f"%x: f32{list(x.shape)}, %w: f32{list(w.shape)}", [line], "%y")
+        actual = executable.run([x, w])[0]
+        check(actual, x, w.mT if turned else w)
+        for threads in (1, 2, 3):
+            tandem.set_threads(threads)
+            assert torch.equal(executable.run([x, w])[0], actual)
+
+
+def test_one_row_and_a_frozen_matrix():
+    torch.manual_seed(0)
+    for terms, columns in [(64, 80), (1000, 512), (33, 7)]:
+        linear = torch.nn.Linear(terms, columns, bias=False).requires_grad_(False)
+        x = torch.randn(1, terms)
+        live = build(f"%x: f32[1, {terms}], %w: f32[{columns}, {terms}]", ["%y = aten.linear(%x, %w)"], "%y")
+        frozen = tandem.aot_compile(linear, (x,), options={"freeze": True})
+        assert torch.equal(frozen(x), live.run([x, linear.weight])[0])
 
 
 @pytest.mark.parametrize("dtype", NAMES, ids=str)
