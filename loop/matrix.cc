@@ -77,7 +77,8 @@ std::string problem_of_shape(const Stage& stage) {
       (stage.reduce_axes.size() < 2 || stage.reduce_axes[0].extent != Expr(2)))
     return "its first loop is not over the two numbers of a pack";
   for (const Axis& axis : stage.reduce_axes)
-    if (!axis.extent.constant()) return "the length of its sums is not known";
+    if (!sym::known_le(1, axis.extent)) return "its sums may be empty";
+  if (!stage.reduce_axes.back().extent.constant()) return "the length of its sums is not known";
   return "";
 }
 

@@ -8,9 +8,11 @@
 #include <array>
 
 #include "schedule/axes.h"
+#include "schedule/hidden_terms.h"
 #include "schedule/map.h"
 #include "schedule/product_axes.h"
 #include "schedule/product_blocks.h"
+#include "schedule/product_terms.h"
 #include "schedule/row_block.h"
 #include "schedule/visible_columns.h"
 
@@ -45,6 +47,12 @@ int64_t block_of_rows(const Kernel& kernel, const Target& target) {
   return rows_of_block(rows, row, gathers(kernel), target);
 }
 
+/// Where the axis of a stage ends that walks the columns of a row.
+struct EarlyEnd {
+  size_t axis = 0;  // its number
+  Expr end;
+};
+
 class ChainMapper {
  public:
   ChainMapper(Kernel& kernel, const Target& target)
@@ -58,8 +66,14 @@ class ChainMapper {
     if (gathers(kernel_)) kernel_.outer.back().kind = AxisKind::serial;
     std::vector<std::optional<Expr>> ends;
     for (size_t i = 0; i < kernel_.stages.size(); ++i) ends.push_back(end_of(i));
+    const std::vector<std::optional<EarlyEnd>> early = ends_of_rows(ends);
     std::vector<Stage> stages;
-    for (size_t i = 0; i < ends.size(); ++i) map(kernel_.stages[i], ends[i], stages);
+    for (size_t i = 0; i < ends.size(); ++i) {
+      if (early[i])
+        end_early(kernel_.stages[i], *early[i], stages);
+      else
+        map(kernel_.stages[i], ends[i], stages);
+    }
     kernel_.stages = std::move(stages);
   }
 
@@ -71,19 +85,91 @@ class ChainMapper {
     return visible_columns(kernel_, number, stage.axes[0].extent, rows_, height_);
   }
 
+  /// Of each stage that does nothing behind the columns that a block sees, where these end: after
+  /// whole registers, so that lanes meet the same terms as along the whole row.
+  std::vector<std::optional<EarlyEnd>> ends_of_rows(
+      const std::vector<std::optional<Expr>>& ends) const {
+    std::vector<std::optional<EarlyEnd>> found(ends.size());
+    const auto scores = std::ranges::find_if(ends, [](const auto& end) { return end.has_value(); });
+    if (scores == ends.end()) return found;
+    const Expr width = kernel_.stages[static_cast<size_t>(scores - ends.begin())].axes[0].extent;
+    const Expr last = sym::min(width, sym::ceil_div(**scores, kPieceOfTerms) * kPieceOfTerms);
+    const bool has_packs = std::ranges::any_of(
+        kernel_.stages, [&](const Stage& stage) { return sums_packs(stage, target_); });
+    if (last == width || (has_packs && !sym::known_divisible(width, kPieceOfTerms))) return found;
+    const HiddenColumns hidden{rows_, height_, width, **scores};
+    const std::vector<std::optional<size_t>> axes = axes_that_end_early(kernel_, hidden);
+    for (size_t i = 0; i < axes.size(); ++i)
+      if (axes[i]) found[i] = {*axes[i], last};
+    return found;
+  }
+
+  void end_early(Stage& stage, EarlyEnd early, std::vector<Stage>& stages) {
+    if (stage.kind == loop::StageKind::gather) return gather_early(stage, early, stages);
+    if (is_product(stage)) return sum_early(stage, early.end, stages);
+    map(stage, std::nullopt, stages);
+    std::vector<Axis>& row = stages.back().reduce_axes;
+    (row.empty() ? stages.back().axes : row).back().extent = early.end;
+  }
+
+  /// The sums get what is left of them at their end.
+  void sum_early(Stage& stage, Expr end, std::vector<Stage>& stages) {
+    ProductBlock block = block_of(stage);
+    Axis& terms = stage.reduce_axes[0];
+    block.length = terms.extent;
+    const Axis rest{pool_.symbols().index("r", terms.extent), terms.extent - end};
+    const Val right = loop::substituted(pool_, stage.reductions[0].inputs[1 - block.left],
+                                        {{terms.index, end + rest.index}});
+    const Val zero = zeros_times(kernel_, right, rest, block.columns, target_, stages);
+    const Val own = pool_.local(stage.reductions[0].first_local, zero->dtype);
+    const Val whole = pool_.binary(loop::Opcode::add, own, zero);
+    replace_locals(pool_, stage.after, {{own->slot, whole}});
+    terms.extent = end;
+    if (sums_packs(stage, target_)) in_pieces(kernel_, stage);
+    add_product(stage, block, stages);
+  }
+
+  /// Results behind the end are sums of products with zero, of all rows of the block the same.
+  void gather_early(const Stage& gather, EarlyEnd early, std::vector<Stage>& stages) {
+    Stage sums = sums_of_rows(gather);
+    ProductBlock block = gathered(sums);
+    const Axis terms{pool_.symbols().index("r", height_), rows_.extent};
+    const size_t factor = early.axis == 0 ? 1 - block.left : block.left;
+    const Val other = loop::substituted(pool_, sums.reductions[0].inputs[factor],
+                                        {{sums.reduce_axes[0].index, terms.index}});
+    const Val zero = zeros_times(kernel_, other, terms, sums.axes[1 - early.axis], target_, stages);
+    Stage rest;
+    rest.body = sums.after;
+    replace_locals(pool_, rest.body, {{sums.reductions[0].first_local, zero}});
+    sym::Substitution map;
+    for (const Axis& axis : sums.axes) {
+      rest.axes.push_back({pool_.symbols().index("y", axis.extent), axis.extent});
+      map.emplace_back(axis.index, rest.axes.back().index);
+    }
+    map[early.axis].second = early.end + rest.axes[early.axis].index;
+    rest.axes[early.axis].extent = rest.axes[early.axis].extent - early.end;
+    loop::substitute(kernel_, rest, map);
+    make_vector(rest.axes.back(), rest, target_, false);
+    stages.push_back(std::move(rest));
+    (early.axis == 0 ? block.rows : block.columns).extent = early.end;
+    add_product(sums, block, stages);
+  }
+
+  void add_product(Stage& stage, const ProductBlock& block, std::vector<Stage>& stages) {
+    std::vector<Stage> made = map_product_stage(kernel_, stage, block, target_);
+    std::move(made.begin(), made.end(), std::back_inserter(stages));
+  }
+
   void map(Stage& stage, std::optional<Expr> end, std::vector<Stage>& stages) {
     if (is_product(stage)) {
+      if (lacks_packs(stage, target_)) fill_packs(kernel_, stage);
       ProductBlock block = block_of(stage);
       if (end) block.columns.extent = sym::min(block.columns.extent, *end);
-      std::vector<Stage> made = map_product_stage(kernel_, stage, block, target_);
-      std::move(made.begin(), made.end(), std::back_inserter(stages));
-      return;
+      return add_product(stage, block, stages);
     }
     if (stage.kind == loop::StageKind::gather) {
       Stage sums = sums_of_rows(stage);
-      std::vector<Stage> made = map_product_stage(kernel_, sums, gathered(sums), target_);
-      std::move(made.begin(), made.end(), std::back_inserter(stages));
-      return;
+      return add_product(sums, gathered(sums), stages);
     }
     map_row_stage(stage, target_);
     stage.axes.insert(stage.axes.begin(), rows_);

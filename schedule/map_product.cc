@@ -517,7 +517,9 @@ Misfit map_product(Kernel& kernel, const Target& target) {
 std::vector<Stage> map_product_stage(Kernel& kernel, Stage& stage, const ProductBlock& block,
                                      const Target& target) {
   const int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
-  const Blocks tile = choose_tile(target, block.width.constant().value_or(INT64_MAX), bytes);
+  Blocks tile = choose_tile(target, block.width.constant().value_or(INT64_MAX), bytes);
+  tile.is_matrix = suits_bf16_matrix(stage, block.height.constant().value_or(INT64_MAX), target);
+  tile.in_packs = tile.is_matrix || suits_bf16_packs(stage, target);
   return map_stage(kernel, stage, tile, block, target);
 }
 

@@ -69,6 +69,26 @@ bool quantizes(const Node& node) {
   return of_floats && is_int(result) && size_of(result) == 1;
 }
 
+/// By a reduction of its own kernel; not by a product.
+bool is_summed_by(KernelGraph& graph, const Node& node) {
+  const Computation& def = graph.computations.of(&node);
+  return def.kind == Kind::reduce && !loop::multiplies(def.combiner);
+}
+
+/// A float of fewer bits than what is computed for it, and perhaps for sums, alone.
+bool rounds(KernelGraph& graph, const Node& node) {
+  const DType result = node.results[0]->type.dtype;
+  const Value* wide = nullptr;
+  ir::for_each_operand(node.args, [&](const Value* operand) { wide = operand; });
+  if (wide == nullptr || wide->node == nullptr || !is_float(result)) return false;
+  if (!is_float(wide->type.dtype) || size_of(result) >= size_of(wide->type.dtype)) return false;
+  return std::ranges::all_of(wide->uses, [&](const ir::Use& use) {
+    return use.node == &node ||
+           (use.node != nullptr && !ops::def_of(*use.node).opaque &&
+            ops::def_of(*use.node).lower != nullptr && is_summed_by(graph, *use.node));
+  });
+}
+
 /// What one element of the op's first result takes.
 std::vector<loop::Val> own_scalars(KernelGraph& graph, const Node& node) {
   return loop::reachable(std::span(&graph.computations.of(&node).results[0].value, 1));
@@ -364,17 +384,35 @@ class Materializer {
     if (to.scattered && weight.full_operands > 1) return "it holds less than what it is made from";
     if (to.multiplied && std::max(weight.operands, weight.read) > 1)
       return "a product reads it many times";
+    if (to.multiplied && rounds(graph_, node))
+      return "a product reads it, and it is smaller than its source";
     if (quantizes(node) && (to.repeated || is_made_of_own_sum(node)))
       return "it is smaller than what it is made from";
     // Only a kernel of points stores the cases of a block at once (map_cases.cc).
     if (to.looped && weight.read > tuning_.inlining.operands) return "it reads many elements";
     if (to.repeated && !node.op->is_view())
       return costly ? "a window or product reads it many times" : "";
-    if (to.items.size() > 1 && costly) return "several kernels or stages read it";
+    if (to.items.size() > 1 && costly && !is_stored_rounded(result, to))
+      return "several kernels or stages read it";
     if (picks_few(graph_, node)) return "it picks few elements, perhaps of rows that are at hand";
     if (to.items.size() > 1 && narrows(graph_, routes_, node))
       return "it is smaller than what it is made from";
     return "";
+  }
+
+  /// Whether it is summed, and stored as fewer bits, which both happens where it is made.
+  bool is_stored_rounded(const Value* value, const Reach& to) const {
+    bool is_rounded = false;
+    for (const uint32_t number : to.items) {
+      const Item& item = *graph_.items[number];
+      if (item.kind == Item::Kind::reduce && is_summed_by(graph_, *item.node)) continue;
+      const ir::Type& stored = item.slots[0].value->type;
+      if (item.kind != Item::Kind::map || stored.numel() != value->type.numel()) return false;
+      if (!is_float(stored.dtype) || size_of(stored.dtype) >= size_of(value->type.dtype))
+        return false;
+      is_rounded = true;
+    }
+    return is_rounded;
   }
 
   /// Of a sum, element by element, that nothing else reads: the sum then needs no memory.

@@ -39,8 +39,8 @@ void merge_terms(loop::Kernel& kernel, Stage& stage) {
 bool fills_tiles(const std::vector<Axis>& terms) {
   if (terms.empty()) return false;
   for (const Axis& axis : terms)
-    if (axis.extent.constant().value_or(0) <= 0) return false;
-  const int64_t length = *terms.back().extent.constant();
+    if (!sym::known_le(1, axis.extent)) return false;
+  const int64_t length = terms.back().extent.constant().value_or(1);
   return length % 2 == 0 && packs_of_step(length / 2) > 0;
 }
 

@@ -82,13 +82,8 @@ class Reader {
 
   /// Whether the condition is false from some column on, the same one in all selects.
   bool hides_behind(Val condition, Expr column) {
-    std::optional<Expr> slack = slack_of(condition);
-    std::optional<sym::Affine> in_column = slack ? sym::affine_in(*slack, column) : std::nullopt;
-    if (!in_column || in_column->coefficient != Expr(-1)) return false;
-    std::optional<sym::Affine> in_row = sym::affine_in(in_column->rest, rows_.index);
-    if (!in_row || !sym::known_le(0, in_row->coefficient)) return false;
-    Expr end = in_row->coefficient * (height_ - 1) + in_row->rest + 1;
-    if (!sym::known_le(1, end) || (end_ && *end_ != end)) return false;
+    const std::optional<Expr> end = hidden_from(condition, column, rows_, height_);
+    if (!end || (end_ && *end_ != *end)) return false;
     end_ = end;
     return true;
   }
@@ -102,6 +97,17 @@ class Reader {
 };
 
 }  // namespace
+
+std::optional<Expr> hidden_from(Val condition, Expr column, const loop::Axis& rows, Expr height) {
+  const std::optional<Expr> slack = slack_of(condition);
+  const std::optional<sym::Affine> in_column =
+      slack ? sym::affine_in(*slack, column) : std::nullopt;
+  if (!in_column || in_column->coefficient != Expr(-1)) return std::nullopt;
+  const std::optional<sym::Affine> in_row = sym::affine_in(in_column->rest, rows.index);
+  if (!in_row || !sym::known_le(0, in_row->coefficient)) return std::nullopt;
+  const Expr end = in_row->coefficient * (height - 1) + in_row->rest + 1;
+  return sym::known_le(1, end) ? std::optional(end) : std::nullopt;
+}
 
 std::optional<Expr> visible_columns(const loop::Kernel& kernel, size_t product, Expr width,
                                     const loop::Axis& rows, Expr height) {

@@ -15,4 +15,9 @@ std::optional<sym::Expr> visible_columns(const loop::Kernel& kernel, size_t prod
 std::optional<sym::Expr> visible_sums(const loop::Stage& stage, sym::Expr width,
                                       const loop::Axis& rows, sym::Expr height);
 
+/// Where the columns begin that a condition of row and column hides from all rows of a block: where
+/// it is false from some column on.
+std::optional<sym::Expr> hidden_from(loop::Val condition, sym::Expr column, const loop::Axis& rows,
+                                     sym::Expr height);
+
 }  // namespace tandem::schedule

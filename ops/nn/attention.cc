@@ -119,8 +119,46 @@ double scale_of(const Call& c) {
   return 1 / std::sqrt(static_cast<double>(*width.constant()));
 }
 
+/// Zero there already, whatever row and column; said again, so that what backward computes there is
+/// seen to be thrown away.
+Tensor said_hidden(Builder& b, const Call& c, Tensor weights) {
+  if (!c.boolean("is_causal")) return weights;
+  return where(causal(b, weights.size(-2), weights.size(-1)), weights, 0.0);
+}
+
+Tensor dropped(Builder& b, const Call& c, Tensor weights) {
+  if (c.floating("dropout_p") <= 0) return weights;
+  return call(b, "aten.dropout", {weights, c.floating("dropout_p"), true});
+}
+
+/// O = round(E) V / rowsum(E), E = exp(S - rowmax(S)): exponentials are rounded to bf16, for which
+/// processors have products; the largest of a row is 1, and exact. So does eager's kernel. The
+/// maximum cancels out, so it has no gradient.
+Tensor mixed_by_exponentials(Builder& b, const Call& c, Tensor scores, Tensor value) {
+  const std::vector<int64_t> last{scores.rank() - 1};
+  Tensor most = call(b, "aten.detach", {amax(scores, last, true)});
+  Tensor blind = compare("eq", most, -HUGE_VAL);
+  if (c.has("attn_mask")) most = where(blind, 0.0, most);
+  Tensor weights = exp(scores - most);
+  Tensor sums = sum(weights, last, true);
+  if (c.has("attn_mask")) sums = where(blind, 1.0, sums);
+  weights = dropped(b, c, said_hidden(b, c, weights));
+  // What is rounded has the gradient of what it was: a sum of their differences is small.
+  Tensor rounded = to(to(weights, DType::bf16), weights.dtype());
+  weights = call(b, "tandem.with_history", {weights, rounded});
+  const Sizes batch(scores.sizes().begin(), scores.sizes().end() - 2);
+  Tensor mixed = bmm(flattened(weights, batch), value);
+  return mixed / reshape(sums, {sym::product(batch), scores.size(-2), 1});
+}
+
+Tensor mixed_by_softmax(Builder& b, const Call& c, Tensor scores, Tensor value) {
+  const Sizes batch(scores.sizes().begin(), scores.sizes().end() - 2);
+  Tensor weights = dropped(b, c, said_hidden(b, c, row_softmax(b, c, scores)));
+  return bmm(flattened(weights, batch), value);
+}
+
 Tensors attend(Builder& b, const Call& c) {
-  // Scores, weights and sums of 16 bit floats are f32, as in eager's kernel.
+  // Scores and sums of 16 bit floats are f32, as in eager's kernel.
   const ir::Type& result = c.result()->type;
   auto wide = [&](const char* name) {
     return to(Tensor{b, c.value(name)}, compute_type(result.dtype));
@@ -133,15 +171,9 @@ Tensors attend(Builder& b, const Call& c) {
   Tensor scores = bmm(flattened(query, batch), transpose(flattened(key, batch), -2, -1)) * scale;
   Sizes sizes = batch;
   sizes.insert(sizes.end(), {query.size(-2), key.size(-2)});
-  Tensor weights = row_softmax(b, c, masked_scores(b, c, reshape(scores, sizes)));
-  // They are zero there already; said again, so that what backward computes there is seen to be
-  // thrown away.
-  if (c.boolean("is_causal"))
-    weights = where(causal(b, query.size(-2), key.size(-2)), weights, 0.0);
-  if (c.floating("dropout_p") > 0)
-    weights = call(b, "aten.dropout", {weights, c.floating("dropout_p"), true});
-  Tensor mixed = bmm(flattened(weights, batch), flattened(value, batch));
-  return {to(reshape(mixed, result.sizes), result.dtype)};
+  scores = masked_scores(b, c, reshape(scores, sizes));
+  const auto mix = result.dtype == DType::bf16 ? mixed_by_exponentials : mixed_by_softmax;
+  return {to(reshape(mix(b, c, scores, flattened(value, batch)), result.sizes), result.dtype)};
 }
 
 const OpDef kAttention{

@@ -92,7 +92,8 @@ def test_one_row_and_a_frozen_matrix():
     for terms, columns in [(64, 80), (1000, 512), (33, 7)]:
         linear = torch.nn.Linear(terms, columns, bias=False).requires_grad_(False)
         x = torch.randn(1, terms)
-        live = build(f"%x: f32[1, {terms}], %w: f32[{columns}, {terms}]", ["%y = aten.linear(%x, %w)"], "%y")
+        inputs = f"%x: f32[1, {terms}], %w: f32[{columns}, {terms}]"
+        live = build(inputs, ["%y = aten.linear(%x, %w)"], "%y")
         frozen = tandem.aot_compile(linear, (x,), options={"freeze": True})
         assert torch.equal(frozen(x), live.run([x, linear.weight])[0])
 
@@ -103,7 +104,7 @@ def test_a_token(dtype, heads, of_keys):
     """Of each score, a sum of 64 products, the error is 66 roundings of sum |q| |k| / 8. exp, 90
     terms of the sum that it is divided by, and the division: as many roundings each, and four of
     exp; the weighted sum 91 more. Weights are positive and add to one, so the largest |v| bounds
-    what they weigh."""
+    what they weigh. In bf16 weights and results are rounded by 2^-9 each."""
     torch.manual_seed(heads)
     query = torch.randn(2, heads, 1, 64).to(dtype)
     keys, values = (torch.randn(2, of_keys, 90, 64).to(dtype) for _ in range(2))

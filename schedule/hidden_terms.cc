@@ -1,0 +1,217 @@
+// Problem: of the scores of a block of rows a causal mask hides half, and softmax and the product
+// with the values walked all of them, over numbers that are known: what is hidden is -inf in the
+// row's maximum, exp of it 0 in its sum, and the weights there are 0. Approach: the stages are read
+// in order, and of each it is asked what it has and stores behind the last column that any row of
+// the block sees: a number, or nobody knows. A stage whose reductions combine only their identity
+// there may end early, if what it stores there is read by stages that do so too. Scores behind are
+// not computed at all (visible_columns.cc).
+//   exp(-inf - m) is 0 for the maximum m of the row, unless that is NaN or -inf; then what is seen
+//   of the row is NaN as well, and so is the sum without what is hidden. The sum of these is 1 at
+//   least, or NaN, and so is every weight of the row; so 0 times its inverse is 0, where it
+//   matters.
+#include "schedule/hidden_terms.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "loop/stage.h"
+#include "schedule/visible_columns.h"
+
+namespace tandem::schedule {
+namespace {
+
+using loop::Axis;
+using loop::Opcode;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+using Number = std::optional<double>;
+
+/// The reductions of a row whose maximum is kept: what of, and along which axis.
+struct Maximum {
+  Val of = nullptr;
+  Expr column;
+};
+
+class HiddenTerms {
+ public:
+  HiddenTerms(const loop::Kernel& kernel, const HiddenColumns& hidden)
+      : kernel_(kernel), hidden_(hidden) {}
+
+  std::vector<std::optional<size_t>> run() {
+    const std::vector<Stage>& stages = kernel_.stages;
+    std::vector<std::optional<size_t>> ends;
+    for (const Stage& stage : stages) ends.push_back(read(stage));
+    for (size_t i = stages.size(); i-- > 0;)
+      for (size_t j = i + 1; ends[i] && j < stages.size(); ++j)
+        if (!ends[j] && reads_what_it_stores(stages[j], stages[i])) ends[i] = std::nullopt;
+    return ends;
+  }
+
+ private:
+  /// The axis behind whose end the stage combines nothing; and what it stores there.
+  std::optional<size_t> read(const Stage& stage) {
+    if (stage.kind == loop::StageKind::gather) return read_gather(stage);
+    const std::vector<Axis>& axes = stage.reduce_axes.empty() ? stage.axes : stage.reduce_axes;
+    if (axes.size() != 1 || axes[0].extent != hidden_.width) {
+      forget(stage);
+      return std::nullopt;
+    }
+    find_numbers(stage, axes[0]);
+    bool may = !stage.reductions.empty() || !stage.body.empty();
+    for (const loop::Reduction& reduction : stage.reductions) may &= adds_nothing(reduction);
+    for (const loop::Store& store : stage.body) may &= is_scratch(store.buffer);
+    keep_rows(stage);
+    keep_numbers_of_rows(stage);
+    return may ? std::optional<size_t>(0) : std::nullopt;
+  }
+
+  /// A product that sums down the rows: one of its factors is 0.
+  std::optional<size_t> read_gather(const Stage& stage) {
+    forget(stage);
+    for (size_t i = 0; i < stage.axes.size(); ++i) {
+      if (stage.axes[i].extent != hidden_.width) continue;
+      find_numbers(stage, stage.axes[i]);
+      if (multiplies_zero(stage.body[0].value->args)) return i;
+    }
+    return std::nullopt;
+  }
+
+  void find_numbers(const Stage& stage, const Axis& axis) {
+    column_ = axis.index;
+    numbers_.clear();
+    const std::vector<Val> roots = loop::roots_of(stage);
+    for (const Val value : loop::reachable(roots)) numbers_[value] = number_of(value);
+  }
+
+  void keep_rows(const Stage& stage) {
+    for (const loop::Store& store : stage.after) stored_.erase(store.buffer);
+    for (const loop::Store& store : stage.body)
+      stored_[store.buffer] = store.index == place() ? numbers_.at(store.value) : Number();
+  }
+
+  void forget(const Stage& stage) {
+    loop::for_each_store(stage, [&](const loop::Store& store) {
+      stored_.erase(store.buffer);
+      maxima_.erase(store.buffer);
+      sums_.erase(store.buffer);
+    });
+  }
+
+  Expr place() const { return hidden_.rows.index * hidden_.width + column_; }
+
+  bool is_scratch(int32_t buffer) const {
+    return kernel_.buffers[static_cast<size_t>(buffer)].access == loop::Access::scratch;
+  }
+
+  Number number_of(Val value) const {
+    switch (value->opcode) {
+      case Opcode::constant: return is_float(value->dtype) ? Number(value->number) : Number();
+      case Opcode::cast: return is_float(value->dtype) ? numbers_.at(value->args[0]) : Number();
+      case Opcode::select: return hides(value->args[0]) ? numbers_.at(value->args[2]) : Number();
+      case Opcode::load: return stored_at(value);
+      case Opcode::mul: return product_of(value->args[0], value->args[1]);
+      case Opcode::exp: return is_exp_of_nothing(value->args[0]) ? Number(0) : Number();
+      default: return std::nullopt;
+    }
+  }
+
+  Number product_of(Val a, Val b) const {
+    const Number x = numbers_.at(a);
+    const Number y = numbers_.at(b);
+    if (x && y) return *x * *y;
+    return (x == 0 && is_inverse_of_sum(b)) || (y == 0 && is_inverse_of_sum(a)) ? Number(0)
+                                                                                : Number();
+  }
+
+  bool is_inverse_of_sum(Val value) const {
+    if (value->opcode != Opcode::div || numbers_.at(value->args[0]) != 1) return false;
+    const Val sum = value->args[1];
+    return sum->opcode == Opcode::load && sums_.contains(sum->slot) &&
+           sum->index == hidden_.rows.index;
+  }
+
+  bool hides(Val condition) const {
+    return hidden_from(condition, column_, hidden_.rows, hidden_.height) == hidden_.end;
+  }
+
+  Number stored_at(Val load) const {
+    const auto found = stored_.find(load->slot);
+    return found != stored_.end() && !load->masked && load->index == place() ? found->second
+                                                                             : Number();
+  }
+
+  /// exp(-inf - m), m the maximum of what is -inf here.
+  bool is_exp_of_nothing(Val power) const {
+    if (power->opcode != Opcode::sub || numbers_.at(power->args[0]) != -HUGE_VAL) return false;
+    const Val maximum = power->args[1];
+    const auto found = maxima_.find(maximum->slot);
+    if (maximum->opcode != Opcode::load || found == maxima_.end()) return false;
+    const auto& [of, column] = found->second;
+    return maximum->index == hidden_.rows.index &&
+           loop::substituted(*kernel_.scalars, of, {{column, column_}}) == power->args[0];
+  }
+
+  bool adds_nothing(const loop::Reduction& reduction) const {
+    const Number first = numbers_.at(reduction.inputs[0]);
+    switch (reduction.combiner) {
+      case loop::Combiner::max: return first == -HUGE_VAL;
+      case loop::Combiner::sum: return first == 0;
+      case loop::Combiner::dot: return multiplies_zero(reduction.inputs);
+      default: return false;
+    }
+  }
+
+  /// Of the first two.
+  bool multiplies_zero(const std::vector<Val>& factors) const {
+    return numbers_.at(factors[0]) == 0 || numbers_.at(factors[1]) == 0;
+  }
+
+  /// Maxima of a row, and sums of exponentials of what lies under its maximum.
+  void keep_numbers_of_rows(const Stage& stage) {
+    loop::for_each_store(stage, [&](const loop::Store& store) {
+      maxima_.erase(store.buffer);
+      sums_.erase(store.buffer);
+    });
+    for (const loop::Store& store : stage.after)
+      for (const loop::Reduction& reduction : stage.reductions)
+        if (store.index == hidden_.rows.index && store.value->opcode == Opcode::local &&
+            store.value->slot == reduction.first_local)
+          keep(store.buffer, reduction);
+  }
+
+  void keep(int32_t buffer, const loop::Reduction& reduction) {
+    const Val input = reduction.inputs[0];
+    if (reduction.combiner == loop::Combiner::max) maxima_[buffer] = {input, column_};
+    const bool is_of_exp = input->opcode == Opcode::exp && is_exp_of_nothing(input->args[0]);
+    if (reduction.combiner == loop::Combiner::sum && is_of_exp) sums_.insert(buffer);
+  }
+
+  static bool reads_what_it_stores(const Stage& reader, const Stage& stage) {
+    return std::ranges::any_of(loop::scalars_of(reader), [&](Val value) {
+      return value->opcode == Opcode::load &&
+             std::ranges::any_of(
+                 stage.body, [&](const loop::Store& store) { return store.buffer == value->slot; });
+    });
+  }
+
+  const loop::Kernel& kernel_;
+  const HiddenColumns& hidden_;
+  Expr column_;                              // of the stage in hand
+  std::unordered_map<Val, Number> numbers_;  // of its scalars, behind the end
+  std::map<int32_t, Number> stored_;         // in rows of scratch, there
+  std::map<int32_t, Maximum> maxima_;        // in columns of scratch
+  std::set<int32_t> sums_;                   // the same, of exponentials
+};
+
+}  // namespace
+
+std::vector<std::optional<size_t>> axes_that_end_early(const loop::Kernel& kernel,
+                                                       const HiddenColumns& hidden) {
+  return HiddenTerms(kernel, hidden).run();
+}
+
+}  // namespace tandem::schedule

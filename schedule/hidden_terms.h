@@ -1,0 +1,26 @@
+// What of the rows of a chain a causal mask hides from a whole block of them.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "loop/kernel.h"
+
+namespace tandem::schedule {
+
+/// A block of rows of a chain, and the columns of its scores.
+struct HiddenColumns {
+  const loop::Axis& rows;
+  sym::Expr height;
+  sym::Expr width;  // of a row
+  sym::Expr end;    // no row of the block sees a column from here on
+};
+
+/// Of each stage that does as much if its axis along a row ends there, the number of that axis (of
+/// a reduction, of its reduce axes): its reductions would combine nothing else than their identity
+/// behind it, or products with zero, and what it stores there is read by such stages alone. Of
+/// products only what is finite makes no difference: 0 times what is not is NaN.
+std::vector<std::optional<size_t>> axes_that_end_early(const loop::Kernel& kernel,
+                                                       const HiddenColumns& hidden);
+
+}  // namespace tandem::schedule

@@ -1,0 +1,83 @@
+// Problem: instructions for bf16 take packs of two terms, tile registers 16 packs a step, and rows
+// of scores have any length, or end where a mask hides the rest. Approach: terms that are not there
+// are read as zeros (a masked load), and sums that end early are taken in pieces that are whole
+// steps. What is left out is 0 times something: its sums are the same for all rows, and are taken
+// once.
+#include "schedule/product_terms.h"
+
+#include <algorithm>
+
+#include "loop/matrix.h"
+#include "schedule/axes.h"
+#include "schedule/matrix_tile.h"
+#include "schedule/product_axes.h"
+
+namespace tandem::schedule {
+
+using loop::Axis;
+using loop::Stage;
+using loop::Val;
+using sym::Expr;
+
+bool sums_packs(const Stage& stage, const Target& target) {
+  return loop::multiplies_bf16(stage) &&
+         (target.multiplies_bf16_tiles() || target.multiplies_bf16());
+}
+
+bool lacks_packs(const Stage& stage, const Target& target) {
+  if (!sums_packs(stage, target) || stage.reduce_axes.size() != 1) return false;
+  const std::optional<int64_t> length = stage.reduce_axes[0].extent.constant();
+  if (!length || *length < Tuning::Fixed::kFewestPacks * 2) return false;
+  const bool in_tiles = target.multiplies_bf16_tiles();
+  return (in_tiles ? !fills_tiles(stage.reduce_axes) : *length % 2 != 0) &&
+         std::ranges::all_of(stage.reductions[0].inputs,
+                             [](Val input) { return is_plain_load(loop::before_cast(input)); });
+}
+
+void fill_packs(loop::Kernel& kernel, Stage& stage) {
+  loop::ScalarPool& pool = *kernel.scalars;
+  const Axis terms = stage.reduce_axes[0];
+  const int64_t step = 2 * loop::kMatrixTile;
+  const Expr most = ceil_div(*terms.extent.constant(), step) * step;
+  const Axis filled{pool.symbols().index("r", most), most};
+  stage.reduce_axes = {filled};
+  loop::substitute(kernel, stage, {{terms.index, filled.index}});
+  // Made of the new axis: of the old one it would always hold.
+  const Val is_there =
+      pool.binary(loop::Opcode::lt, pool.index(filled.index), pool.index(terms.extent));
+  for (Val& input : stage.reductions[0].inputs) {
+    const Val factor = loop::before_cast(input);
+    input =
+        pool.cast(pool.load(factor->slot, factor->dtype, factor->index, is_there), input->dtype);
+  }
+}
+
+void in_pieces(loop::Kernel& kernel, Stage& stage) {
+  sym::Pool& symbols = kernel.scalars->symbols();
+  const Axis terms = stage.reduce_axes[0];
+  const Expr count = sym::ceil_div(terms.extent, kPieceOfTerms);
+  const Axis piece{symbols.index("r", count), count};
+  const Axis term{symbols.index("r", kPieceOfTerms), kPieceOfTerms};
+  loop::substitute(kernel, stage, {{terms.index, piece.index * kPieceOfTerms + term.index}});
+  stage.reduce_axes = {piece, term};
+}
+
+Val zeros_times(loop::Kernel& kernel, Val factor, const Axis& terms, const Axis& axis,
+                const Target& target, std::vector<Stage>& stages) {
+  loop::ScalarPool& pool = *kernel.scalars;
+  const Axis place{pool.symbols().index("y", axis.extent), axis.extent};
+  const Val value = loop::substituted(pool, factor, {{axis.index, place.index}});
+  const int32_t local = kernel.locals++;
+  const int32_t kept = static_cast<int32_t>(kernel.buffers.size());
+  kernel.buffers.push_back({value->dtype, loop::Access::scratch, axis.extent, true, ""});
+  Stage made;
+  made.axes = {place};
+  made.reduce_axes = {terms};
+  made.reductions = {{loop::Combiner::sum, {pool.binary(loop::Opcode::sub, value, value)}, local}};
+  made.after = {{kept, place.index, pool.local(local, value->dtype), false}};
+  make_vector(made.axes.back(), made, target, false);
+  stages.push_back(std::move(made));
+  return pool.load(kept, value->dtype, axis.index);
+}
+
+}  // namespace tandem::schedule
