@@ -36,48 +36,67 @@ struct Maximum {
   Expr column;
 };
 
+/// What a stage stores at each place of that axis. Of a product down the rows nothing that ends.
+const std::vector<loop::Store>& columns_of(const Stage& stage, const ColumnAxis& axis) {
+  static const std::vector<loop::Store> kNone;
+  if (stage.kind == loop::StageKind::gather) return kNone;
+  return axis.is_summed || stage.reductions.empty() ? stage.body : stage.after;
+}
+
 class HiddenTerms {
  public:
   HiddenTerms(const loop::Kernel& kernel, const HiddenColumns& hidden)
       : kernel_(kernel), hidden_(hidden) {}
 
-  std::vector<std::optional<size_t>> run() {
+  std::vector<std::optional<ColumnAxis>> run() {
     const std::vector<Stage>& stages = kernel_.stages;
-    std::vector<std::optional<size_t>> ends;
+    std::vector<std::optional<ColumnAxis>> ends;
     for (const Stage& stage : stages) ends.push_back(read(stage));
     for (size_t i = stages.size(); i-- > 0;)
       for (size_t j = i + 1; ends[i] && j < stages.size(); ++j)
-        if (!ends[j] && reads_what_it_stores(stages[j], stages[i])) ends[i] = std::nullopt;
+        if (!ends[j] && reads_any(stages[j], columns_of(stages[i], *ends[i])))
+          ends[i] = std::nullopt;
     return ends;
   }
 
  private:
   /// The axis behind whose end the stage combines nothing; and what it stores there.
-  std::optional<size_t> read(const Stage& stage) {
+  std::optional<ColumnAxis> read(const Stage& stage) {
     if (stage.kind == loop::StageKind::gather) return read_gather(stage);
-    const std::vector<Axis>& axes = stage.reduce_axes.empty() ? stage.axes : stage.reduce_axes;
-    if (axes.size() != 1 || axes[0].extent != hidden_.width) {
+    const bool has_columns = is_row(stage.axes);
+    if (is_row(stage.reduce_axes)) {
+      find_numbers(stage, stage.reduce_axes[0]);
+      const bool adds_nothing = std::ranges::all_of(
+          stage.reductions,
+          [&](const loop::Reduction& each) { return is_identity(each, stage.axes.empty()); });
+      if (adds_nothing || !has_columns) {
+        const bool may = keep(stage, stage.body) && adds_nothing;
+        keep_numbers_of_rows(stage);
+        return may ? std::optional(ColumnAxis{true, 0}) : std::nullopt;
+      }
+    }
+    if (!has_columns) {
       forget(stage);
       return std::nullopt;
     }
-    find_numbers(stage, axes[0]);
-    bool may = !stage.reductions.empty() || !stage.body.empty();
-    for (const loop::Reduction& reduction : stage.reductions) may &= adds_nothing(reduction);
-    for (const loop::Store& store : stage.body) may &= is_scratch(store.buffer);
-    keep_rows(stage);
-    keep_numbers_of_rows(stage);
-    return may ? std::optional<size_t>(0) : std::nullopt;
+    find_numbers(stage, stage.axes[0]);
+    const ColumnAxis axis{false, 0};
+    return keep(stage, columns_of(stage, axis)) ? std::optional(axis) : std::nullopt;
   }
 
   /// A product that sums down the rows: one of its factors is 0.
-  std::optional<size_t> read_gather(const Stage& stage) {
+  std::optional<ColumnAxis> read_gather(const Stage& stage) {
     forget(stage);
     for (size_t i = 0; i < stage.axes.size(); ++i) {
       if (stage.axes[i].extent != hidden_.width) continue;
       find_numbers(stage, stage.axes[i]);
-      if (multiplies_zero(stage.body[0].value->args)) return i;
+      if (multiplies_zero(stage.body[0].value->args)) return ColumnAxis{false, i};
     }
     return std::nullopt;
+  }
+
+  bool is_row(const std::vector<Axis>& axes) const {
+    return axes.size() == 1 && axes[0].extent == hidden_.width;
   }
 
   void find_numbers(const Stage& stage, const Axis& axis) {
@@ -87,10 +106,13 @@ class HiddenTerms {
     for (const Val value : loop::reachable(roots)) numbers_[value] = number_of(value);
   }
 
-  void keep_rows(const Stage& stage) {
-    for (const loop::Store& store : stage.after) stored_.erase(store.buffer);
-    for (const loop::Store& store : stage.body)
+  /// What the stage stores to columns of the row; whether that is all scratch.
+  bool keep(const Stage& stage, const std::vector<loop::Store>& columns) {
+    forget(stage);
+    for (const loop::Store& store : columns)
       stored_[store.buffer] = store.index == place() ? numbers_.at(store.value) : Number();
+    return std::ranges::all_of(columns,
+                               [&](const loop::Store& store) { return is_scratch(store.buffer); });
   }
 
   void forget(const Stage& stage) {
@@ -155,12 +177,15 @@ class HiddenTerms {
            loop::substituted(*kernel_.scalars, of, {{column, column_}}) == power->args[0];
   }
 
-  bool adds_nothing(const loop::Reduction& reduction) const {
-    const Number first = numbers_.at(reduction.inputs[0]);
+  /// Of products that mapping makes what 0 times the other factor is; of a row's alone, strictly.
+  bool is_identity(const loop::Reduction& reduction, bool is_row) const {
+    const std::vector<Val>& inputs = reduction.inputs;
+    const Number first = numbers_.at(inputs[0]);
     switch (reduction.combiner) {
       case loop::Combiner::max: return first == -HUGE_VAL;
       case loop::Combiner::sum: return first == 0;
-      case loop::Combiner::dot: return multiplies_zero(reduction.inputs);
+      case loop::Combiner::dot:
+        return is_row ? product_of(inputs[0], inputs[1]) == 0 : multiplies_zero(inputs);
       default: return false;
     }
   }
@@ -172,10 +197,6 @@ class HiddenTerms {
 
   /// Maxima of a row, and sums of exponentials of what lies under its maximum.
   void keep_numbers_of_rows(const Stage& stage) {
-    loop::for_each_store(stage, [&](const loop::Store& store) {
-      maxima_.erase(store.buffer);
-      sums_.erase(store.buffer);
-    });
     for (const loop::Store& store : stage.after)
       for (const loop::Reduction& reduction : stage.reductions)
         if (store.index == hidden_.rows.index && store.value->opcode == Opcode::local &&
@@ -190,11 +211,11 @@ class HiddenTerms {
     if (reduction.combiner == loop::Combiner::sum && is_of_exp) sums_.insert(buffer);
   }
 
-  static bool reads_what_it_stores(const Stage& reader, const Stage& stage) {
+  static bool reads_any(const Stage& reader, const std::vector<loop::Store>& stores) {
     return std::ranges::any_of(loop::scalars_of(reader), [&](Val value) {
       return value->opcode == Opcode::load &&
              std::ranges::any_of(
-                 stage.body, [&](const loop::Store& store) { return store.buffer == value->slot; });
+                 stores, [&](const loop::Store& store) { return store.buffer == value->slot; });
     });
   }
 
@@ -209,8 +230,8 @@ class HiddenTerms {
 
 }  // namespace
 
-std::vector<std::optional<size_t>> axes_that_end_early(const loop::Kernel& kernel,
-                                                       const HiddenColumns& hidden) {
+std::vector<std::optional<ColumnAxis>> axes_that_end_early(const loop::Kernel& kernel,
+                                                           const HiddenColumns& hidden) {
   return HiddenTerms(kernel, hidden).run();
 }
 

@@ -16,11 +16,17 @@ struct HiddenColumns {
   sym::Expr end;    // no row of the block sees a column from here on
 };
 
-/// Of each stage that does as much if its axis along a row ends there, the number of that axis (of
-/// a reduction, of its reduce axes): its reductions would combine nothing else than their identity
-/// behind it, or products with zero, and what it stores there is read by such stages alone. Of
-/// products only what is finite makes no difference: 0 times what is not is NaN.
-std::vector<std::optional<size_t>> axes_that_end_early(const loop::Kernel& kernel,
-                                                       const HiddenColumns& hidden);
+/// The axis of a stage that walks the columns of a row.
+struct ColumnAxis {
+  bool is_summed = false;  // one of the reduce axes
+  size_t number = 0;
+};
+
+/// Of each stage that does as much if its axis along a row ends there: its reductions would combine
+/// nothing else than their identity behind it, or products with zero, and what it stores there is
+/// read by such stages alone. Of products only what is finite makes no difference: 0 times what is
+/// not is NaN.
+std::vector<std::optional<ColumnAxis>> axes_that_end_early(const loop::Kernel& kernel,
+                                                           const HiddenColumns& hidden);
 
 }  // namespace tandem::schedule

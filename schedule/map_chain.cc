@@ -47,9 +47,8 @@ int64_t block_of_rows(const Kernel& kernel, const Target& target) {
   return rows_of_block(rows, row, gathers(kernel), target);
 }
 
-/// Where the axis of a stage ends that walks the columns of a row.
 struct EarlyEnd {
-  size_t axis = 0;  // its number
+  ColumnAxis axis;
   Expr end;
 };
 
@@ -69,7 +68,7 @@ class ChainMapper {
     const std::vector<std::optional<EarlyEnd>> early = ends_of_rows(ends);
     std::vector<Stage> stages;
     for (size_t i = 0; i < ends.size(); ++i) {
-      if (early[i])
+      if (early[i] && !ends[i])
         end_early(kernel_.stages[i], *early[i], stages);
       else
         map(kernel_.stages[i], ends[i], stages);
@@ -98,7 +97,7 @@ class ChainMapper {
         kernel_.stages, [&](const Stage& stage) { return sums_packs(stage, target_); });
     if (last == width || (has_packs && !sym::known_divisible(width, kPieceOfTerms))) return found;
     const HiddenColumns hidden{rows_, height_, width, **scores};
-    const std::vector<std::optional<size_t>> axes = axes_that_end_early(kernel_, hidden);
+    const std::vector<std::optional<ColumnAxis>> axes = axes_that_end_early(kernel_, hidden);
     for (size_t i = 0; i < axes.size(); ++i)
       if (axes[i]) found[i] = {*axes[i], last};
     return found;
@@ -106,10 +105,15 @@ class ChainMapper {
 
   void end_early(Stage& stage, EarlyEnd early, std::vector<Stage>& stages) {
     if (stage.kind == loop::StageKind::gather) return gather_early(stage, early, stages);
-    if (is_product(stage)) return sum_early(stage, early.end, stages);
-    map(stage, std::nullopt, stages);
-    std::vector<Axis>& row = stages.back().reduce_axes;
-    (row.empty() ? stages.back().axes : row).back().extent = early.end;
+    if (!is_product(stage)) {
+      map(stage, std::nullopt, stages);
+      Stage& made = stages.back();
+      (early.axis.is_summed ? made.reduce_axes : made.axes).back().extent = early.end;
+    } else if (early.axis.is_summed) {
+      sum_early(stage, early.end, stages);
+    } else {
+      map(stage, early.end, stages);
+    }
   }
 
   /// The sums get what is left of them at their end.
@@ -131,13 +135,14 @@ class ChainMapper {
 
   /// Results behind the end are sums of products with zero, of all rows of the block the same.
   void gather_early(const Stage& gather, EarlyEnd early, std::vector<Stage>& stages) {
+    const size_t n = early.axis.number;
     Stage sums = sums_of_rows(gather);
     ProductBlock block = gathered(sums);
     const Axis terms{pool_.symbols().index("r", height_), rows_.extent};
-    const size_t factor = early.axis == 0 ? 1 - block.left : block.left;
+    const size_t factor = n == 0 ? 1 - block.left : block.left;
     const Val other = loop::substituted(pool_, sums.reductions[0].inputs[factor],
                                         {{sums.reduce_axes[0].index, terms.index}});
-    const Val zero = zeros_times(kernel_, other, terms, sums.axes[1 - early.axis], target_, stages);
+    const Val zero = zeros_times(kernel_, other, terms, sums.axes[1 - n], target_, stages);
     Stage rest;
     rest.body = sums.after;
     replace_locals(pool_, rest.body, {{sums.reductions[0].first_local, zero}});
@@ -146,12 +151,12 @@ class ChainMapper {
       rest.axes.push_back({pool_.symbols().index("y", axis.extent), axis.extent});
       map.emplace_back(axis.index, rest.axes.back().index);
     }
-    map[early.axis].second = early.end + rest.axes[early.axis].index;
-    rest.axes[early.axis].extent = rest.axes[early.axis].extent - early.end;
+    map[n].second = early.end + rest.axes[n].index;
+    rest.axes[n].extent = rest.axes[n].extent - early.end;
     loop::substitute(kernel_, rest, map);
     make_vector(rest.axes.back(), rest, target_, false);
     stages.push_back(std::move(rest));
-    (early.axis == 0 ? block.rows : block.columns).extent = early.end;
+    (n == 0 ? block.rows : block.columns).extent = early.end;
     add_product(sums, block, stages);
   }
 

@@ -185,6 +185,23 @@ bool narrows(KernelGraph& graph, Routes& routes, const Node& node) {
          has_transcendental(graph, *wide->node);
 }
 
+/// Whether it is summed, and stored as fewer bits, which both happens where it is made.
+bool is_stored_rounded(KernelGraph& graph, const Value* value, const Reach& to) {
+  bool is_rounded = false;
+  for (const uint32_t number : to.items) {
+    const Item& item = *graph.items[number];
+    const bool is_sum = item.kind == Item::Kind::reduce &&
+                        !loop::multiplies(graph.computations.of(item.node).combiner);
+    if (is_sum) continue;
+    const ir::Type& stored = item.slots[0].value->type;
+    if (item.kind != Item::Kind::map || stored.numel() != value->type.numel()) return false;
+    if (!is_float(stored.dtype) || size_of(stored.dtype) >= size_of(value->type.dtype))
+      return false;
+    is_rounded = true;
+  }
+  return is_rounded;
+}
+
 class Materializer {
  public:
   explicit Materializer(KernelGraph& graph)
@@ -392,27 +409,12 @@ class Materializer {
     if (to.looped && weight.read > tuning_.inlining.operands) return "it reads many elements";
     if (to.repeated && !node.op->is_view())
       return costly ? "a window or product reads it many times" : "";
-    if (to.items.size() > 1 && costly && !is_stored_rounded(result, to))
+    if (to.items.size() > 1 && costly && !is_stored_rounded(graph_, result, to))
       return "several kernels or stages read it";
     if (picks_few(graph_, node)) return "it picks few elements, perhaps of rows that are at hand";
     if (to.items.size() > 1 && narrows(graph_, routes_, node))
       return "it is smaller than what it is made from";
     return "";
-  }
-
-  /// Whether it is summed, and stored as fewer bits, which both happens where it is made.
-  bool is_stored_rounded(const Value* value, const Reach& to) const {
-    bool is_rounded = false;
-    for (const uint32_t number : to.items) {
-      const Item& item = *graph_.items[number];
-      if (item.kind == Item::Kind::reduce && is_summed_by(graph_, *item.node)) continue;
-      const ir::Type& stored = item.slots[0].value->type;
-      if (item.kind != Item::Kind::map || stored.numel() != value->type.numel()) return false;
-      if (!is_float(stored.dtype) || size_of(stored.dtype) >= size_of(value->type.dtype))
-        return false;
-      is_rounded = true;
-    }
-    return is_rounded;
   }
 
   /// Of a sum, element by element, that nothing else reads: the sum then needs no memory.

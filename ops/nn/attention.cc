@@ -103,13 +103,6 @@ Tensor masked_scores(Builder& b, const Call& c, Tensor scores) {
                                         : scores + to(mask, scores.dtype());
 }
 
-/// A row that a mask lets see nothing gives zeros, not NaN.
-Tensor row_softmax(Builder& b, const Call& c, Tensor scores) {
-  const int64_t last = scores.rank() - 1;
-  if (c.has("attn_mask")) return call(b, "aten._safe_softmax", {scores, last});
-  return call(b, "aten._softmax", {scores, last, false});
-}
-
 /// `scale`, or 1 / sqrt(width of a query).
 double scale_of(const Call& c) {
   if (c.has("scale")) return c.floating("scale");
@@ -131,30 +124,26 @@ Tensor dropped(Builder& b, const Call& c, Tensor weights) {
   return call(b, "aten.dropout", {weights, c.floating("dropout_p"), true});
 }
 
-/// O = round(E) V / rowsum(E), E = exp(S - rowmax(S)): exponentials are rounded to bf16, for which
-/// processors have products; the largest of a row is 1, and exact. So does eager's kernel. The
-/// maximum cancels out, so it has no gradient.
-Tensor mixed_by_exponentials(Builder& b, const Call& c, Tensor scores, Tensor value) {
+/// O = E V / rowsum(E), E = exp(S - rowmax(S)), as eager's kernel has it. The maximum cancels out,
+/// so it has no gradient, and that of the sum takes no sums over S: rowsum(E) has -rowsum(dO O) /
+/// rowsum(E). A row that a mask lets see nothing gives zeros, not NaN. In bf16, for which
+/// processors have products, E is rounded; the largest of a row is 1, and exact.
+Tensor mixed(Builder& b, const Call& c, Tensor scores, Tensor value) {
   const std::vector<int64_t> last{scores.rank() - 1};
   Tensor most = call(b, "aten.detach", {amax(scores, last, true)});
-  Tensor blind = compare("eq", most, -HUGE_VAL);
+  const Tensor blind = compare("eq", most, -HUGE_VAL);
   if (c.has("attn_mask")) most = where(blind, 0.0, most);
   Tensor weights = exp(scores - most);
   Tensor sums = sum(weights, last, true);
   if (c.has("attn_mask")) sums = where(blind, 1.0, sums);
   weights = dropped(b, c, said_hidden(b, c, weights));
   // What is rounded has the gradient of what it was: a sum of their differences is small.
-  Tensor rounded = to(to(weights, DType::bf16), weights.dtype());
-  weights = call(b, "tandem.with_history", {weights, rounded});
+  if (c.result()->type.dtype == DType::bf16)
+    weights =
+        call(b, "tandem.with_history", {weights, to(to(weights, DType::bf16), weights.dtype())});
   const Sizes batch(scores.sizes().begin(), scores.sizes().end() - 2);
-  Tensor mixed = bmm(flattened(weights, batch), value);
-  return mixed / reshape(sums, {sym::product(batch), scores.size(-2), 1});
-}
-
-Tensor mixed_by_softmax(Builder& b, const Call& c, Tensor scores, Tensor value) {
-  const Sizes batch(scores.sizes().begin(), scores.sizes().end() - 2);
-  Tensor weights = dropped(b, c, said_hidden(b, c, row_softmax(b, c, scores)));
-  return bmm(flattened(weights, batch), value);
+  return bmm(flattened(weights, batch), value) /
+         reshape(sums, {sym::product(batch), scores.size(-2), 1});
 }
 
 Tensors attend(Builder& b, const Call& c) {
@@ -172,8 +161,8 @@ Tensors attend(Builder& b, const Call& c) {
   Sizes sizes = batch;
   sizes.insert(sizes.end(), {query.size(-2), key.size(-2)});
   scores = masked_scores(b, c, reshape(scores, sizes));
-  const auto mix = result.dtype == DType::bf16 ? mixed_by_exponentials : mixed_by_softmax;
-  return {to(reshape(mix(b, c, scores, flattened(value, batch)), result.sizes), result.dtype)};
+  const Tensor whole = mixed(b, c, scores, flattened(value, batch));
+  return {to(reshape(whole, result.sizes), result.dtype)};
 }
 
 const OpDef kAttention{

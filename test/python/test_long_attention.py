@@ -67,7 +67,8 @@ def test_gradients(name):
     for gradient, reference in zip(actual, wanted, strict=True):
         torch.testing.assert_close(gradient.double(), reference, rtol=1e-4, atol=1e-5)
     batch, heads, _, rows, keys, width = sizes
-    assert 0 < saved <= batch * heads * rows * keys * 4 / 8
+    # As of eager's kernel: no scores, but results, and here two numbers a row in the place of one.
+    assert 0 < saved <= batch * heads * rows * (width + 2) * 4
     (graph,) = tandem.report()["graphs"]
     if is_one_kernel(batch * heads, keys * width):
         assert graph["backward"]["kernel_calls"] <= 4  # and copies of one
