@@ -518,8 +518,11 @@ std::vector<Stage> map_product_stage(Kernel& kernel, Stage& stage, const Product
                                      const Target& target) {
   const int64_t bytes = size_of(stage.reductions[0].inputs[0]->dtype);
   Blocks tile = choose_tile(target, block.width.constant().value_or(INT64_MAX), bytes);
-  tile.is_matrix = suits_bf16_matrix(stage, block.height.constant().value_or(INT64_MAX), target);
-  tile.in_packs = tile.is_matrix || suits_bf16_packs(stage, target);
+  const int64_t height = block.height.constant().value_or(INT64_MAX);
+  const Val right = stage.reductions[0].inputs[1 - block.left];
+  tile.is_matrix = suits_bf16_matrix(stage, height, target);
+  tile.in_packs = tile.is_matrix || (suits_bf16_packs(stage, target) &&
+                                     !widens_in_place(right, block.columns.index, height, tile));
   return map_stage(kernel, stage, tile, block, target);
 }
 

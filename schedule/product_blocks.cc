@@ -40,6 +40,10 @@ bool draws_random(const Stage& stage) {
 
 }  // namespace
 
+bool widens_in_place(Val right, Expr column, int64_t height, const Blocks& tile) {
+  return height <= tile.tile_rows && is_widened_load(right) && runs_along(right, column, column);
+}
+
 int64_t longest_part(const Tuning::Products& tuning) {
   return tuning.shortest_part + tuning.part_terms;
 }
@@ -214,7 +218,10 @@ Blocks choose_blocks(const Kernel& kernel, const Product& product, const RowAxes
   const Whole whole = whole_of(kernel, product, rows, enough);
   Blocks blocks = choose_tile(target, whole.width, bytes);
   const bool of_bf16 = suits_bf16_matrix(stage, whole.height, target);
-  blocks.in_packs = of_bf16 || suits_bf16_packs(stage, target);
+  const loop::Axis& columns = kernel.outer[product.columns];
+  blocks.in_packs = of_bf16 || (suits_bf16_packs(stage, target) &&
+                                !widens_in_place(stage.reductions[0].inputs[product.right],
+                                                 columns.index, whole.height, blocks));
   if (blocks.in_packs) bytes = size_of(DType::bf16);
   const int64_t panel = panel_terms(stage, target) * blocks.lanes * bytes;
   const int64_t fewest =

@@ -34,6 +34,10 @@ Blocks choose_tile(const Target& target, int64_t width, int64_t bytes);
 Blocks choose_blocks(const loop::Kernel& kernel, const Product& product, const RowAxes& rows,
                      const Target& target);
 
+/// Whether a tile has all rows, and reads columns of fewer bits where they lie, widening them:
+/// packs of them would be copied first.
+bool widens_in_place(loop::Val right, sym::Expr column, int64_t height, const Blocks& tile);
+
 /// Whether what is computed of the sums needs registers, which a tile of sums has taken.
 bool has_heavy_epilogue(const loop::Stage& stage);
 /// Whether the right factor comes from beyond the second-level cache.
