@@ -89,6 +89,23 @@ bool rounds(KernelGraph& graph, const Node& node) {
   });
 }
 
+/// Such a float in as many bits as before: what is read of it is rounded.
+bool is_rounded(KernelGraph& graph, const Node& node) {
+  const Value* narrow = nullptr;
+  ir::for_each_operand(node.args, [&](const Value* operand) { narrow = operand; });
+  return narrow != nullptr && narrow->node != nullptr && narrow->uses.size() == 1 &&
+         is_float(node.results[0]->type.dtype) && is_float(narrow->type.dtype) &&
+         size_of(node.results[0]->type.dtype) > size_of(narrow->type.dtype) &&
+         rounds(graph, *narrow->node);
+}
+
+/// What a product that reads such a number has in memory: packs of 16 bits where the processor sums
+/// them, else what it multiplies.
+bool is_stored_for_product(KernelGraph& graph, const Node& node) {
+  const bool has_packs = graph.target.multiplies_bf16() || graph.target.multiplies_bf16_tiles();
+  return has_packs ? rounds(graph, node) : is_rounded(graph, node);
+}
+
 /// What one element of the op's first result takes.
 std::vector<loop::Val> own_scalars(KernelGraph& graph, const Node& node) {
   return loop::reachable(std::span(&graph.computations.of(&node).results[0].value, 1));
@@ -187,7 +204,7 @@ bool narrows(KernelGraph& graph, Routes& routes, const Node& node) {
 
 /// Whether it is summed, and stored as fewer bits, which both happens where it is made.
 bool is_stored_rounded(KernelGraph& graph, const Value* value, const Reach& to) {
-  bool is_rounded = false;
+  bool has_rounded = false;
   for (const uint32_t number : to.items) {
     const Item& item = *graph.items[number];
     const bool is_sum = item.kind == Item::Kind::reduce &&
@@ -195,11 +212,12 @@ bool is_stored_rounded(KernelGraph& graph, const Value* value, const Reach& to) 
     if (is_sum) continue;
     const ir::Type& stored = item.slots[0].value->type;
     if (item.kind != Item::Kind::map || stored.numel() != value->type.numel()) return false;
-    if (!is_float(stored.dtype) || size_of(stored.dtype) >= size_of(value->type.dtype))
-      return false;
-    is_rounded = true;
+    const bool is_smaller =
+        is_float(stored.dtype) && size_of(stored.dtype) < size_of(value->type.dtype);
+    if (!is_smaller && !is_rounded(graph, *item.node)) return false;
+    has_rounded = true;
   }
-  return is_rounded;
+  return has_rounded;
 }
 
 class Materializer {
@@ -401,8 +419,7 @@ class Materializer {
     if (to.scattered && weight.full_operands > 1) return "it holds less than what it is made from";
     if (to.multiplied && std::max(weight.operands, weight.read) > 1)
       return "a product reads it many times";
-    if (to.multiplied && rounds(graph_, node))
-      return "a product reads it, and it is smaller than its source";
+    if (to.multiplied && is_stored_for_product(graph_, node)) return "a product reads it rounded";
     if (quantizes(node) && (to.repeated || is_made_of_own_sum(node)))
       return "it is smaller than what it is made from";
     // Only a kernel of points stores the cases of a block at once (map_cases.cc).
