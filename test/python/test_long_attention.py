@@ -56,6 +56,17 @@ def in_doubles(arguments):
     return arguments | ({"attn_mask": mask.double()} if is_bias else {})
 
 
+def check_beside(gradient, eager, reference):
+    """Large scores (`scaled`: up to 15) make terms that cancel: there eager's kernel, in f32 as well,
+    is 1.7e-5 beside 1e-4 of an element. None is farther than its farthest, and the root of the mean
+    square of the errors no larger than 1.25 times its own, whose sums over keys are of 512 each."""
+    errors = [(t.double() - reference).abs() for t in (gradient, eager)]
+    beyond = [(error - 1e-4 * reference.abs()).max() for error in errors]
+    assert beyond[0] <= max(1e-5, beyond[1])
+    mean, allowed = (error.square().mean().sqrt() for error in errors)
+    assert mean <= 1.25 * allowed
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_gradients(name):
     sizes, arguments = CASES[name]
@@ -64,8 +75,9 @@ def test_gradients(name):
     actual, saved = gradients(compile_with(attention(arguments)), tensors, tangent)
     doubles = [tensor.double() for tensor in tensors]
     wanted, _ = gradients(attention(in_doubles(arguments)), doubles, tangent.double())
-    for gradient, reference in zip(actual, wanted, strict=True):
-        torch.testing.assert_close(gradient.double(), reference, rtol=1e-4, atol=1e-5)
+    eager, _ = gradients(attention(arguments), tensors, tangent)
+    for gradient, other, reference in zip(actual, eager, wanted, strict=True):
+        check_beside(gradient, other, reference)
     batch, heads, _, rows, keys, width = sizes
     # As of eager's kernel: no scores, but results, and here two numbers a row in the place of one.
     assert 0 < saved <= batch * heads * rows * (width + 2) * 4
