@@ -57,7 +57,7 @@ def in_doubles(arguments):
 
 
 def check_beside(gradient, eager, reference):
-    """Large scores (`scaled`: up to 15) make terms that cancel: there eager's kernel, in f32 as well,
+    """Large scores (`scaled`: up to 15) make terms that cancel: there eager's kernel, in f32 too,
     is 1.7e-5 beside 1e-4 of an element. None is farther than its farthest, and the root of the mean
     square of the errors no larger than 1.25 times its own, whose sums over keys are of 512 each."""
     errors = [(t.double() - reference).abs() for t in (gradient, eager)]
