@@ -30,7 +30,7 @@ using loop::Val;
 using sym::Expr;
 using Number = std::optional<double>;
 
-/// The reductions of a row whose maximum is kept: what of, and along which axis.
+/// A row's maximum that is kept: of what, along which axis.
 struct Maximum {
   Val of = nullptr;
   Expr column;
@@ -201,10 +201,10 @@ class HiddenTerms {
       for (const loop::Reduction& reduction : stage.reductions)
         if (store.index == hidden_.rows.index && store.value->opcode == Opcode::local &&
             store.value->slot == reduction.first_local)
-          keep(store.buffer, reduction);
+          keep_number_of_row(store.buffer, reduction);
   }
 
-  void keep(int32_t buffer, const loop::Reduction& reduction) {
+  void keep_number_of_row(int32_t buffer, const loop::Reduction& reduction) {
     const Val input = reduction.inputs[0];
     if (reduction.combiner == loop::Combiner::max) maxima_[buffer] = {input, column_};
     const bool is_of_exp = input->opcode == Opcode::exp && is_exp_of_nothing(input->args[0]);

@@ -130,6 +130,7 @@ Tensor dropped(Builder& b, const Call& c, Tensor weights) {
 /// processors have products, E is rounded; the largest of a row is 1, and exact.
 Tensor mixed(Builder& b, const Call& c, Tensor scores, Tensor value) {
   const std::vector<int64_t> last{scores.rank() - 1};
+  const Sizes batch(scores.sizes().begin(), scores.sizes().end() - 2);
   Tensor most = call(b, "aten.detach", {amax(scores, last, true)});
   const Tensor blind = compare("eq", most, -HUGE_VAL);
   if (c.has("attn_mask")) most = where(blind, 0.0, most);
@@ -141,9 +142,17 @@ Tensor mixed(Builder& b, const Call& c, Tensor scores, Tensor value) {
   if (c.result()->type.dtype == DType::bf16)
     weights =
         call(b, "tandem.with_history", {weights, to(to(weights, DType::bf16), weights.dtype())});
-  const Sizes batch(scores.sizes().begin(), scores.sizes().end() - 2);
   return bmm(flattened(weights, batch), value) /
          reshape(sums, {sym::product(batch), scores.size(-2), 1});
+}
+
+/// The same where there may be no keys, of which there is no maximum: results are then zeros.
+Tensor mixed_of_any(Builder& b, const Call& c, Tensor scores, Tensor value) {
+  const Sizes batch(scores.sizes().begin(), scores.sizes().end() - 2);
+  const int64_t last = scores.rank() - 1;
+  const Tensor weights = c.has("attn_mask") ? call(b, "aten._safe_softmax", {scores, last})
+                                            : call(b, "aten._softmax", {scores, last, false});
+  return bmm(flattened(dropped(b, c, said_hidden(b, c, weights)), batch), value);
 }
 
 Tensors attend(Builder& b, const Call& c) {
@@ -161,7 +170,8 @@ Tensors attend(Builder& b, const Call& c) {
   Sizes sizes = batch;
   sizes.insert(sizes.end(), {query.size(-2), key.size(-2)});
   scores = masked_scores(b, c, reshape(scores, sizes));
-  const Tensor whole = mixed(b, c, scores, flattened(value, batch));
+  const auto mix = sym::known_le(1, key.size(-2)) ? mixed : mixed_of_any;
+  const Tensor whole = mix(b, c, scores, flattened(value, batch));
   return {to(reshape(whole, result.sizes), result.dtype)};
 }
 

@@ -371,6 +371,28 @@ def test_layers_of_rows(monkeypatch):
         assert same(build(inputs, lines).run(tensors), actual)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("how", ["plain", "causal", "mask"])
+@pytest.mark.parametrize("where", ["", "s1 in [0, 9]"], ids=["known", "symbolic"])
+def test_no_keys(where, how, dtype):
+    """No rows of keys: zeros, as of eager's kernel. Of a size that may be 0 others are as ever."""
+    for keys in [0, 7] if where else [0]:
+        mask = "bool[5, s1]" if where else "bool[5, 0]"
+        name = "s1" if where else 0
+        case = ([2, 3, 3, 5, name, 8], mask if how == "mask" else "", how == "causal")
+        inputs, lines = graph(case, dtype=dtype)
+        sizes = [2, 3, 3, 5, keys, 8]
+        real = (sizes, f"bool[5, {keys}]" if how == "mask" else "", how == "causal")
+        types = {"f32": torch.float32, "bf16": torch.bfloat16}
+        tensors, seen = tensors_of(real, types[dtype])
+        arguments = tensors + ([] if seen is None else [seen])
+        actual = build(inputs, lines, where=where).run(arguments)[0]
+        expected = eager(real, tensors, seen)
+        bound = 1e-5 if dtype == "f32" else 2.0**-6
+        torch.testing.assert_close(actual, expected, rtol=bound, atol=bound)
+        assert keys > 0 or (actual == 0).all()
+
+
 @pytest.mark.parametrize("empty", range(4))
 def test_empty(empty):
     sizes = [64, 32, 32, 32]
