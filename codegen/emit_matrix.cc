@@ -53,7 +53,7 @@ constexpr int sum_tile(int i, int j) { return kSums + i * 2 + j; }
 /// The first loop of a sum: that over the numbers of a pack is none.
 size_t first_loop(const Stage& stage) { return loop::multiplies_bf16(stage) ? 1 : 0; }
 
-/// Of a sum.
+/// Of a sum, at least: a loop whose length is not known has one step or more.
 int64_t steps_of(const Stage& stage) {
   int64_t steps = 1;
   for (size_t i = first_loop(stage); i < stage.reduce_axes.size(); ++i)

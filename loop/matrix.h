@@ -15,9 +15,10 @@ inline constexpr int kMostMatrix = 2 * kMatrixTile;
 
 /// A stage of one `dot4`, or of one `dot` of bf16 in f32, of which a block of rows and columns is
 /// summed by tile registers. Its last axis has the rows, another one the lanes, its last reduce
-/// axis the packs. Of bf16 the first reduce axis counts the two numbers of a pack, which lie side
-/// by side. Sums of those are taken as the unit does: of the packs of a step first terms, then
-/// second ones, then both are added to the sum; what is too small for a normal number is zero.
+/// axis the packs, whose number is known; others before it have one step at least. Of bf16 the
+/// first reduce axis counts the two numbers of a pack, which lie side by side. Sums of those are
+/// taken as the unit does: of the packs of a step first terms, then second ones, then both are
+/// added to the sum; what is too small for a normal number is zero.
 struct MatrixProduct {
   Val rows = nullptr;     // the factor that walks the rows, along memory by the packs
   Val columns = nullptr;  // the factor that walks the lanes, along memory by them

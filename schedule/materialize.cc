@@ -207,9 +207,7 @@ bool is_stored_rounded(KernelGraph& graph, const Value* value, const Reach& to) 
   bool has_rounded = false;
   for (const uint32_t number : to.items) {
     const Item& item = *graph.items[number];
-    const bool is_sum = item.kind == Item::Kind::reduce &&
-                        !loop::multiplies(graph.computations.of(item.node).combiner);
-    if (is_sum) continue;
+    if (item.kind == Item::Kind::reduce && is_summed_by(graph, *item.node)) continue;
     const ir::Type& stored = item.slots[0].value->type;
     if (item.kind != Item::Kind::map || stored.numel() != value->type.numel()) return false;
     const bool is_smaller =
