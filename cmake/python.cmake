@@ -48,5 +48,8 @@ foreach(file IN LISTS python_files)
   list(APPEND python_copies ${TANDEM_PYTHON_DIR}/tandem/${file})
 endforeach()
 add_custom_target(tandem_python_files ALL DEPENDS ${python_copies})
-# A wheel is this component and the .py files.
-install(TARGETS tandem_python LIBRARY DESTINATION tandem COMPONENT python)
+if(TARGET tandem_without_units)
+  add_dependencies(tandem_without_units tandem_python tandem_python_files)
+endif()
+# A wheel is this component and the .py files; nothing of it is for C++ programs.
+install(TARGETS tandem_python LIBRARY DESTINATION tandem COMPONENT python EXCLUDE_FROM_ALL)

@@ -2,11 +2,16 @@
 # of the folder are linked in. *_slow_test.cc files make a second one, `test_<name>_slow`. A room's tests link the
 # room, what it uses and the rooms that their #includes name, so that a broken room breaks only its own users;
 # folders that are no room (numerics, models, ...) link everything.
-# Labels: `fast` (make check, the edit loop), `slow`, `tools`. CTest runs one entry per executable, slow ones cut in shards.
+# Labels: `fast` (make check, the edit loop), `slow`, `tools`; CTest runs one entry per executable, slow ones cut in
+# shards. `unit` has what `make test` builds and runs once, sanitized (dev): all but TANDEM_RELEASE_TESTS of the fast
+# ones. What it builds of release is the target tandem_without_units.
 find_package(GTest REQUIRED)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 set(TANDEM_SLOW_FOLDERS numerics conformance models)
 set(TANDEM_SLOW_SHARDS 4)
+# oneDNN's AMX kernels run in no sanitized build (below).
+set(TANDEM_RELEASE_TESTS test_runtime)
+add_custom_target(tandem_without_units)
 # What takes longest begins first, so that no core waits for it alone at the end. ctest measures that
 # itself from the second run on; a clean clone has only this.
 set(TANDEM_LONG_TESTS property check_headers test_codegen test_driver test_loop)
@@ -21,19 +26,14 @@ function(tandem_begins_early)
   endforeach()
 endfunction()
 
-# Under sanitizers a test's own code takes a third less time to compile without optimisation, and what
-# it tests has it.
-set(TANDEM_TEST_OPTIONS)
-if(TANDEM_SANITIZE)
-  set(TANDEM_TEST_OPTIONS -O0)
-endif()
+# A test's own code takes half as long to compile without optimisation, and what it tests has it.
+set(TANDEM_TEST_OPTIONS -O0)
 
 if(TANDEM_PCH)
-  add_library(tandem_test_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/std_pch.cc)
-  target_precompile_headers(tandem_test_pch PRIVATE [["cmake/test_pch.h"]])
-  target_include_directories(tandem_test_pch PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-  target_link_libraries(tandem_test_pch PRIVATE GTest::gmock fmt::fmt)
-  target_compile_options(tandem_test_pch PRIVATE ${TANDEM_TEST_OPTIONS})
+  tandem_pch(test_pch test_pch.h ${TANDEM_TEST_OPTIONS})
+  tandem_pch(api_test_pch api_test_pch.h ${TANDEM_TEST_OPTIONS})
+  target_link_libraries(tandem_test_pch PRIVATE GTest::gmock)
+  target_link_libraries(tandem_api_test_pch PRIVATE GTest::gmock)
 endif()
 
 # The libraries that the #include lines of files name.
@@ -79,7 +79,7 @@ function(tandem_test_library name)
   target_link_libraries(${name} PUBLIC tandem_test_support tandem)
   if(TANDEM_PCH)
     target_link_libraries(${name} PRIVATE GTest::gtest)
-    target_precompile_headers(${name} REUSE_FROM tandem_test_pch)
+    target_precompile_headers(${name} REUSE_FROM tandem_api_test_pch)
   endif()
 endfunction()
 
@@ -106,16 +106,22 @@ set(TANDEM_TEST_ENVIRONMENT OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktra
 # of rows and not using it: signal 11 where the pages of the sanitizer's allocator end there. Its
 # code is not sanitized anyway; on AMX it is tested by the other build.
 # And each random graph takes ten times as long there: fewer of test/passes (80 of 400: 70 s of 290) and of
-# test/property (30 of 200: 155 s), so that all fits into CI's time. The release build has all.
-set(TANDEM_PROPERTY_COUNT 200)
+# test/property (10 of 40), so that all fits into CI's time. The release build has all.
+set(TANDEM_PROPERTY_COUNT 40)
 if(TANDEM_SANITIZE)
   list(APPEND TANDEM_TEST_ENVIRONMENT ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 PARTITION_COUNT=80)
-  set(TANDEM_PROPERTY_COUNT 30)
+  set(TANDEM_PROPERTY_COUNT 10)
 endif()
 
 function(tandem_register_test target label)
   set(shards 1)
-  if(label STREQUAL "slow")
+  set(labels ${label})
+  if(label STREQUAL "fast" AND NOT target IN_LIST TANDEM_RELEASE_TESTS)
+    list(APPEND labels unit)
+  else()
+    add_dependencies(tandem_without_units ${target})
+  endif()
+  if(label STREQUAL "slow" OR TANDEM_SANITIZE STREQUAL "thread")
     set(shards ${TANDEM_SLOW_SHARDS})
   endif()
   math(EXPR last "${shards} - 1")
@@ -127,7 +133,7 @@ function(tandem_register_test target label)
       list(APPEND environment "GTEST_TOTAL_SHARDS=${shards}" "GTEST_SHARD_INDEX=${shard}")
     endif()
     add_test(NAME ${name} COMMAND ${target} --gtest_brief=1 WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${name} PROPERTIES LABELS "${label}" ENVIRONMENT "${environment}" TIMEOUT 1200)
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}" ENVIRONMENT "${environment}" TIMEOUT 1200)
   endforeach()
 endfunction()
 
@@ -136,10 +142,14 @@ function(tandem_test_program folder target label)
   add_executable(${target} ${sources})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  set(pch tandem_api_test_pch)
   if(folder IN_LIST TANDEM_ROOMS)
     file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/test/${folder}/*.h)
     tandem_included_rooms(rooms ${sources} ${headers})
     target_link_libraries(${target} PRIVATE tandem_${folder} ${rooms})
+    if(NOT tandem_driver IN_LIST rooms AND NOT tandem IN_LIST rooms)
+      set(pch tandem_test_pch)
+    endif()
   else()
     # test/examples also takes what the examples share.
     target_link_libraries(${target} PRIVATE tandem_test_support tandem
@@ -152,8 +162,9 @@ function(tandem_test_program folder target label)
   if(folder STREQUAL "codegen")
     target_include_directories(${target} SYSTEM PRIVATE ${TANDEM_LLVM_INCLUDE})
     target_link_libraries(${target} PRIVATE ${TANDEM_LLVM_LIBRARIES} ${TANDEM_LLVM_SYSTEM_LIBRARIES})
-  elseif(TANDEM_PCH)
-    target_precompile_headers(${target} REUSE_FROM tandem_test_pch)
+  endif()
+  if(TANDEM_PCH)
+    target_precompile_headers(${target} REUSE_FROM ${pch})
   endif()
   tandem_register_test(${target} ${label})
 endfunction()
@@ -196,11 +207,10 @@ if(golden_sources)
   add_executable(golden_runner ${golden_sources})
   set_target_properties(golden_runner PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
   target_link_libraries(golden_runner PRIVATE tandem_test_support tandem)
-  if(TANDEM_PCH)
-    target_precompile_headers(golden_runner REUSE_FROM tandem_ops_pch)
-  endif()
+  tandem_api_program(golden_runner)
+  add_dependencies(tandem_without_units golden_runner)
   set(only_run)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(TANDEM_SANITIZE OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     set(only_run --only-run)
   endif()
   foreach(room IN LISTS TANDEM_ROOMS ITEMS gpu)
@@ -217,6 +227,8 @@ function(tandem_test_command name file library)
   add_executable(${name} ${PROJECT_SOURCE_DIR}/test/${file})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/test)
   target_link_libraries(${name} PRIVATE ${library})
+  tandem_api_program(${name})
+  add_dependencies(tandem_without_units ${name})
   target_compile_definitions(${name} PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endfunction()
 
@@ -231,7 +243,7 @@ set_tests_properties(property PROPERTIES LABELS slow TIMEOUT 1800
                                          ENVIRONMENT "${TANDEM_TEST_ENVIRONMENT}")
 
 # Checks of the sources themselves.
-foreach(script check_includes check_sizes check_names check_headers tools_test)
+foreach(script check_includes check_sizes check_names check_threads check_headers tools_test)
   add_test(NAME ${script}
            COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/test/tools/${script}.py
            WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -240,10 +252,16 @@ endforeach()
 
 tandem_begins_early()
 
+# Of these targets, those that there are.
+function(tandem_depends_on name)
+  foreach(target IN LISTS ARGN)
+    if(TARGET ${target})
+      add_dependencies(${name} ${target})
+    endif()
+  endforeach()
+endfunction()
+tandem_depends_on(tandem_without_units tandem_command ${TANDEM_PROGRAMS} bench_stream)
+
 # What the tsan preset builds: the tests of runtime/, and the crowd that compiles and runs at once.
 add_custom_target(tandem_tsan_tests)
-foreach(target test_runtime test_runtime_slow test_threads)
-  if(TARGET ${target})
-    add_dependencies(tandem_tsan_tests ${target})
-  endif()
-endforeach()
+tandem_depends_on(tandem_tsan_tests test_runtime test_runtime_slow test_threads)

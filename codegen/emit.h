@@ -16,11 +16,6 @@ struct Level {
   std::unordered_map<loop::Val, llvm::Value*> scalars;
 };
 
-inline constexpr int kMostRemainders = 63;  // a divisor of sym::possible_remainders, at most
-/// How many points of an axis are left behind whole steps of its lanes, where that is one number or
-/// none.
-std::optional<int> only_remainder(const loop::Axis& axis);
-
 /// State while a kernel's function is written: where to write, what is in scope, which lanes are
 /// active.
 class Emitter {
@@ -62,6 +57,7 @@ class Emitter {
   void store_all(const std::vector<loop::Store>& stores, const std::vector<llvm::Value*>& values);
   void hoist(const loop::Stage& stage);
   bool may_be_empty(const loop::Stage& stage, const loop::Buffer& buffer) const;
+  bool keeps(const loop::Stage& stage, int32_t slot) const;
 
   // --- reductions (emit_reduction.cc) ---
   struct Accumulator {
@@ -104,6 +100,7 @@ class Emitter {
   llvm::Value* binary(loop::Val val, llvm::Value* a, llvm::Value* b);
   llvm::Value* fma(DType dtype, const std::vector<llvm::Value*>& args);
   llvm::Value* compare(loop::Val val, llvm::Value* a, llvm::Value* b);
+  llvm::Value* compare_positions(loop::Val val);
   llvm::Value* cast(llvm::Value* x, DType from, DType to);
   // Quantization in fewer instructions (emit_quantize.cc).
   llvm::Value* quantized(loop::Val cast);
@@ -124,7 +121,8 @@ class Emitter {
 
   // --- register tiles (emit_rows.cc) ---
   void emit_row_tiles(const loop::Stage& stage);
-  void emit_rows(const loop::Stage& stage, llvm::Value* first, int count);
+  /// A tile of so many rows, whose steps may ask for memory.
+  void emit_rows(const loop::Stage& stage, llvm::Value* first, int count, bool asks);
   void emit_prefetch(const loop::Prefetch& hint, const loop::Axis& rows, llvm::Value* first);
   void emit_prefetches(const loop::Stage& stage, size_t loops);
   llvm::Value* asking_row_ = nullptr;  // first one of a tile whose steps ask for memory
@@ -135,6 +133,10 @@ class Emitter {
   bool goes_by_tiles(const loop::Stage& stage) const;
   void emit_matrix_stage(const loop::Stage& stage);
   void emit_matrix(const loop::Stage& stage);
+  std::optional<sym::Expr> stride_of_stored_tiles(const loop::Stage& stage,
+                                                  const Matrix& matrix) const;
+  void emit_stored_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
+                         sym::Expr stride);
   void emit_tiles_beside(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
                          std::array<llvm::Value*, 2> ends);
   void emit_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
@@ -147,7 +149,8 @@ class Emitter {
   void add_tiles(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first,
                  const RowTiles& tiles);
   void add_row_tile(const loop::Stage& stage, const Matrix& matrix, llvm::Value* first, int down);
-  void store_tiles(const Matrix& matrix, int down, llvm::Value* sums);
+  void store_tiles(const Matrix& matrix, int down, llvm::Value* sums,
+                   llvm::Value* row_bytes = nullptr);
   llvm::Value* sums_of(const Matrix& matrix, const loop::Axis& axis, llvm::Value* first);
   void emit_if(llvm::Value* condition, const std::function<void()>& body);
   void emit_matrix_steps(const loop::Stage& stage, size_t axis, llvm::Value* before,
@@ -167,6 +170,8 @@ class Emitter {
   std::vector<llvm::Value*> load_tile(loop::Val val, const loop::Axis& axis, bool in_words);
   std::vector<llvm::Value*> load_words(loop::Val val, int side);
   std::vector<llvm::Value*> load_square(loop::Val val, llvm::Type* type, int side);
+  void swap_blocks(std::vector<llvm::Value*>& rows, int half);
+  std::vector<llvm::Value*> interleaved(const std::vector<llvm::Value*>& rows, int square);
   void emit_turned_pairs(const loop::Stage& stage);
   /// Whether as many lanes as the axis has points a step are active, all of them.
   bool has_all_lanes(const loop::Axis& axis) const {
@@ -186,6 +191,8 @@ class Emitter {
   llvm::Value* load_first(llvm::FixedVectorType* type, llvm::Value* first, llvm::Align align,
                           unsigned count);
   void store_first(llvm::Value* v, llvm::Value* first, llvm::Align align, unsigned count);
+  llvm::Value* with_part(llvm::Value* whole, llvm::Value* part, unsigned at);
+  llvm::Value* part_of(llvm::Value* whole, unsigned at, unsigned lanes);
   void masked_store(llvm::Value* raw, llvm::Value* pointer, llvm::Align align, llvm::Value* mask);
   llvm::Value* or_zeros(llvm::Value* mask, llvm::Value* pointer);
   llvm::Value* masked_load(llvm::Type* lanes_type, llvm::Value* first, llvm::Align align,

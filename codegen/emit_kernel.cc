@@ -3,10 +3,9 @@
 // known, so loop invariants never sit in inner loops whatever LLVM can prove about memory.
 #include <fmt/format.h>
 
-#include <bit>
-
 #include "base/check.h"
 #include "codegen/emit.h"
+#include "loop/row_tiles.h"
 #include "loop/stage.h"
 #include "loop/walk.h"
 
@@ -276,12 +275,6 @@ void Emitter::emit_steps(Value* end, Value* step, bool in_blocks,
   });
 }
 
-std::optional<int> only_remainder(const Axis& axis) {
-  if (axis.lanes > kMostRemainders) return std::nullopt;
-  const uint64_t left = sym::possible_remainders(axis.extent, axis.lanes) & ~uint64_t{1};
-  return std::has_single_bit(left) ? std::optional(std::countr_zero(left)) : std::nullopt;
-}
-
 void Emitter::emit_vector_axis(const Axis& axis, const std::function<void()>& body,
                                bool in_blocks) {
   std::optional<int64_t> known = axis.extent.constant();
@@ -306,7 +299,7 @@ void Emitter::emit_vector_axis(const Axis& axis, const std::function<void()>& bo
         llvm::FixedVectorType::get(ir_.getInt64Ty(), static_cast<unsigned>(axis.lanes));
     Value* count = ir_.CreateSub(extent, at);
     // Without mask registers code for a known number of lanes needs no masks.
-    if (const std::optional<int> only = only_remainder(axis); only && !has_mask_registers())
+    if (const std::optional<int> only = loop::only_remainder(axis); only && !has_mask_registers())
       count = ir_.getInt64(static_cast<uint64_t>(*only));
     Value* left = ir_.CreateVectorSplat(static_cast<unsigned>(axis.lanes), count);
     Value* numbers = ir_.CreateStepVector(type);
@@ -330,6 +323,15 @@ bool Emitter::may_be_empty(const Stage& stage, const loop::Buffer& buffer) const
   return false;
 }
 
+/// Whether the stage leaves the buffer as it is: what is read only, and scratch of others.
+bool Emitter::keeps(const Stage& stage, int32_t slot) const {
+  const loop::Access access = kernel_.buffers[static_cast<size_t>(slot)].access;
+  if (access != loop::Access::scratch) return access == loop::Access::read;
+  bool is_stored = false;
+  loop::for_each_store(stage, [&](const loop::Store& store) { is_stored |= store.buffer == slot; });
+  return !is_stored;
+}
+
 /// Writes, at the current level, every value of the stage that is known here and not written yet.
 void Emitter::hoist(const Stage& stage) {
   std::unordered_map<loop::Val, bool> ready;
@@ -344,8 +346,7 @@ void Emitter::hoist(const Stage& stage) {
     if (val->opcode == loop::Opcode::local) known = locals_.count(val->slot) != 0;
     if (val->opcode == loop::Opcode::check) known = false;  // fails in source order
     if (val->opcode == loop::Opcode::load)
-      known = known && kernel_.buffers[val->slot].access == loop::Access::read &&
-              !may_be_empty(stage, kernel_.buffers[val->slot]);
+      known = known && keeps(stage, val->slot) && !may_be_empty(stage, kernel_.buffers[val->slot]);
     ready[val] = known;
     bool worth = val->opcode != loop::Opcode::constant && val->opcode != loop::Opcode::index;
     if (known && worth) value(val);

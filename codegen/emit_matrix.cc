@@ -10,7 +10,8 @@
 //
 // What follows the sums of a tile, on vector registers, is written between the steps of the next
 // tile: a processor looks a few hundred instructions ahead, so that both run at the same time only
-// if they stand beside each other.
+// if they stand beside each other. Where nothing follows but a store of whole tiles, they leave
+// for where they are stored.
 #include <algorithm>
 #include <array>
 
@@ -150,12 +151,53 @@ void Emitter::emit_matrix(const Stage& stage) {
                     ? ir_.CreateAdd(extent, ir_.CreateSub(height, ir_.getInt64(1)))
                     : extent;
   Value* whole = ir_.CreateAnd(most, ir_.getInt64(-static_cast<int64_t>(axis.lanes)));
-  emit_loop(ir_.getInt64(0), ir_.CreateAdd(whole, height), height,
-            [&](Value* first) { emit_tiles_beside(stage, matrix, first, {whole, extent}); });
+  if (const std::optional<sym::Expr> stride = stride_of_stored_tiles(stage, matrix))
+    emit_loop(ir_.getInt64(0), whole, height,
+              [&](Value* first) { emit_stored_tiles(stage, matrix, first, *stride); });
+  else
+    emit_loop(ir_.getInt64(0), ir_.CreateAdd(whole, height), height,
+              [&](Value* first) { emit_tiles_beside(stage, matrix, first, {whole, extent}); });
   if (matrix.product.has_spare_rows) return;
   Value* rest = ir_.CreateSub(extent, whole);
   emit_if(ir_.CreateICmpSGT(rest, ir_.getInt64(0)),
           [&] { emit_last_rows(stage, matrix, whole, rest); });
+}
+
+/// From row to row where all that follows the sums is that they are stored, whole tiles side by
+/// side: these go there from the tile registers.
+std::optional<sym::Expr> Emitter::stride_of_stored_tiles(const Stage& stage,
+                                                         const Matrix& matrix) const {
+  const Axis& rows = stage.axes.back();
+  const bool are_wanted = !matrix.product.has_spare_rows ||
+                          sym::known_divisible(rows.extent, static_cast<int64_t>(rows.lanes));
+  if (stage.after.size() != 1 || matrix.has_lines || !are_wanted || tail_mask_ != nullptr)
+    return std::nullopt;
+  const loop::Store& store = stage.after[0];
+  const bool is_plain = store.value->opcode == loop::Opcode::local && !store.accumulate &&
+                        store.value->slot == stage.reductions[0].first_local;
+  if (!is_plain) return std::nullopt;
+  const std::optional<sym::Affine> lanes = sym::affine_in(store.index, vector_axis_);
+  const std::optional<sym::Affine> down = sym::affine_in(store.index, rows.index);
+  if (!lanes || lanes->coefficient != sym::Expr(1) || !down) return std::nullopt;
+  return down->coefficient;
+}
+
+/// Whole tiles from row `first` on, which leave the registers for where the sums are stored.
+void Emitter::emit_stored_tiles(const Stage& stage, const Matrix& matrix, Value* first,
+                                sym::Expr stride) {
+  const Axis& rows = stage.axes.back();
+  const RowTiles tiles{rows.lanes / kMatrixTile,
+                       rows.lanes == kMatrixTile ? nullptr : ir_.getTrue()};
+  clear_tiles(matrix, tiles.count);
+  emit_matrix_steps(stage, first_loop(stage), ir_.getInt64(0), [&](Value*) {
+    for (const loop::Prefetch& hint : stage.prefetches) emit_prefetch(hint, rows, first);
+    add_tiles(stage, matrix, first, tiles);
+  });
+  const loop::Store& store = stage.after[0];
+  symbols_[rows.index] = first;
+  Value* sums = element_pointer(store.buffer, uniform_index(store.index));
+  symbols_.erase(rows.index);
+  store_tiles(matrix, tiles.count, sums, ir_.CreateMul(uniform_index(stride), ir_.getInt64(4)));
 }
 
 /// What is left, by one tile or by two, the last of which has just so many rows.
@@ -254,12 +296,15 @@ void Emitter::clear_tiles(const Matrix& matrix, int down) {
       tile_instruction(llvm::Intrinsic::x86_tilezero, {sum_tile(i, j)}, {});
 }
 
-void Emitter::store_tiles(const Matrix& matrix, int down, Value* sums) {
-  Value* row_bytes = ir_.getInt64(static_cast<uint64_t>(lanes_) * 4);
+/// To rows of sums that are so far apart; null: side by side.
+void Emitter::store_tiles(const Matrix& matrix, int down, Value* sums, Value* row_bytes) {
+  if (row_bytes == nullptr) row_bytes = ir_.getInt64(static_cast<uint64_t>(lanes_) * 4);
   for (int i = 0; i < down; ++i) {
+    Value* below = ir_.CreateMul(row_bytes, ir_.getInt64(static_cast<uint64_t>(i) * kMatrixTile));
+    Value* row = ir_.CreateGEP(ir_.getInt8Ty(), sums, below);
     for (int j = 0; j < matrix.across; ++j) {
-      const int64_t place = static_cast<int64_t>(i * lanes_ + j) * kMatrixTile;
-      Value* to = ir_.CreateConstGEP1_64(ir_.getInt32Ty(), sums, static_cast<uint64_t>(place));
+      Value* to =
+          ir_.CreateConstGEP1_64(ir_.getInt32Ty(), row, static_cast<uint64_t>(j) * kMatrixTile);
       tile_instruction(llvm::Intrinsic::x86_tilestored64, {sum_tile(i, j)}, {to, row_bytes});
     }
   }

@@ -164,16 +164,35 @@ void for_each_piece(unsigned count, const std::function<void(unsigned at, unsign
 
 }  // namespace
 
+/// `whole` with the elements of `part` from lane `at` on. By shuffles: LLVM 19 selects no insertion
+/// of a short vector where no pass has made a shuffle of it (level 0).
+Value* Emitter::with_part(Value* whole, Value* part, unsigned at) {
+  const unsigned count = llvm::cast<llvm::FixedVectorType>(whole->getType())->getNumElements();
+  if (!part->getType()->isVectorTy()) return ir_.CreateInsertElement(whole, part, at);
+  const unsigned lanes = llvm::cast<llvm::FixedVectorType>(part->getType())->getNumElements();
+  llvm::SmallVector<int, 64> widened(count, llvm::PoisonMaskElem);
+  llvm::SmallVector<int, 64> blended = llvm::createSequentialMask(0, count, 0);
+  for (unsigned lane = 0; lane < lanes; ++lane) {
+    widened[at + lane] = static_cast<int>(lane);
+    blended[at + lane] = static_cast<int>(count + at + lane);
+  }
+  return ir_.CreateShuffleVector(whole, ir_.CreateShuffleVector(part, widened), blended);
+}
+
+Value* Emitter::part_of(Value* whole, unsigned at, unsigned lanes) {
+  if (lanes == 1) return ir_.CreateExtractElement(whole, at);
+  return ir_.CreateShuffleVector(whole, llvm::createSequentialMask(at, lanes, 0));
+}
+
 /// Zeros behind the first `count`.
 Value* Emitter::load_first(llvm::FixedVectorType* type, Value* first, llvm::Align align,
                            unsigned count) {
   llvm::Type* const element = type->getElementType();
   Value* all = llvm::Constant::getNullValue(type);
   for_each_piece(count, [&](unsigned at, unsigned lanes) {
-    llvm::Type* const part = llvm::FixedVectorType::get(element, lanes);
+    llvm::Type* const part = lanes == 1 ? element : llvm::FixedVectorType::get(element, lanes);
     Value* const pointer = ir_.CreateConstGEP1_64(element, first, at);
-    Value* const loaded = ir_.CreateAlignedLoad(part, pointer, align);
-    all = ir_.CreateInsertVector(type, all, loaded, ir_.getInt64(at));
+    all = with_part(all, ir_.CreateAlignedLoad(part, pointer, align), at);
   });
   return all;
 }
@@ -181,9 +200,8 @@ Value* Emitter::load_first(llvm::FixedVectorType* type, Value* first, llvm::Alig
 void Emitter::store_first(Value* v, Value* first, llvm::Align align, unsigned count) {
   llvm::Type* const element = v->getType()->getScalarType();
   for_each_piece(count, [&](unsigned at, unsigned lanes) {
-    llvm::Type* const part = llvm::FixedVectorType::get(element, lanes);
     Value* const pointer = ir_.CreateConstGEP1_64(element, first, at);
-    ir_.CreateAlignedStore(ir_.CreateExtractVector(part, v, ir_.getInt64(at)), pointer, align);
+    ir_.CreateAlignedStore(part_of(v, at, lanes), pointer, align);
   });
 }
 

@@ -1,12 +1,11 @@
 // Register tiles. A reduction under a vector axis and an unrolled one keeps an accumulator for
 // every unrolled row: a step of the reduction reads what the rows share once (a vector of the right
 // factor of a product) and combines it with what each row brings (an element of the left factor,
-// spread over the lanes). What is left of the rows goes in one tile where its height is known, else
-// in tiles of 8, 4, 2 and 1.
+// spread over the lanes). loop/row_tiles.h says how many rows each tile has.
 #include <algorithm>
-#include <bit>
 
 #include "codegen/emit.h"
+#include "loop/row_tiles.h"
 
 namespace tandem::codegen {
 
@@ -28,36 +27,6 @@ bool may_be_in_place(const Stage& stage) {
   });
 }
 
-/// Whether the last whole tile and the rows behind it go in two tiles of about equal height: a low
-/// tile waits for its own sums. 128 rows in tiles of 6: twice 4 behind 20, not 2 behind 21.
-bool shares_last_tile(const Axis& axis) {
-  const int64_t extent = axis.extent.constant().value_or(0);
-  const int64_t left = extent % axis.lanes;
-  return extent > axis.lanes && left > 0 && 2 * left < axis.lanes;
-}
-
-/// Heights of the tiles behind whole ones, the highest first: where one number of rows may be left,
-/// a tile of that many, or the two that share the last whole one; of several numbers one for each
-/// bit. Code for others would never run.
-std::vector<int> heights_left(const Axis& axis) {
-  if (sym::known_divisible(axis.extent, axis.lanes)) return {};
-  unsigned bits = std::bit_ceil(static_cast<unsigned>(axis.lanes)) - 1;
-  if (const std::optional<int> rows = only_remainder(axis)) {
-    if (!shares_last_tile(axis)) return {*rows};
-    return {(axis.lanes + *rows + 1) / 2, (axis.lanes + *rows) / 2};
-  }
-  if (axis.lanes <= kMostRemainders) {
-    const uint64_t left = sym::possible_remainders(axis.extent, axis.lanes);
-    bits = 0;
-    for (int rows = 1; rows < axis.lanes; ++rows)
-      if ((left >> rows & 1) != 0) bits |= static_cast<unsigned>(rows);
-  }
-  std::vector<int> heights;
-  for (; bits != 0; bits &= ~std::bit_floor(bits))
-    heights.push_back(static_cast<int>(std::bit_floor(bits)));
-  return heights;
-}
-
 /// Those up to the last one that its index depends on.
 size_t loops_around(const loop::Prefetch& hint, const Stage& stage) {
   size_t loops = stage.reduce_axes.size();
@@ -69,25 +38,26 @@ size_t loops_around(const loop::Prefetch& hint, const Stage& stage) {
 
 void Emitter::emit_row_tiles(const Stage& stage) {
   const Axis& axis = stage.axes.back();
+  const loop::RowTiles tiles = loop::row_tiles(axis);
   const auto number = [&](int n) { return ir_.getInt64(static_cast<uint64_t>(n)); };
   Value* extent = index_value(axis.extent);
   Value* begin = number(0);
   const auto emit_until = [&](Value* end, int height) {
-    emit_loop(begin, end, number(height), [&](Value* first) { emit_rows(stage, first, height); });
+    const bool asks = height == tiles.height || tiles.shares_last;
+    emit_loop(begin, end, number(height),
+              [&](Value* first) { emit_rows(stage, first, height, asks); });
     begin = end;
   };
-  Value* shared = number(shares_last_tile(axis) ? axis.lanes : 0);
-  Value* rest = ir_.CreateURem(extent, number(axis.lanes));
-  emit_until(ir_.CreateSub(ir_.CreateSub(extent, rest), shared), axis.lanes);
-  std::vector<int> heights = heights_left(axis);
-  heights.erase(std::ranges::unique(heights).begin(), heights.end());
-  for (int height : heights) {
+  Value* shared = number(tiles.shares_last ? tiles.height : 0);
+  Value* rest = ir_.CreateURem(extent, number(tiles.height));
+  emit_until(ir_.CreateSub(ir_.CreateSub(extent, rest), shared), tiles.height);
+  for (int height : tiles.behind) {
     rest = ir_.CreateURem(ir_.CreateSub(extent, begin), number(height));
     emit_until(ir_.CreateSub(extent, rest), height);
   }
 }
 
-void Emitter::emit_rows(const Stage& stage, Value* first, int count) {
+void Emitter::emit_rows(const Stage& stage, Value* first, int count, bool asks) {
   const Axis& axis = stage.axes.back();
   std::vector<std::vector<Accumulator>> rows(static_cast<size_t>(count));
   for (std::vector<Accumulator>& row : rows) {
@@ -106,7 +76,7 @@ void Emitter::emit_rows(const Stage& stage, Value* first, int count) {
     }
   };
   hoist(stage);
-  asking_row_ = count == axis.lanes || shares_last_tile(axis) ? first : nullptr;
+  asking_row_ = asks ? first : nullptr;
   emit_nest(stage.reduce_axes,
             [&] { emit_reduce(stage, 0, [&] { at_each_row([&] { combine_reductions(); }); }); });
   asking_row_ = nullptr;

@@ -107,6 +107,7 @@ Value* Emitter::constant(Val val) {
 }
 
 Value* Emitter::compute(Val val) {
+  if (Value* truth = compare_positions(val)) return truth;
   std::vector<Value*> args;
   bool any_lanes = false;
   for (Val arg : val->args) {
@@ -197,6 +198,18 @@ Value* Emitter::fma(DType dtype, const std::vector<Value*>& args) {
   return ir_.CreateIntrinsic(llvm::Intrinsic::fma, {args[0]->getType()}, args);
 }
 
+namespace {
+
+llvm::CmpInst::Predicate predicate_of(Opcode opcode) {
+  using Predicate = llvm::CmpInst::Predicate;
+  static constexpr Predicate kSigned[] = {Predicate::ICMP_EQ,  Predicate::ICMP_NE,
+                                          Predicate::ICMP_SLT, Predicate::ICMP_SLE,
+                                          Predicate::ICMP_SGT, Predicate::ICMP_SGE};
+  return kSigned[static_cast<int>(opcode) - static_cast<int>(Opcode::eq)];
+}
+
+}  // namespace
+
 Value* Emitter::compare(Val val, Value* a, Value* b) {
   using Predicate = llvm::CmpInst::Predicate;
   DType dtype = val->args[0]->dtype;
@@ -204,15 +217,39 @@ Value* Emitter::compare(Val val, Value* a, Value* b) {
   static constexpr Predicate kFloat[] = {Predicate::FCMP_OEQ, Predicate::FCMP_UNE,
                                          Predicate::FCMP_OLT, Predicate::FCMP_OLE,
                                          Predicate::FCMP_OGT, Predicate::FCMP_OGE};
-  static constexpr Predicate kSigned[] = {Predicate::ICMP_EQ,  Predicate::ICMP_NE,
-                                          Predicate::ICMP_SLT, Predicate::ICMP_SLE,
-                                          Predicate::ICMP_SGT, Predicate::ICMP_SGE};
   static constexpr Predicate kUnsigned[] = {Predicate::ICMP_EQ,  Predicate::ICMP_NE,
                                             Predicate::ICMP_ULT, Predicate::ICMP_ULE,
                                             Predicate::ICMP_UGT, Predicate::ICMP_UGE};
   TD_CHECK(number >= 0 && number < 6) << "binary " << name_of(val->opcode);
   if (is_float(dtype)) return ir_.CreateFCmp(kFloat[number], a, b);
-  return ir_.CreateICmp((is_signed(dtype) ? kSigned : kUnsigned)[number], a, b);
+  return ir_.CreateICmp(is_signed(dtype) ? predicate_of(val->opcode) : kUnsigned[number], a, b);
+}
+
+/// Of positions whose difference rises or falls by one a lane: the number of the lane is compared
+/// with the one where they are equal, in 8 bits, as bounds behind the lanes tell all of them alike.
+/// Null of others.
+Value* Emitter::compare_positions(Val val) {
+  constexpr int kMostLanes = 64;
+  const bool is_compare = val->opcode >= Opcode::eq && val->opcode <= Opcode::ge;
+  if (!is_compare || lanes_ == 1 || lanes_ > kMostLanes) return nullptr;
+  const std::optional<sym::Expr> left = loop::position_of(val->args[0]);
+  const std::optional<sym::Expr> right = loop::position_of(val->args[1]);
+  if (!left || !right) return nullptr;
+  const std::optional<sym::Affine> difference = sym::affine_in(*left - *right, vector_axis_);
+  const bool falls = difference && difference->coefficient == sym::Expr(-1);
+  if (!difference || (!falls && difference->coefficient != sym::Expr(1))) return nullptr;
+  Value* rest = index_value(difference->rest);
+  if (has_lanes(rest)) return nullptr;
+  // rest + (at + lane) = 0, or rest - (at + lane) = 0
+  Value* at = symbols_.at(vector_axis_);
+  Value* equal = falls ? ir_.CreateSub(rest, at) : ir_.CreateNeg(ir_.CreateAdd(rest, at));
+  equal = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, equal, ir_.getInt64(-1));
+  equal = ir_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, equal, ir_.getInt64(lanes_));
+  llvm::Type* bytes = llvm::FixedVectorType::get(ir_.getInt8Ty(), static_cast<unsigned>(lanes_));
+  llvm::CmpInst::Predicate predicate = predicate_of(val->opcode);
+  if (falls) predicate = llvm::CmpInst::getSwappedPredicate(predicate);
+  return ir_.CreateICmp(predicate, ir_.CreateStepVector(bytes),
+                        as_lanes(ir_.CreateTrunc(equal, ir_.getInt8Ty())));
 }
 
 /// NaN wins, and of equal operands the first: b > a ? b : a is a where either is NaN, one

@@ -50,26 +50,51 @@ std::vector<Value*> Emitter::load_square(Val val, llvm::Type* type, int n) {
         ir_.CreateAdd(start, ir_.CreateMul(step, ir_.getInt64(static_cast<uint64_t>(i))));
     rows.push_back(ir_.CreateAlignedLoad(row_type, element_pointer(*val, index), align));
   }
-  // Swapping blocks of half: after the round for size h, rows i and i + h hold each other's
-  // off-diagonal h x h blocks.
-  for (int half = n / 2; half >= 1; half /= 2) {
-    std::vector<int> low;
-    std::vector<int> high;
-    for (int i = 0; i < n; ++i) {
-      bool first = (i / half) % 2 == 0;
-      low.push_back(first ? i : n + i - half);
-      high.push_back(first ? i + half : n + i);
-    }
-    for (int i = 0; i < n; ++i) {
-      if ((i / half) % 2 != 0) continue;
-      Value*& upper = rows[static_cast<size_t>(i)];
-      Value*& lower = rows[static_cast<size_t>(i) + static_cast<size_t>(half)];
-      Value* a = upper;
-      upper = ir_.CreateShuffleVector(a, lower, low);
-      lower = ir_.CreateShuffleVector(a, lower, high);
-    }
-  }
+  const int in_lane = std::min(n, 16 / static_cast<int>(type->getPrimitiveSizeInBits() / 8));
+  for (int half = n / 2; half >= in_lane; half /= 2) swap_blocks(rows, half);
+  for (int round = 1; round < in_lane; round *= 2) rows = interleaved(rows, in_lane);
   return rows;
+}
+
+/// Rows i and i + half of a square hold each other's off-diagonal half x half blocks afterwards.
+void Emitter::swap_blocks(std::vector<Value*>& rows, int half) {
+  const int n = static_cast<int>(rows.size());
+  std::vector<int> low;
+  std::vector<int> high;
+  for (int i = 0; i < n; ++i) {
+    bool first = (i / half) % 2 == 0;
+    low.push_back(first ? i : n + i - half);
+    high.push_back(first ? i + half : n + i);
+  }
+  for (int i = 0; i < n; ++i) {
+    if ((i / half) % 2 != 0) continue;
+    Value*& upper = rows[static_cast<size_t>(i)];
+    Value*& lower = rows[static_cast<size_t>(i) + static_cast<size_t>(half)];
+    Value* a = upper;
+    upper = ir_.CreateShuffleVector(a, lower, low);
+    lower = ir_.CreateShuffleVector(a, lower, high);
+  }
+}
+
+/// One round in squares of 128 bits, to which AVX's instructions keep: each row is interleaved,
+/// element by element, with the one half a square below it, which gives two rows. After as many
+/// rounds as halve the square to one row, it is transposed.
+std::vector<Value*> Emitter::interleaved(const std::vector<Value*>& rows, int square) {
+  const int n = static_cast<int>(rows.size());
+  std::vector<int> low;
+  for (int i = 0; i < n; ++i)
+    low.push_back((i % 2 == 0 ? 0 : n) + i / square * square + i % square / 2);
+  std::vector<int> high = low;
+  for (int& element : high) element += square / 2;
+  std::vector<Value*> result;
+  for (int i = 0; i < n; ++i) {
+    if (i % square >= square / 2) continue;
+    Value* a = rows[static_cast<size_t>(i)];
+    Value* b = rows[static_cast<size_t>(i) + static_cast<size_t>(square) / 2];
+    result.push_back(ir_.CreateShuffleVector(a, b, low));
+    result.push_back(ir_.CreateShuffleVector(a, b, high));
+  }
+  return result;
 }
 
 /// The stage's last axes are a transposed one, here, and the two elements of a pair. Pairs that are

@@ -1,7 +1,8 @@
 // Most programs serve every size. Where an operator needs a number (the length of a transform, how
 // many results a split has), its error names the symbols, and these become the numbers that the
 // call at hand has, which the caller guards. Symbols have no equations of their own, so those that
-// stand in one are taken for each other ahead.
+// stand in one are taken for each other ahead; and where an error names none, those that are of one
+// size, before all become numbers.
 #include "driver/hints.h"
 
 #include <algorithm>
@@ -104,6 +105,19 @@ std::map<std::string, int64_t> restricted(const Hints& hints) {
   return sizes;
 }
 
+/// What no number was named for may ask two sizes to be one: then those are that are the same now,
+/// as torch takes sizes which are not marked. Whether any was not yet.
+bool tie_alike(const Hints& hints, ir::Bindings& bindings) {
+  const size_t before = bindings.equal.size();
+  std::map<int64_t, std::string> first;
+  for (const auto& [name, size] : hints.sizes) {
+    if (bindings.sizes.contains(name)) continue;
+    const auto [known, is_new] = first.emplace(size, name);
+    if (!is_new) make_equal(bindings, known->second, name);
+  }
+  return bindings.equal.size() > before;
+}
+
 }  // namespace
 
 ir::Bindings tied(const Hints& hints) {
@@ -131,6 +145,7 @@ bool add_unknown(const UserError& error, const Hints& hints, ir::Bindings& bindi
       if (hints.sizes.contains(name)) bindings.sizes.emplace(name, hints.sizes.at(name));
       if (hints.floats.contains(name)) bindings.floats.emplace(name, hints.floats.at(name));
     }
+  if (!names_one && tie_alike(hints, bindings)) return true;
   if (!names_one) bindings.sizes.merge(restricted(hints));
   if (!names_one && count() == before)
     bindings.sizes.insert(hints.sizes.begin(), hints.sizes.end());

@@ -23,9 +23,10 @@ struct Hints {
 /// a size, say nothing.
 ir::Bindings tied(const Hints& hints);
 
-/// Adds what the error says is unknown. Where it names nothing: sizes that stand in equations, and
-/// then all, as what is refused of sizes that nobody knows (two that are equal, a layout without
-/// gaps) may pass of numbers. False where there is nothing to add.
+/// Adds what the error says is unknown. Where it names nothing: that sizes are one which are equal
+/// now; then numbers of those that stand in equations, and then of all, as what is refused of sizes
+/// that nobody knows (a layout without gaps) may pass of numbers. False where there is nothing to
+/// add.
 bool add_unknown(const UserError& error, const Hints& hints, ir::Bindings& bindings);
 
 /// A program with these bindings serves the call at hand.

@@ -82,6 +82,8 @@ constexpr GraphPass kDifferentiableBackward{"differentiable_backward",
 constexpr GraphPass kUpdates{"updates", passes::updates, kFunctional | kJoint, 0, kJoint};
 // Gradient rules may use ops that have no loops of their own, so this comes after them.
 constexpr GraphPass kDecomposeCore{"decompose_core", passes::decompose_core, kFunctional, kCore, 0};
+// Definitions say what values are, so it looks at core ops; what it leaves unread is for dce.
+constexpr GraphPass kPositional{"positional", passes::positional, kFunctional | kCore, 0, 0};
 // Rules look through decompositions, and what they leave equal is for cse and dce, which follow.
 constexpr GraphPass kConstantFold{"constant_fold", passes::constant_fold, kFunctional, 0, 0};
 // Core ops show what is scattered; in front of cse and dce, which take the zeros away.
@@ -157,6 +159,7 @@ constexpr std::array kAllPasses = {kShareOutputs,
                                    kOneRowProducts,
                                    kIntegerProducts,
                                    kDecomposeCore,
+                                   kPositional,
                                    kConstantFold,
                                    kAccumulate,
                                    kCheckedPlaces,
@@ -248,6 +251,7 @@ void finish_called(const ir::Graph& graph, bool differentiates, GraphCtx& ctx) {
     if (!differentiates) run_pass(*body, kWeightOnlyProducts, ctx);
     if (!differentiates) run_pass(*body, kIntegerProducts, ctx);
     run_pass(*body, kDecomposeCore, ctx);
+    run_pass(*body, kPositional, ctx);
     run_pass(*body, kConstantFold, ctx);
     run_pass(*body, kCse, ctx);
     run_pass(*body, kDce, ctx);
@@ -380,6 +384,7 @@ void run_passes(ir::Graph& graph, const Options& options, GraphCtx& ctx) {
   if (has_constants && !differentiates) run_pass(graph, kOneRowProducts, ctx);
   if (!differentiates) run_pass(graph, kIntegerProducts, ctx);
   run_pass(graph, kDecomposeCore, ctx);
+  run_pass(graph, kPositional, ctx);
   run_pass(graph, kConstantFold, ctx);
   run_pass(graph, kAccumulate, ctx);
   run_pass(graph, kCheckedPlaces, ctx);

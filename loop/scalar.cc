@@ -50,11 +50,11 @@ int64_t wrap(DType dtype, int64_t value) {
 /// Outcome of comparing index expressions where it follows from ranges: most pad and cat masks
 /// vanish here.
 std::optional<bool> prove(Opcode opcode, Val a, Val b) {
-  bool plain = (is_constant(a) || a->opcode == Opcode::index) &&
-               (is_constant(b) || b->opcode == Opcode::index);
-  if (!plain) return std::nullopt;
-  sym::Expr x = is_constant(a) ? sym::Expr(a->integer) : a->index;
-  sym::Expr y = is_constant(b) ? sym::Expr(b->integer) : b->index;
+  const std::optional<sym::Expr> left = position_of(a);
+  const std::optional<sym::Expr> right = position_of(b);
+  if (!left || !right) return std::nullopt;
+  sym::Expr x = *left;
+  sym::Expr y = *right;
   if (opcode == Opcode::eq || opcode == Opcode::ne) {
     if (sym::known_eq(x, y)) return opcode == Opcode::eq;
     if (sym::known_ne(x, y)) return opcode == Opcode::ne;
@@ -67,7 +67,19 @@ std::optional<bool> prove(Opcode opcode, Val a, Val b) {
   return std::nullopt;
 }
 
+/// What must not be left out, though nobody needs its value.
+bool has_check(Val value) {
+  return std::ranges::any_of(reachable(std::span(&value, 1)),
+                             [](Val part) { return part->opcode == Opcode::check; });
+}
+
 }  // namespace
+
+std::optional<sym::Expr> position_of(Val value) {
+  if (value->dtype != DType::i64) return std::nullopt;
+  if (value->opcode == Opcode::constant) return sym::Expr(value->integer);
+  return value->opcode == Opcode::index ? std::optional(value->index) : std::nullopt;
+}
 
 std::string_view name_of(Opcode opcode) {
   size_t number = static_cast<size_t>(opcode);
@@ -200,11 +212,14 @@ Val ScalarPool::fold(Opcode opcode, DType dtype, Val a, Val b) {
     case Opcode::bit_and:
       if (dtype == DType::boolean && is_number(a, 1)) return b;
       if (dtype == DType::boolean && is_number(b, 1)) return a;
+      if (dtype == DType::boolean && is_number(a, 0) && !has_check(b)) return a;
+      if (dtype == DType::boolean && is_number(b, 0) && !has_check(a)) return b;
       break;
     case Opcode::bit_or:
-      // `x | true` stays: x may hold a check.
       if (dtype == DType::boolean && is_number(a, 0)) return b;
       if (dtype == DType::boolean && is_number(b, 0)) return a;
+      if (dtype == DType::boolean && is_number(a, 1) && !has_check(b)) return a;
+      if (dtype == DType::boolean && is_number(b, 1) && !has_check(a)) return b;
       break;
     default: break;
   }
@@ -216,7 +231,7 @@ Val ScalarPool::binary(Opcode opcode, Val a, Val b) {
                                  << name_of(b->dtype);
   DType dtype = is_compare(opcode) ? DType::boolean : a->dtype;
   if (Val folded = fold(opcode, dtype, a, b)) return folded;
-  if (a->dtype == DType::i64 && is_compare(opcode))
+  if (is_compare(opcode))
     if (std::optional<bool> truth = prove(opcode, a, b)) return integer(DType::boolean, *truth);
   Scalar node(opcode, dtype);
   node.args = {a, b};
@@ -233,6 +248,12 @@ Val ScalarPool::fma(Val a, Val b, Val c) {
 Val ScalarPool::select(Val cond, Val a, Val b) {
   TD_CHECK(a->dtype == b->dtype) << "select of " << name_of(a->dtype) << " and "
                                  << name_of(b->dtype);
+  // select(c, select(c, x, _), y) = select(c, x, y), and the same of the other arm.
+  const auto is_same = [&](Val arm) {
+    return arm->opcode == Opcode::select && arm->args[0] == cond;
+  };
+  if (is_same(a) && !has_check(a->args[2])) a = a->args[1];
+  if (is_same(b) && !has_check(b->args[1])) b = b->args[2];
   if (a == b) return a;
   if (is_constant(cond)) return cond->integer != 0 ? a : b;
   Scalar node(Opcode::select, a->dtype);

@@ -99,6 +99,9 @@ struct Scalar {
 };
 using Val = const Scalar*;
 
+/// A place or a number of places: of an i64 that is an index or a constant. Nothing of others.
+std::optional<sym::Expr> position_of(Val value);
+
 class ScalarPool {
  public:
   explicit ScalarPool(sym::Pool& symbols) : symbols_(&symbols) {}

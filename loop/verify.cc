@@ -42,6 +42,8 @@ class Verifier {
   void lines();
   void line(Val value);
   void load(Val value);
+  bool carries(int32_t slot) const;
+  bool names_buffers(const Stage& stage) const;
   void hazards(const Stage& stage);
   void index(sym::Expr e, std::string_view what);
   bool has_buffer(int32_t number) const {
@@ -152,7 +154,7 @@ void Verifier::stage(const Stage& stage) {
   defined_.clear();
   kind(stage);
   vector_axes(stage);
-  tiles(stage);
+  if (names_buffers(stage)) tiles(stage);  // whose questions look at what buffers hold
   for (const Axis& each : stage.axes) axis(each, "axis ");
   SymbolSet after_scope = scope_;
   for (const Axis& each : stage.reduce_axes) axis(each, "reduce axis ");
@@ -167,6 +169,15 @@ void Verifier::stage(const Stage& stage) {
   hazards(stage);
   scope_ = std::move(outside);
   if (!stage.axes.empty()) readable_ = std::move(readable_outside);
+}
+
+/// Whether all that it reads and stores is there; what is not, the lines below say.
+bool Verifier::names_buffers(const Stage& stage) const {
+  bool all = true;
+  for (const Val value : scalars_of(stage))
+    all &= value->opcode != Opcode::load || has_buffer(value->slot);
+  for_each_store(stage, [&](const Store& store) { all &= has_buffer(store.buffer); });
+  return all;
 }
 
 /// What the kinds promise to mapping, as far as one stage shows it.
@@ -368,6 +379,16 @@ void Verifier::line(Val value) {
           number("l", value->slot) + " has another type");
 }
 
+/// Scratch is kept through the loops inside of a task: what a round has left is there in the next.
+bool Verifier::carries(int32_t slot) const {
+  const bool has_rounds =
+      std::ranges::any_of(kernel_.outer, [](const Axis& axis) { return !is_parallel(axis); });
+  bool is_stored = false;
+  for (const Stage& stage : kernel_.stages)
+    for_each_store(stage, [&](const Store& store) { is_stored |= store.buffer == slot; });
+  return has_rounds && is_stored;
+}
+
 void Verifier::load(Val value) {
   std::string name = "load of " + number("b", value->slot);
   if (!has_buffer(value->slot)) return require(false, name + ": no such buffer");
@@ -378,7 +399,8 @@ void Verifier::load(Val value) {
   require(from.dtype == value->dtype || packs,
           name + ": value is " + std::string(name_of(value->dtype)) + ", buffer is " +
               std::string(name_of(from.dtype)));
-  bool unwritten = from.access == Access::write || from.access == Access::scratch;
+  const bool unwritten =
+      from.access == Access::write || (from.access == Access::scratch && !carries(value->slot));
   require(!unwritten || written_.contains(value->slot), name + " before any store to it");
   loads_.push_back(value);
 }

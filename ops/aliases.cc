@@ -92,7 +92,7 @@ const std::string& original_of(const std::string& dotted) {
 
 Tensors call_original(ir::Builder& b, const ir::Call& c) {
   std::vector<Operand> operands(c.args().begin(), c.args().end());
-  return call_many(b, original_of(c.op().name()), std::move(operands));
+  return call_many(b, original_of(c.op().name()), operands);
 }
 
 const ir::Op& original(const ir::OpTable& table, const Alias& alias) {
@@ -114,8 +114,8 @@ ir::Schema alias_schema(const ir::OpTable& table, const Alias& alias) {
 }
 
 const OpDef& definition_of(const ir::OpTable& table, const Alias& alias) {
-  static std::deque<OpDef> definitions;
-  constexpr size_t kSamples = 2;  // the original is tested with all of them
+  static std::deque<OpDef> definitions;  // filled once
+  constexpr size_t kSamples = 2;         // the original is tested with all of them
   OpDef def = def_of(original(table, alias));
   def.lower = nullptr;
   def.vjp = nullptr;

@@ -48,6 +48,15 @@ Definition map_definition(const ir::Call&, std::function<loop::Val(size_t, const
   return definition;
 }
 
+loop::Val number_of(loop::ScalarPool& pool, const ir::Arg& arg, DType dtype) {
+  if (const double* number = std::get_if<double>(&arg)) return pool.constant(dtype, *number);
+  if (const bool* flag = std::get_if<bool>(&arg)) return pool.integer(dtype, *flag ? 1 : 0);
+  const sym::Expr* size = std::get_if<sym::Expr>(&arg);
+  if (size == nullptr) return nullptr;
+  if (size->constant()) return pool.integer(dtype, *size->constant());
+  return pool.cast(pool.index(*size), dtype);
+}
+
 loop::Val with_check(loop::ScalarPool& pool, loop::Val value, loop::Val position) {
   if (position->opcode != loop::Opcode::check) return value;
   std::vector<loop::Val> parts = loop::reachable(std::vector<loop::Val>{value});

@@ -106,6 +106,10 @@ Definition unary(Lowering& lowering, const ir::Call& call) {
   });
 }
 
+/// A number that an op is given (a Scalar, a flag, a size) in `dtype`; null where it is a value of
+/// the graph.
+loop::Val number_of(loop::ScalarPool& pool, const ir::Arg& arg, DType dtype);
+
 /// `value` was read at the place `position`. What is read may be alike at every place (a dimension
 /// of one element, a constant); then the check of the place, which must not be lost, goes along.
 loop::Val with_check(loop::ScalarPool& pool, loop::Val value, loop::Val position);

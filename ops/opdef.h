@@ -58,7 +58,8 @@ struct Definition {
   bool accumulate = true;  // by `combiner`: sum, prod, min or max
 };
 
-/// What a lowering may ask for while it writes scalar expressions. Implemented by schedule/.
+/// What a lowering may ask for while it writes scalar expressions. Implemented by schedule/, where
+/// loops come of it, and by ops/positional.h, where values are known by their places.
 class Lowering {
  public:
   virtual ~Lowering() = default;

@@ -1,29 +1,65 @@
 // Thin: each function is the call it names. Numbers stay literals, so `x * 2` is mul.Scalar.
 #include "ops/tensor.h"
 
+#include <span>
+
 #include "base/check.h"
 
 namespace tandem::ops {
 
+Operand::Operand(Tensor tensor) {
+  if (tensor) arg = tensor.value();
+}
 Operand::Operand(const Tensors& tensors) {
   ir::Values values;
   for (const Tensor& tensor : tensors) values.push_back(tensor.value());
   arg = std::move(values);
 }
+Operand::Operand(int number) : arg(sym::Expr(number)) {}
+Operand::Operand(int64_t number) : arg(sym::Expr(number)) {}
+Operand::Operand(sym::Expr number) : arg(number) {}
+Operand::Operand(double number) : arg(number) {}
+Operand::Operand(bool flag) : arg(flag) {}
+Operand::Operand(DType dtype) : arg(dtype) {}
+Operand::Operand(const ir::Ints& ints) : arg(ints) {}
+Operand::Operand(const std::vector<int64_t>& ints) : arg(ir::Ints(ints.begin(), ints.end())) {}
+Operand::Operand(const char* text) : arg(std::string(text)) {}
+Operand::Operand(const ir::Arg& raw) : arg(raw) {}
+Operand::Operand(const Operand& other) = default;
+Operand::Operand(Operand&& other) noexcept = default;
+Operand& Operand::operator=(const Operand& other) = default;
+Operand& Operand::operator=(Operand&& other) noexcept = default;
+Operand::~Operand() = default;
 
-Tensors call_many(ir::Builder& builder, std::string_view op, std::vector<Operand> args) {
+namespace {
+
+Tensors called(ir::Builder& builder, std::string_view op, std::span<const Operand> args) {
   std::vector<ir::Arg> positional;
-  for (Operand& operand : args) positional.push_back(std::move(operand.arg));
+  for (const Operand& operand : args) positional.push_back(operand.arg);
   ir::Node* node = builder.call(op, std::move(positional));
   Tensors results;
   for (ir::Value* value : node->results) results.emplace_back(builder, value);
   return results;
 }
 
-Tensor call(ir::Builder& builder, std::string_view op, std::vector<Operand> args) {
-  Tensors results = call_many(builder, op, std::move(args));
+Tensor first_of(std::string_view op, const Tensors& results) {
   TD_CHECK(!results.empty()) << op << " has no result";
   return results[0];
+}
+
+}  // namespace
+
+Tensors call_many(ir::Builder& builder, std::string_view op, std::initializer_list<Operand> args) {
+  return called(builder, op, args);
+}
+Tensors call_many(ir::Builder& builder, std::string_view op, const std::vector<Operand>& args) {
+  return called(builder, op, args);
+}
+Tensor call(ir::Builder& builder, std::string_view op, std::initializer_list<Operand> args) {
+  return first_of(op, called(builder, op, args));
+}
+Tensor call(ir::Builder& builder, std::string_view op, const std::vector<Operand>& args) {
+  return first_of(op, called(builder, op, args));
 }
 
 namespace {

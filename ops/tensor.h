@@ -1,6 +1,7 @@
 // Operator sugar: a value and the builder that goes on from it, so that graphs read as formulas.
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -29,26 +30,34 @@ class Tensor {
 };
 using Tensors = std::vector<Tensor>;
 
-/// An argument of `call`: tensors, lists of them, numbers, lists, none.
+/// An argument of `call`: tensors, lists of them, numbers, lists, none. Nothing of it is inline: a
+/// formula makes and drops hundreds, and the variant's code would be most of what it compiles to.
 struct Operand {
-  Operand(Tensor tensor) : arg(tensor ? ir::Arg(tensor.value()) : ir::Arg(ir::None{})) {}  // NOLINT
-  Operand(const Tensors& tensors);                     // NOLINT(google-explicit-constructor)
-  Operand(int number) : arg(sym::Expr(number)) {}      // NOLINT
-  Operand(int64_t number) : arg(sym::Expr(number)) {}  // NOLINT
-  Operand(sym::Expr number) : arg(number) {}           // NOLINT
-  Operand(double number) : arg(number) {}              // NOLINT
-  Operand(bool flag) : arg(flag) {}                    // NOLINT
-  Operand(DType dtype) : arg(dtype) {}                 // NOLINT
-  Operand(ir::Ints ints) : arg(std::move(ints)) {}     // NOLINT
-  Operand(const std::vector<int64_t>& ints) : arg(ir::Ints(ints.begin(), ints.end())) {}  // NOLINT
-  Operand(const char* text) : arg(std::string(text)) {}                                   // NOLINT
-  Operand(ir::Arg raw) : arg(std::move(raw)) {}                                           // NOLINT
+  Operand(Tensor tensor);                     // NOLINT(google-explicit-constructor)
+  Operand(const Tensors& tensors);            // NOLINT
+  Operand(int number);                        // NOLINT
+  Operand(int64_t number);                    // NOLINT
+  Operand(sym::Expr number);                  // NOLINT
+  Operand(double number);                     // NOLINT
+  Operand(bool flag);                         // NOLINT
+  Operand(DType dtype);                       // NOLINT
+  Operand(const ir::Ints& ints);              // NOLINT
+  Operand(const std::vector<int64_t>& ints);  // NOLINT
+  Operand(const char* text);                  // NOLINT
+  Operand(const ir::Arg& raw);                // NOLINT
+  Operand(const Operand& other);
+  Operand(Operand&& other) noexcept;
+  Operand& operator=(const Operand& other);
+  Operand& operator=(Operand&& other) noexcept;
+  ~Operand();
   ir::Arg arg;
 };
 
 /// Any op by name, arguments in schema order; keyword-only ones may be given in order too.
-Tensor call(ir::Builder& builder, std::string_view op, std::vector<Operand> args);
-Tensors call_many(ir::Builder& builder, std::string_view op, std::vector<Operand> args);
+Tensor call(ir::Builder& builder, std::string_view op, std::initializer_list<Operand> args);
+Tensor call(ir::Builder& builder, std::string_view op, const std::vector<Operand>& args);
+Tensors call_many(ir::Builder& builder, std::string_view op, std::initializer_list<Operand> args);
+Tensors call_many(ir::Builder& builder, std::string_view op, const std::vector<Operand>& args);
 
 Tensor operator+(Tensor a, Tensor b);
 Tensor operator-(Tensor a, Tensor b);

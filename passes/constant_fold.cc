@@ -37,6 +37,11 @@ std::string why_not_exact(const Match& sum) {
   return is_float(sum.value("x")->type.dtype) ? "-0.0 + 0.0 is 0.0" : "";
 }
 
+/// Of integers 1 and 0 are some of the bits.
+std::string why_not_truth(const Match& both) {
+  return both.value("x")->type.dtype == DType::boolean ? "" : "bits of integers";
+}
+
 // --- casts
 
 /// Every value of `narrow` is one of `wide`, and converts on to any third type as it does itself.
@@ -124,6 +129,10 @@ std::vector<ir::Rule> rules() {
       {call("aten::add", {x, arg_that(is_zero)}), is_x, why_not_exact},
       {call("aten::sub", {x, arg_that(is_zero)}), is_x},
       {call("aten::pow", {x, arg_that(is_one)}), is_x},
+      {call("aten::bitwise_and", {x, arg_that(is_one)}).commutes(), is_x, why_not_truth},
+      {call("aten::bitwise_or", {x, arg_that(is_zero)}).commutes(), is_x, why_not_truth},
+      {call("aten::logical_and", {x, arg_that(is_one)}).commutes(), is_x, why_not_truth},
+      {call("aten::logical_or", {x, arg_that(is_zero)}).commutes(), is_x, why_not_truth},
       {call("aten::neg", {call("aten::neg", {x})}), is_x},
       {call("aten::logical_not", {call("aten::logical_not", {x})}), is_x},
       {call("aten::where", {anything(), x, x}), is_x},

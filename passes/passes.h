@@ -254,6 +254,10 @@ void updates(ir::Graph& graph, GraphCtx& ctx);
 /// Replaces ops without a lowering by their decomposition.
 void decompose_core(ir::Graph& graph, GraphCtx& ctx);
 
+/// What follows from its position alone, as a mask of aranges does, becomes a constant or a ramp
+/// wherever it is one. Bits stay the same.
+void positional(ir::Graph& graph, GraphCtx& ctx);
+
 /// Removes what changes nothing: x * 1, casts to the same type, transposes of transposes, reshapes
 /// of reshapes … Bits stay the same. Only after joint: a value loses its place in the gradient's
 /// history.

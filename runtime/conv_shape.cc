@@ -220,8 +220,10 @@ bool cut_rows(Spatial& dim, const Range& rows, int64_t& first_input_row) {
   const int64_t lo = rows.lo * dim.stride - dim.pad_lo;
   const int64_t hi = (rows.hi - 1) * dim.stride + (dim.kernel - 1) * dim.dilation + 1 - dim.pad_lo;
   first_input_row = std::max<int64_t>(0, lo);
-  const int64_t end = std::min(dim.in, hi);
-  if (end <= first_input_row) return false;
+  if (std::min(dim.in, hi) <= first_input_row) return false;
+  // Whole steps, though nothing reads the rows behind the last one: where a stride has an input of
+  // as many steps as results, the library takes kernels of one point for products.
+  const int64_t end = std::min(dim.in, std::max(hi, lo + rows.size() * dim.stride));
   dim.pad_lo = first_input_row - lo;
   dim.pad_hi = hi - end;
   dim.in = end - first_input_row;

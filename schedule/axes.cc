@@ -239,4 +239,14 @@ void merge_axes(Kernel& kernel) {
   }
 }
 
+bool gathers(const Kernel& kernel) {
+  return std::ranges::any_of(
+      kernel.stages, [](const Stage& stage) { return stage.kind == loop::StageKind::gather; });
+}
+
+bool reduces(const Stage& stage, Expr extent) {
+  return std::ranges::any_of(stage.reduce_axes,
+                             [&](const Axis& axis) { return axis.extent == extent; });
+}
+
 }  // namespace tandem::schedule

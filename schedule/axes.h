@@ -63,4 +63,9 @@ void merge_with_next(loop::Kernel& kernel, std::vector<loop::Axis>& axes, size_t
 /// Merges neighbouring axes that every access walks as one.
 void merge_axes(loop::Kernel& kernel);
 
+/// Whether blocks of rows are summed, each added to what the ones before have stored.
+bool gathers(const loop::Kernel& kernel);
+/// Whether one of the stage's reductions runs over so many points.
+bool reduces(const loop::Stage& stage, sym::Expr extent);
+
 }  // namespace tandem::schedule

@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "base/check.h"
+#include "ops/elements.h"
 
 namespace tandem::schedule {
 
@@ -34,12 +35,7 @@ Val Computations::load(const ir::Value* tensor, const ops::Index& index, Val mas
 }
 
 Val Computations::scalar(const ir::Arg& arg, DType dtype) {
-  if (const double* number = std::get_if<double>(&arg)) return pool_.constant(dtype, *number);
-  if (const bool* flag = std::get_if<bool>(&arg)) return pool_.integer(dtype, *flag ? 1 : 0);
-  if (const sym::Expr* expr = std::get_if<sym::Expr>(&arg)) {
-    if (expr->constant()) return pool_.integer(dtype, *expr->constant());
-    return pool_.cast(pool_.index(*expr), dtype);
-  }
+  if (const Val known = ops::number_of(pool_, arg, dtype)) return known;
   ir::Value* const* value = std::get_if<ir::Value*>(&arg);
   TD_CHECK(value != nullptr) << "a scalar argument is " << ir::to_string(arg);
   return pool_.cast(pool_.element(number(*value), (*value)->type.dtype, {}), dtype);

@@ -8,13 +8,13 @@
 //   exp(-inf - m) is 0 for the maximum m of the row, unless that is NaN or -inf; then what is seen
 //   of the row is NaN as well, and so is the sum without what is hidden. The sum of these is 1 at
 //   least, or NaN, and so is every weight of the row; so 0 times its inverse is 0, where it
-//   matters.
+//   matters. Where a mask may hide a whole row, 0 stands for a maximum of -inf and 1 for the sum of
+//   such a row: then exp(-inf - 0) is 0 as well, and the inverse of the sum at most 1.
 #include "schedule/hidden_terms.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <unordered_map>
 
 #include "loop/stage.h"
@@ -34,6 +34,7 @@ using Number = std::optional<double>;
 struct Maximum {
   Val of = nullptr;
   Expr column;
+  const loop::Reduction* made_by = nullptr;
 };
 
 /// What a stage stores at each place of that axis. Of a product down the rows nothing that ends.
@@ -123,7 +124,7 @@ class HiddenTerms {
     });
   }
 
-  Expr place() const { return hidden_.rows.index * hidden_.width + column_; }
+  Expr place() const { return hidden_.rows.index * hidden_.pitch + column_; }
 
   bool is_scratch(int32_t buffer) const {
     return kernel_.buffers[static_cast<size_t>(buffer)].access == loop::Access::scratch;
@@ -151,9 +152,11 @@ class HiddenTerms {
 
   bool is_inverse_of_sum(Val value) const {
     if (value->opcode != Opcode::div || numbers_.at(value->args[0]) != 1) return false;
-    const Val sum = value->args[1];
-    return sum->opcode == Opcode::load && sums_.contains(sum->slot) &&
-           sum->index == hidden_.rows.index;
+    const auto& [sum, maximum] = without_guard(value->args[1]);
+    if (sum->opcode != Opcode::load || sum->index != hidden_.rows.index) return false;
+    const auto found = sums_.find(sum->slot);
+    if (found == sums_.end()) return false;
+    return found->second == nullptr || (maximum != nullptr && made_by(maximum) == found->second);
   }
 
   bool hides(Val condition) const {
@@ -166,15 +169,20 @@ class HiddenTerms {
                                                                              : Number();
   }
 
-  /// exp(-inf - m), m the maximum of what is -inf here.
+  /// exp(-inf - m), m the maximum of what is -inf here, or 0 for that of a row that sees nothing.
   bool is_exp_of_nothing(Val power) const {
     if (power->opcode != Opcode::sub || numbers_.at(power->args[0]) != -HUGE_VAL) return false;
-    const Val maximum = power->args[1];
-    const auto found = maxima_.find(maximum->slot);
-    if (maximum->opcode != Opcode::load || found == maxima_.end()) return false;
-    const auto& [of, column] = found->second;
-    return maximum->index == hidden_.rows.index &&
-           loop::substituted(*kernel_.scalars, of, {{column, column_}}) == power->args[0];
+    const auto& [value, maximum] = without_guard(power->args[1]);
+    if (made_by(value) == nullptr || (maximum != nullptr && maximum != value)) return false;
+    const auto& [of, column, by] = maxima_.at(value->slot);
+    return loop::substituted(*kernel_.scalars, of, {{column, column_}}) == power->args[0];
+  }
+
+  /// Of a row's maximum; null of anything else.
+  const loop::Reduction* made_by(Val maximum) const {
+    const bool is_row = maximum->opcode == Opcode::load && maximum->index == hidden_.rows.index;
+    const auto found = is_row ? maxima_.find(maximum->slot) : maxima_.end();
+    return found == maxima_.end() ? nullptr : found->second.made_by;
   }
 
   /// Of products that mapping makes what 0 times the other factor is; of a row's alone, strictly.
@@ -206,9 +214,11 @@ class HiddenTerms {
 
   void keep_number_of_row(int32_t buffer, const loop::Reduction& reduction) {
     const Val input = reduction.inputs[0];
-    if (reduction.combiner == loop::Combiner::max) maxima_[buffer] = {input, column_};
+    if (reduction.combiner == loop::Combiner::max) maxima_[buffer] = {input, column_, &reduction};
     const bool is_of_exp = input->opcode == Opcode::exp && is_exp_of_nothing(input->args[0]);
-    if (reduction.combiner == loop::Combiner::sum && is_of_exp) sums_.insert(buffer);
+    if (reduction.combiner != loop::Combiner::sum || !is_of_exp) return;
+    const Val guarded = without_guard(input->args[0]->args[1]).maximum;
+    sums_[buffer] = guarded == nullptr ? nullptr : made_by(guarded);
   }
 
   static bool reads_any(const Stage& reader, const std::vector<loop::Store>& stores) {
@@ -225,10 +235,22 @@ class HiddenTerms {
   std::unordered_map<Val, Number> numbers_;  // of its scalars, behind the end
   std::map<int32_t, Number> stored_;         // in rows of scratch, there
   std::map<int32_t, Maximum> maxima_;        // in columns of scratch
-  std::set<int32_t> sums_;                   // the same, of exponentials
+  /// The same of exponentials; by what rows that see nothing are told from others, if any.
+  std::map<int32_t, const loop::Reduction*> sums_;
 };
 
 }  // namespace
+
+Guarded without_guard(Val value) {
+  if (value->opcode != Opcode::select) return {value};
+  const Val blind = value->args[0];
+  const bool is_blind = blind->opcode == Opcode::eq && blind->args[1]->opcode == Opcode::constant &&
+                        blind->args[1]->number == -HUGE_VAL;
+  const Val number = value->args[1];
+  if (!is_blind || number->opcode != Opcode::constant || !std::isfinite(number->number))
+    return {value};
+  return {value->args[2], blind->args[0]};
+}
 
 std::vector<std::optional<ColumnAxis>> axes_that_end_early(const loop::Kernel& kernel,
                                                            const HiddenColumns& hidden) {

@@ -13,6 +13,7 @@ struct HiddenColumns {
   const loop::Axis& rows;
   sym::Expr height;
   sym::Expr width;  // of a row
+  sym::Expr pitch;  // from row to row in scratch
   sym::Expr end;    // no row of the block sees a column from here on
 };
 
@@ -21,6 +22,13 @@ struct ColumnAxis {
   bool is_summed = false;  // one of the reduce axes
   size_t number = 0;
 };
+
+/// What `value` is but for rows that see nothing, whose maximum is -inf: there it is a number.
+struct Guarded {
+  loop::Val value = nullptr;
+  loop::Val maximum = nullptr;  // null: there is no such choice
+};
+Guarded without_guard(loop::Val value);
 
 /// Of each stage that does as much if its axis along a row ends there: its reductions would combine
 /// nothing else than their identity behind it, or products with zero, and what it stores there is

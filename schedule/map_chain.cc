@@ -7,13 +7,16 @@
 #include <algorithm>
 #include <array>
 
+#include "loop/row_tiles.h"
 #include "schedule/axes.h"
+#include "schedule/column_pieces.h"
 #include "schedule/hidden_terms.h"
 #include "schedule/map.h"
 #include "schedule/product_axes.h"
 #include "schedule/product_blocks.h"
 #include "schedule/product_terms.h"
 #include "schedule/row_block.h"
+#include "schedule/running_softmax.h"
 #include "schedule/visible_columns.h"
 
 namespace tandem::schedule {
@@ -31,19 +34,19 @@ bool is_product(const Stage& stage) {
          stage.reductions[0].combiner == loop::Combiner::dot;
 }
 
-bool gathers(const Kernel& kernel) {
-  return std::any_of(kernel.stages.begin(), kernel.stages.end(),
-                     [](const Stage& stage) { return stage.kind == loop::StageKind::gather; });
+std::vector<Expr> extents_of(const std::vector<Axis>& axes) {
+  std::vector<Expr> extents;
+  for (const Axis& axis : axes) extents.push_back(axis.extent);
+  return extents;
 }
 
-int64_t block_of_rows(const Kernel& kernel, const Target& target) {
+/// Of outer axes, the last of which are the rows.
+int64_t block_of_rows(const Kernel& kernel, const std::vector<Expr>& rows, const Target& target) {
   int64_t row = 1;
   for (const loop::Buffer& buffer : kernel.buffers)
     if (buffer.access == loop::Access::scratch)
       row = std::max(row, buffer.elements.constant().value_or(target.tuning.assumed_length) *
                               size_of(buffer.dtype));
-  std::vector<Expr> rows;
-  for (const Axis& axis : kernel.outer) rows.push_back(axis.extent);
   return rows_of_block(rows, row, gathers(kernel), target);
 }
 
@@ -58,14 +61,18 @@ class ChainMapper {
       : kernel_(kernel), pool_(*kernel.scalars), target_(target) {}
 
   void run() {
-    const RowBlock taken = widen_rows(kernel_, block_of_rows(kernel_, target_));
+    const std::vector<Expr> extents = extents_of(kernel_.outer);
+    pieces_ = take_pieces(kernel_, target_);
+    const RowBlock taken = widen_rows(kernel_, block_of_rows(kernel_, extents, target_));
     rows_ = taken.rows;
     height_ = taken.height;
     for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
     if (gathers(kernel_)) kernel_.outer.back().kind = AxisKind::serial;
+    if (pieces_) walk_pieces(*pieces_);
     std::vector<std::optional<Expr>> ends;
     for (size_t i = 0; i < kernel_.stages.size(); ++i) ends.push_back(end_of(i));
     const std::vector<std::optional<EarlyEnd>> early = ends_of_rows(ends);
+    if (pieces_ && pieces_->carries) carry_rows(kernel_, *pieces_, {rows_, height_});
     std::vector<Stage> stages;
     for (size_t i = 0; i < ends.size(); ++i) {
       if (early[i] && !ends[i])
@@ -77,11 +84,30 @@ class ChainMapper {
   }
 
  private:
+  /// The axis before the rows has their number, or, where rows carry something on, that behind.
+  void walk_pieces(const ColumnPieces& pieces) {
+    Axis& axis = *(kernel_.outer.end() - 2);
+    axis.kind = AxisKind::serial;
+    if (pieces.carries) std::swap(axis, kernel_.outer.back());
+  }
+
   /// Of a product of which later stages do not read all columns: where those end that they read.
   std::optional<Expr> end_of(size_t number) const {
     const Stage& stage = kernel_.stages[number];
     if (!is_product(stage)) return std::nullopt;
-    return visible_columns(kernel_, number, stage.axes[0].extent, rows_, height_);
+    return visible_columns(kernel_, number, rows_, height_);
+  }
+
+  /// Of the first product whose results are hidden, from later stages or in its own epilogue.
+  std::optional<HiddenColumns> hidden_columns(const std::vector<std::optional<Expr>>& ends) const {
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const Stage& stage = kernel_.stages[i];
+      if (!is_product(stage)) continue;
+      const Expr width = stage.axes[0].extent;
+      const std::optional<Expr> end = ends[i] ? ends[i] : visible_sums(stage, rows_, height_);
+      if (end) return HiddenColumns{rows_, height_, width, pitch_of(stage, rows_), *end};
+    }
+    return std::nullopt;
   }
 
   /// Of each stage that does nothing behind the columns that a block sees, where these end: after
@@ -89,15 +115,14 @@ class ChainMapper {
   std::vector<std::optional<EarlyEnd>> ends_of_rows(
       const std::vector<std::optional<Expr>>& ends) const {
     std::vector<std::optional<EarlyEnd>> found(ends.size());
-    const auto scores = std::ranges::find_if(ends, [](const auto& end) { return end.has_value(); });
-    if (scores == ends.end()) return found;
-    const Expr width = kernel_.stages[static_cast<size_t>(scores - ends.begin())].axes[0].extent;
-    const Expr last = sym::min(width, sym::ceil_div(**scores, kPieceOfTerms) * kPieceOfTerms);
-    const bool has_packs = std::ranges::any_of(
-        kernel_.stages, [&](const Stage& stage) { return sums_packs(stage, target_); });
+    const std::optional<HiddenColumns> hidden = hidden_columns(ends);
+    if (!hidden) return found;
+    const Expr width = hidden->width;
+    const bool has_packs = sums_packs(kernel_, target_);
+    const Expr end = sym::ceil_div(hidden->end, kPieceOfTerms) * kPieceOfTerms;
+    const Expr last = columns_before(end, width, has_packs ? 1 : 0);  // sums of packs are not empty
     if (last == width || (has_packs && !sym::known_divisible(width, kPieceOfTerms))) return found;
-    const HiddenColumns hidden{rows_, height_, width, **scores};
-    const std::vector<std::optional<ColumnAxis>> axes = axes_that_end_early(kernel_, hidden);
+    const std::vector<std::optional<ColumnAxis>> axes = axes_that_end_early(kernel_, *hidden);
     for (size_t i = 0; i < axes.size(); ++i)
       if (axes[i]) found[i] = {*axes[i], last};
     return found;
@@ -120,7 +145,7 @@ class ChainMapper {
   void sum_early(Stage& stage, Expr end, std::vector<Stage>& stages) {
     ProductBlock block = block_of(stage);
     Axis& terms = stage.reduce_axes[0];
-    block.length = terms.extent;
+    block.length = at_most(terms.extent);
     const Axis rest{pool_.symbols().index("r", terms.extent), terms.extent - end};
     const Val right = loop::substituted(pool_, stage.reductions[0].inputs[1 - block.left],
                                         {{terms.index, end + rest.index}});
@@ -169,7 +194,7 @@ class ChainMapper {
     if (is_product(stage)) {
       if (lacks_packs(stage, target_)) fill_packs(kernel_, stage);
       ProductBlock block = block_of(stage);
-      if (end) block.columns.extent = sym::min(block.columns.extent, *end);
+      if (end) block.columns.extent = columns_before(*end, block.columns.extent);
       return add_product(stage, block, stages);
     }
     if (stage.kind == loop::StageKind::gather) {
@@ -205,12 +230,17 @@ class ChainMapper {
     return sums;
   }
 
+  /// What no piece is longer than.
+  Expr at_most(Expr extent) const {
+    return pieces_ && extent == pieces_->length ? pieces_->longest : extent;
+  }
+
   ProductBlock gathered(const Stage& sums) const {
     ProductBlock block;
     block.rows = sums.axes[0];
     block.columns = sums.axes[1];
-    block.height = block.rows.extent;
-    block.width = block.columns.extent;
+    block.height = at_most(block.rows.extent);
+    block.width = at_most(block.columns.extent);
     block.length = height_;
     block.left = walks(sums.reductions[0].inputs[0], block.columns.index) ? 1 : 0;
     return block;
@@ -221,8 +251,9 @@ class ChainMapper {
     block.rows = rows_;
     block.columns = stage.axes[0];
     block.height = height_;
-    block.width = stage.axes[0].extent;
-    block.visible = visible_sums(stage, block.width, rows_, height_);
+    block.width = at_most(stage.axes[0].extent);
+    if (pieces_) block.length = at_most(length_of(stage));
+    block.visible = visible_sums(stage, rows_, height_);
     std::vector<Val> first{stage.reductions[0].inputs[0]};
     for (Val part : loop::reachable(first))
       if (sym::depends_on(part->index, block.columns.index)) block.left = 1;
@@ -234,6 +265,7 @@ class ChainMapper {
   const Target& target_;
   Axis rows_;
   Expr height_;
+  std::optional<ColumnPieces> pieces_;
 };
 
 /// Rows of blocks, with register tiles that are so high.
@@ -254,24 +286,24 @@ class BlockHeight {
   }
 
  private:
-  /// The time of all blocks in rows of whole tiles. What is left behind these goes in one tile
-  /// where all blocks leave as much, else in one for each bit (codegen/emit_rows.cc).
+  /// The time of all blocks in rows of whole tiles. Where blocks leave different numbers of rows,
+  /// all have code for both.
   int64_t rows_taken(int64_t count, int64_t height) const {
-    const int64_t left = height % tile_;
-    const int64_t last_left = count % height % tile_;
-    const bool is_one_tile = left == 0 || last_left == 0 || left == last_left;
-    // Of equal blocks, whose extent is known, a whole tile shares its rows with a low one.
-    const bool shares = count % height == 0 && height > tile_ && 2 * left < tile_;
-    const int64_t behind = shares ? left : rows_behind(left, is_one_tile);
-    return count / height * (height - left + behind) + count % height - last_left +
-           rows_behind(last_left, is_one_tile);
+    const int64_t last = count % height;
+    const uint64_t left = uint64_t{1} << height % tile_ | uint64_t{1} << last % tile_;
+    const std::optional<int64_t> extent = last == 0 ? std::optional(height) : std::nullopt;
+    const loop::RowTiles tiles = loop::row_tiles(static_cast<int>(tile_), left, extent);
+    const int64_t behind = last > 0 ? rows_taken(tiles, last) : 0;
+    return count / height * rows_taken(tiles, height) + behind;
   }
 
-  int64_t rows_behind(int64_t left, bool is_one_tile) const {
-    if (is_one_tile) return left > 0 ? std::max(left, busy_rows_) : 0;
-    int64_t taken = 0;
-    for (int64_t bit = 1; bit < tile_; bit *= 2)
-      if ((left & bit) != 0) taken += std::max(bit, busy_rows_);
+  int64_t rows_taken(const loop::RowTiles& tiles, int64_t rows) const {
+    int64_t left = tiles.left(rows);
+    int64_t taken = rows - left;
+    for (const int height : tiles.behind) {
+      taken += left / height * std::max<int64_t>(height, busy_rows_);
+      left %= height;
+    }
     return taken;
   }
 

@@ -21,6 +21,7 @@
 #include "schedule/product_packs.h"
 #include "schedule/product_prefetch.h"
 #include "schedule/product_window.h"
+#include "schedule/visible_columns.h"
 
 namespace tandem::schedule {
 
@@ -164,7 +165,8 @@ class ProductMapper {
   std::vector<Stage> run() {
     std::optional<Stage> finish;
     if (has_heavy_epilogue(stage_) || block_.part) finish = split_epilogue(stage_);
-    if (finish && block_.visible) columns_.extent = sym::min(columns_.extent, *block_.visible);
+    if (finish && block_.visible)
+      columns_.extent = columns_before(*block_.visible, columns_.extent);
     ColumnTiles tiles = cut();
     std::vector<Stage> stages;
     if (block_.part) stages.push_back(sum_in_parts(*finish));

@@ -41,6 +41,39 @@ struct Copy {
   Expr elements = 1;  // for each channel
 };
 
+/// Of a masked weight, whether the image has what the weight meets.
+std::vector<Val> questions_of_mask(Val weight) {
+  if (!is_masked(weight)) return {};
+  return {weight->args[0]};
+}
+
+/// Whether it follows from where it stands, and from no data.
+bool is_of_places(Val asked) {
+  return std::ranges::none_of(loop::reachable(std::array{asked}), [](Val part) {
+    return part->opcode == loop::Opcode::load || part->opcode == loop::Opcode::local;
+  });
+}
+
+/// Places by which the value is chosen, as the padding beside what is made of a sum.
+void add_choices(Val value, std::vector<Val>& asked) {
+  for (Val part : loop::reachable(std::array{value}))
+    if (part->opcode == loop::Opcode::select && is_of_places(part->args[0]))
+      asked.push_back(part->args[0]);
+}
+
+/// Beside the image nothing of the sum is stored, but zeros: no loop over its terms.
+void leave_out_unread_sum(Stage& stage) {
+  for (Val value : loop::scalars_of(stage))
+    if (value->opcode == loop::Opcode::local) return;
+  stage.body = std::move(stage.after);
+  stage.after.clear();
+  stage.reductions.clear();
+  stage.reduce_axes.clear();
+  Axis& place = stage.axes.back();
+  place = {place.index, place.extent};
+  std::swap(place, stage.axes[stage.axes.size() - 2]);  // lanes run along the channels
+}
+
 /// Writes the stages of a task.
 class WindowWriter {
  public:
@@ -64,7 +97,7 @@ class WindowWriter {
     for (size_t i = 0; i + 1 < points_.size(); ++i) sums.axes.push_back(points_[i]);
     sums.axes.push_back(as_vector(channel_, blocks_.lanes));
     sums.axes.push_back(as_tile(points_.back(), window_points()));
-    add_in_parts(std::move(sums), weight, stages);
+    add_in_parts(std::move(sums), questions_of_mask(weight), stages);
     kernel_.stages = std::move(stages);
     for (Axis& axis : kernel_.outer) axis.kind = AxisKind::task;
   }
@@ -153,7 +186,9 @@ class WindowWriter {
     stage.reductions = {std::move(sum)};
     stage.after = {{number, copy.written * blocks_.channels + channel.index,
                     loop::substituted(pool_, value, copy.map), false}};
-    add_in_parts(std::move(stage), weight, stages);
+    std::vector<Val> asked = questions_of_mask(weight);
+    add_choices(stage.after[0].value, asked);
+    add_in_parts(std::move(stage), asked, stages);
     return pool_.load(number, value->dtype, copy.read * blocks_.channels + channel_.index);
   }
 
@@ -174,9 +209,9 @@ class WindowWriter {
 
   // --- parts
 
-  /// Whether the mask is the same for all taps at a place of the tile's axis.
-  bool is_inside(Val weight, Expr axis, int64_t place) const {
-    for (Val part : loop::reachable(std::array{weight->args[0]})) {
+  /// Whether the image has the place of the tile's axis, for all taps: what is asked is true.
+  bool is_inside(std::span<const Val> asked, Expr axis, int64_t place) const {
+    for (Val part : loop::reachable(asked)) {
       if (part->dtype != DType::boolean || part->opcode == loop::Opcode::bit_and) continue;
       if (!walks(part, axis)) continue;
       const Val there = loop::substituted(pool_, part, {{axis, Expr(place)}});
@@ -186,25 +221,26 @@ class WindowWriter {
   }
 
   /// Where along a tile's axis of `count` places parts begin and end: what is before the first
-  /// place that is inside and what is behind the last. Between the two all are inside: what a mask
-  /// compares is affine.
-  std::vector<int64_t> bounds_of_parts(Val weight, const Axis& tile, int64_t count) const {
+  /// place that is inside and what is behind the last. Between the two all are inside: what is
+  /// compared is affine.
+  std::vector<int64_t> bounds_of_parts(std::span<const Val> asked, const Axis& tile,
+                                       int64_t count) const {
     const int64_t most = std::min(count, target_.tuning.windows.most_taps);
     int64_t first = 0;
-    while (first < most && !is_inside(weight, tile.index, first)) ++first;
+    while (first < most && !is_inside(asked, tile.index, first)) ++first;
     if (first == most) return {0, count};
     int64_t last = count;
-    while (last > first && !is_inside(weight, tile.index, last - 1)) --last;
+    while (last > first && !is_inside(asked, tile.index, last - 1)) --last;
     return {0, first, last, count};
   }
 
-  /// A stage of sums over tiles, the weights of which may be masked: the places beside the image,
-  /// and those between, where tiles share their weights.
-  void add_in_parts(Stage sums, Val weight, std::vector<Stage>& stages) {
+  /// A stage of sums over tiles that asks whether a place is inside: the places beside the image,
+  /// and those between, where tiles share what is asked.
+  void add_in_parts(Stage sums, std::span<const Val> asked, std::vector<Stage>& stages) {
     const Axis& tile = sums.axes.back();
     const std::optional<int64_t> count = tile.extent.constant();
-    if (!count || !is_masked(weight)) return stages.push_back(std::move(sums));
-    const std::vector<int64_t> bounds = bounds_of_parts(weight, tile, *count);
+    if (!count || asked.empty()) return stages.push_back(std::move(sums));
+    const std::vector<int64_t> bounds = bounds_of_parts(asked, tile, *count);
     for (size_t i = 0; i + 1 < bounds.size(); ++i)
       if (bounds[i] < bounds[i + 1]) stages.push_back(part_of(sums, bounds[i], bounds[i + 1]));
   }
@@ -217,6 +253,7 @@ class WindowWriter {
     tile.index = places.index;
     tile.extent = places.extent;
     loop::substitute(kernel_, part, {{whole, places.index + from}});
+    leave_out_unread_sum(part);
     return part;
   }
 

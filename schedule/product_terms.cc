@@ -24,6 +24,11 @@ bool sums_packs(const Stage& stage, const Target& target) {
          (target.multiplies_bf16_tiles() || target.multiplies_bf16());
 }
 
+bool sums_packs(const loop::Kernel& kernel, const Target& target) {
+  return std::ranges::any_of(kernel.stages,
+                             [&](const Stage& stage) { return sums_packs(stage, target); });
+}
+
 bool lacks_packs(const Stage& stage, const Target& target) {
   if (!sums_packs(stage, target) || stage.reduce_axes.size() != 1) return false;
   const std::optional<int64_t> length = stage.reduce_axes[0].extent.constant();
@@ -76,6 +81,9 @@ Val zeros_times(loop::Kernel& kernel, Val factor, const Axis& terms, const Axis&
   made.reductions = {{loop::Combiner::sum, {pool.binary(loop::Opcode::sub, value, value)}, local}};
   made.after = {{kept, place.index, pool.local(local, value->dtype), false}};
   make_vector(made.axes.back(), made, target, false);
+  // An addition waits for the one before it: of four registers, that is as long as their loads.
+  const int four = 4 * target.lanes();
+  if (sym::known_divisible(axis.extent, four)) made.axes.back().lanes = four;
   stages.push_back(std::move(made));
   return pool.load(kept, value->dtype, axis.index);
 }

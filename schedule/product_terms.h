@@ -14,6 +14,8 @@ inline constexpr int64_t kPieceOfTerms = 64;
 
 /// Whether the stage sums products of bf16, and the processor packs of them.
 bool sums_packs(const loop::Stage& stage, const Target& target);
+/// Any of the kernel's stages.
+bool sums_packs(const loop::Kernel& kernel, const Target& target);
 /// Whether it would, if there were a few more terms: both factors are loads, of which these can be
 /// zero.
 bool lacks_packs(const loop::Stage& stage, const Target& target);

@@ -61,9 +61,13 @@ bool are_packs(const std::vector<Axis>& terms, size_t term, const Slide& slide, 
   return term + 1 == terms.size() && terms[term].extent != Expr(1) && !is_all;
 }
 
-/// Whether neighbouring windows see elements that are the same: else there is nothing to copy once.
-bool overlaps(const Slide& slide, Expr window) {
-  return sym::known_le(slide.stride, (window - 1) * slide.step);
+/// Whether windows see elements that are the same: else there is nothing to copy once, and u counts
+/// what lies between them as well. stride*y + step*r = stride*y' + step*r' where y - y' is a
+/// multiple of step and r' - r one of stride (one of both is 1): the least of each must be there.
+/// Then u takes no more values than there are pairs of y and r. Packed weights are no window: lanes
+/// one apart, and a kernel's lines thousands.
+bool overlaps(const Slide& slide, Expr places, Expr window) {
+  return sym::known_le(slide.step, places - 1) && sym::known_le(slide.stride, window - 1);
 }
 
 /// How the factor walks the outer axis and one of the reduced ones that is not taken, if as one.
@@ -76,7 +80,7 @@ std::optional<Slide> slide_of(const Kernel& kernel, Val value, size_t axis,
     if (i == taken) continue;
     std::optional<Slide> slide = ratio(value, place, terms[i].index);
     if (!slide || are_packs(terms, i, *slide, along_line)) continue;
-    if (!overlaps(*slide, terms[i].extent)) continue;
+    if (!overlaps(*slide, kernel.outer[axis].extent, terms[i].extent)) continue;
     const Expr both = place * slide->stride + terms[i].index * slide->step;
     const Expr u =
         pool.symbols().index("u", (terms[i].extent - 1) * slide->step +

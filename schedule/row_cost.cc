@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "schedule/column_pieces.h"
 #include "schedule/map.h"
 
 namespace tandem::schedule {
@@ -86,6 +87,32 @@ double passes(const Joining& joining, GroupNumbers members, const Value* value) 
   return count;
 }
 
+/// Whether a member combines rows of that width to a number each, by a maximum or in any way.
+bool reduces_rows(const Joining& joining, GroupNumbers members, Expr width, bool by_maximum) {
+  return std::ranges::any_of(members, [&](uint32_t member) {
+    const Group& group = joining.graph.groups[member];
+    return !is_product(group) &&
+           std::ranges::any_of(group.kernel.stages, [&](const loop::Stage& stage) {
+             return !stage.reduce_axes.empty() && stage.reduce_axes.back().extent == width &&
+                    (!by_maximum || stage.reductions[0].combiner == loop::Combiner::max);
+           });
+  });
+}
+
+/// Rows of scratch as map_chain has them in hand: pieces of those that are long, if they have a
+/// softmax, or are summed and have none (column_pieces.cc).
+double row_in_hand(const Joining& joining, const RowChain& chain, const Value& widest) {
+  const Target& target = joining.graph.target;
+  const Expr width = width_of(widest, chain.rows);
+  const double element = static_cast<double>(size_of(widest.type.dtype));
+  const double columns = count_of(width, target);
+  const double piece = static_cast<double>(longest_piece(target));
+  const bool gathers = !chain.gathering.empty();
+  const bool is_cut = columns > 2 * piece && width.is_constant() &&
+                      reduces_rows(joining, chain.members, width, !gathers) != gathers;
+  return element * (is_cut ? piece : columns);
+}
+
 }  // namespace
 
 Cost cost_apart(const Joining& joining, uint32_t number) {
@@ -122,7 +149,7 @@ Cost cost_together(const Joining& joining, const RowChain& chain) {
   Cost cost;
   cost.launches = 1;
   std::vector<const Value*> inside;
-  double widest = 1;
+  double row = 1;  // bytes
   for (const Value* value : values_of(joining, chain.members)) {
     const double bytes = bytes_of(*value, target);
     if (!is_inside(joining, chain.members, value)) {
@@ -130,14 +157,13 @@ Cost cost_together(const Joining& joining, const RowChain& chain) {
       continue;
     }
     inside.push_back(value);
-    widest = std::max(widest, bytes / all_rows);
+    row = std::max(row, row_in_hand(joining, chain, *value));
   }
   const double block =
-      std::min(rows_of_one, static_cast<double>(rows_of_block(
-                                chain.rows, std::max<int64_t>(1, static_cast<int64_t>(widest)),
-                                !chain.gathering.empty(), target)));
+      std::min(rows_of_one, static_cast<double>(rows_of_block(chain.rows, static_cast<int64_t>(row),
+                                                              !chain.gathering.empty(), target)));
   for (const Value* value : inside)
-    count_scratch(cost, target, 2 * widest * block,
+    count_scratch(cost, target, 2 * row * block,
                   bytes_of(*value, target) * passes(joining, chain.members, value));
   for (uint32_t member : chain.members) {
     const Group& group = joining.graph.groups[member];

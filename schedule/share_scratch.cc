@@ -21,7 +21,8 @@ using sym::Expr;
 
 constexpr size_t kNever = SIZE_MAX;
 
-/// First and last stage that touches a buffer; the first one stores.
+/// First and last stage that touches a buffer; the first one stores. What loops around the stages
+/// carry on, which some stage loads before any has stored, lives all the time.
 struct Life {
   size_t first = kNever;
   size_t last = 0;
@@ -49,17 +50,19 @@ class Sharer {
   Life life_of(size_t number) {
     int32_t slot = static_cast<int32_t>(number);
     Life life;
+    bool is_carried = false;
     for (size_t i = 0; i < kernel_.stages.size(); ++i) {
       bool touches = false;
       for (Val value : loop::scalars_of(kernel_.stages[i]))
         touches |= value->opcode == loop::Opcode::load && value->slot == slot;
+      is_carried |= touches && life.first == kNever;
       loop::for_each_store(kernel_.stages[i],
                            [&](Store& store) { touches |= store.buffer == slot; });
       if (!touches) continue;
       life.first = std::min(life.first, i);
       life.last = i;
     }
-    return life;
+    return is_carried ? Life{0, kernel_.stages.size()} : life;
   }
 
   /// Scratch that ends when the buffer begins.

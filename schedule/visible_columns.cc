@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "schedule/axes.h"
+#include "schedule/product_terms.h"
 #include "schedule/visible_columns.h"
 
 namespace tandem::schedule {
@@ -36,8 +37,8 @@ std::optional<Expr> slack_of(Val condition) {
 /// number of a buffer) or its own epilogue does (local).
 class Reader {
  public:
-  Reader(Opcode opcode, int32_t slot, Expr width, const loop::Axis& rows, Expr height)
-      : opcode_(opcode), slot_(slot), width_(width), rows_(rows), height_(height) {}
+  Reader(Opcode opcode, int32_t slot, Expr pitch, const loop::Axis& rows, Expr height)
+      : opcode_(opcode), slot_(slot), pitch_(pitch), rows_(rows), height_(height) {}
 
   bool visit_epilogue(const Stage& stage) {
     std::vector<Val> stack;
@@ -50,7 +51,7 @@ class Reader {
     std::optional<Expr> column;
     for (Val value : loop::scalars_of(stage)) {
       if (!is_result(value)) continue;
-      Expr at = value->index - rows_.index * width_;
+      Expr at = value->index - rows_.index * pitch_;
       if (!at.is_symbol() || (column && *column != at)) return false;
       column = at;
     }
@@ -90,7 +91,7 @@ class Reader {
 
   Opcode opcode_;
   int32_t slot_;
-  Expr width_;
+  Expr pitch_;
   const loop::Axis& rows_;
   Expr height_;
   std::optional<Expr> end_;
@@ -105,26 +106,38 @@ std::optional<Expr> hidden_from(Val condition, Expr column, const loop::Axis& ro
   if (!in_column || in_column->coefficient != Expr(-1)) return std::nullopt;
   const std::optional<sym::Affine> in_row = sym::affine_in(in_column->rest, rows.index);
   if (!in_row || !sym::known_le(0, in_row->coefficient)) return std::nullopt;
-  const Expr end = in_row->coefficient * (height - 1) + in_row->rest + 1;
-  return sym::known_le(1, end) ? std::optional(end) : std::nullopt;
+  return in_row->coefficient * (height - 1) + in_row->rest + 1;
 }
 
-std::optional<Expr> visible_columns(const loop::Kernel& kernel, size_t product, Expr width,
+Expr columns_before(Expr end, Expr width, int64_t fewest) {
+  if (sym::known_le(0, end)) return sym::min(width, end);
+  const Expr piece = kPieceOfTerms;
+  const bool in_pieces = sym::known_divisible(end, piece) && sym::known_divisible(width, piece);
+  const Expr unit = in_pieces ? piece : Expr(1);
+  const Expr count = sym::max(fewest, sym::floor_div(end, unit));
+  return sym::min(sym::floor_div(width, unit), count) * unit;
+}
+
+Expr pitch_of(const Stage& product, const loop::Axis& rows) {
+  const std::optional<sym::Affine> affine = sym::affine_in(product.after[0].index, rows.index);
+  return affine ? affine->coefficient : Expr(0);
+}
+
+std::optional<Expr> visible_columns(const loop::Kernel& kernel, size_t product,
                                     const loop::Axis& rows, Expr height) {
   const std::vector<loop::Store>& stores = kernel.stages[product].after;
   if (stores.size() != 1) return std::nullopt;
   int32_t slot = stores[0].buffer;
   if (kernel.buffers[static_cast<size_t>(slot)].access != loop::Access::scratch)
     return std::nullopt;
-  Reader reader(Opcode::load, slot, width, rows, height);
+  Reader reader(Opcode::load, slot, pitch_of(kernel.stages[product], rows), rows, height);
   for (size_t i = product + 1; i < kernel.stages.size(); ++i)
     if (!reader.visit(kernel.stages[i])) return std::nullopt;
   return reader.end();
 }
 
-std::optional<Expr> visible_sums(const Stage& stage, Expr width, const loop::Axis& rows,
-                                 Expr height) {
-  Reader reader(Opcode::local, stage.reductions[0].first_local, width, rows, height);
+std::optional<Expr> visible_sums(const Stage& stage, const loop::Axis& rows, Expr height) {
+  Reader reader(Opcode::local, stage.reductions[0].first_local, 0, rows, height);
   return reader.visit_epilogue(stage) ? reader.end() : std::nullopt;
 }
 

@@ -35,28 +35,6 @@ FLAGS = [
 ]
 
 
-def output_of(*command):
-    result = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=source_tree.ROOT
-    )
-    return result.stdout if result.returncode == 0 else ""
-
-
-def changed_files():
-    base = output_of("git", "merge-base", "HEAD", "main").strip() or "HEAD"
-    names = output_of("git", "diff", "--name-only", base).split()
-    return set(names + output_of("git", "ls-files", "--others", "--exclude-standard").split())
-
-
-def last_changes():
-    """How many commits ago a file changed last, for the files of the last hundred commits."""
-    ago, commit = {}, 0
-    for line in output_of("git", "log", "-n", "100", "--format=%x2A", "--name-only").splitlines():
-        commit += line == "*"
-        ago.setdefault(line, commit)
-    return ago
-
-
 def key_of(path, version):
     key = hashlib.sha256("\0".join([version, *FLAGS]).encode())
     for file in source_tree.closure(path):
@@ -97,20 +75,18 @@ def arguments():
 def selected(options):
     if options.paths:
         return options.paths
-    changed = changed_files()
+    changed = source_tree.changed_files()
     paths = source_tree.files([".cc"], source_tree.ROOMS + ["python", "test", "examples", "bench"])
     paths = [path for path in paths if not path.startswith("python/")]  # needs nanobind's headers
     if not options.all:
         paths = [path for path in paths if changed & set(source_tree.closure(path))]
-    ago = last_changes()
-    never = max(ago.values(), default=0) + 1
-    return sorted(paths, key=lambda path: (path not in changed, ago.get(path, never), path))
+    return source_tree.changed_last_first(paths)
 
 
 def main():
     options = arguments()
     with open(os.path.join(source_tree.ROOT, ".clang-tidy"), encoding="utf-8") as stream:
-        version = output_of(TIDY, "--version") + stream.read()
+        version = source_tree.output_of(TIDY, "--version") + stream.read()
     known, deadline = read_known(), time.monotonic() + options.budget
     keys = {path: key_of(path, version) for path in selected(options)}
     todo = [path for path in keys if known.get(path) != keys[path]]

@@ -5,6 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 JOBS="${JOBS:-$(nproc)}"
 LINT_SECONDS="${LINT_SECONDS:-300}"
+export HEADER_SECONDS="${HEADER_SECONDS:-30}" # test/tools/check_headers.py
 CI_SECONDS=5400 # a run that takes longer is refused
 
 step() {
@@ -16,7 +17,9 @@ step() {
 }
 
 build() {
-  cmake --preset "$1" --log-level=WARNING && cmake --build --preset "$1" -j "$JOBS"
+  local preset="$1"
+  shift
+  cmake --preset "$preset" --log-level=WARNING && cmake --build --preset "$preset" -j "$JOBS" "$@"
 }
 
 suites() {
@@ -32,17 +35,19 @@ pytests() {
 
 step "dependencies" scripts/install-deps.sh --python
 step "format" scripts/format.sh --check
-step "release build" build release
-step "release suites and source checks" suites release
+# Unit tests are built and run once, by the sanitizer steps.
+step "release build" build release --target tandem_without_units
+step "release suites and source checks" suites release -LE unit
 # A run each: pytest knows a module by its file's name alone, and workers are started by conftest's.
 step "python" pytests test/python
 step "behaviours of AOT" pytests test/conformance/aot
 step "quantized behaviours" pytests test/conformance/quant
 step "operators of PyTorch's op_db" scripts/opdb.sh
 step "wheel" scripts/check_wheel.sh
+step "package" scripts/check_package.sh
 step "sanitizer build" build dev
 step "sanitizer suites" suites dev -LE tools
-step "attack" env FUZZ_SECONDS=60 FUZZ_SEED=1 FUZZ_PROGRAMS=0 scripts/fuzz.sh
+step "attack" env FUZZ_SECONDS=45 FUZZ_SEED=1 FUZZ_PROGRAMS=0 scripts/fuzz.sh
 step "thread sanitizer build" build tsan
 step "thread sanitizer suites" suites tsan
 # As long as ever, but when the run is late: lint stopped at CI's end lets nothing enter. What it

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <functional>
 
 #include "base/check.h"
 #include "sym/linear.h"
@@ -30,14 +31,38 @@ void print_wrapped(Expr e, bool wrap, std::string& out) {
   if (wrap) out += ')';
 }
 
+/// A symbol, with a coefficient or without.
+bool is_simple(Expr term) {
+  if (term.kind() != Kind::mul) return term.is_symbol();
+  return term.args().size() == 2 && term.args()[0].is_constant() && term.args()[1].is_symbol();
+}
+
+/// Operands stand in the order in which they were made. A reader makes symbols in the same order,
+/// but what is made of them as it comes to it, which may be another one. So symbols come first, as
+/// they are, then the others by their text, then the constant.
+std::vector<Expr> in_order(std::span<const Expr> operands) {
+  std::vector<Expr> ordered;
+  std::vector<std::pair<std::string, Expr>> made;
+  std::ranges::copy_if(operands, std::back_inserter(ordered), is_simple);
+  for (const Expr& each : operands)
+    if (!is_simple(each) && !each.is_constant()) print(each, made.emplace_back("", each).first);
+  const auto by_text = [](const auto& a, const auto& b) { return a.first < b.first; };
+  std::ranges::sort(made, by_text);
+  for (const auto& [text, each] : made) ordered.push_back(each);
+  for (const Expr& each : operands)
+    if (each.is_constant()) ordered.push_back(each);
+  return ordered;
+}
+
 void print_factor(Expr e, bool first, std::string& out) {
   const bool quotient_first = first && e.kind() == Kind::floor_div;
   print_wrapped(e, e.kind() == Kind::add || (is_division(e) && !quotient_first), out);
 }
 
 /// coefficient * factors without a sign of its own. Only `-1` is dropped by the caller's minus.
-void print_product(std::span<const Expr> factors, uint64_t coefficient, bool after_sign,
+void print_product(std::span<const Expr> operands, uint64_t coefficient, bool after_sign,
                    std::string& out) {
+  const std::vector<Expr> factors = in_order(operands);
   for (size_t i = 0; i < factors.size(); ++i) {
     if (i != 0) out += '*';
     print_factor(factors[i], i == 0 && !after_sign, out);
@@ -87,6 +112,8 @@ void print_division(Expr e, std::string& out) {
   print_wrapped(b, b.kind() == Kind::add || b.kind() == Kind::mul || is_division(b), out);
 }
 
+/// In the order in which the operands were made: which of them is the largest is proven from what
+/// was made last, so one that is read in another order may turn out to be simpler.
 void print_extremum(Expr e, std::string& out) {
   out += e.kind() == Kind::min ? "min(" : "max(";
   for (size_t i = 0; i < e.args().size(); ++i) {
@@ -96,38 +123,22 @@ void print_extremum(Expr e, std::string& out) {
   out += ')';
 }
 
-/// A symbol, with a coefficient or without.
-bool is_simple(Expr term) {
-  if (term.kind() != Kind::mul) return term.is_constant() || term.is_symbol();
-  return term.args().size() == 2 && term.args()[0].is_constant() && term.args()[1].is_symbol();
-}
+bool is_taken_away(Expr term) { return term.kind() == Kind::mul && is_negative(term.args()[0]); }
 
-/// Terms as they are, which is the order in which they were made; a reader makes symbols in the
-/// same order, but what is made of them as it comes to it. So these are put in the order of their
-/// text, each in the place of one.
-std::vector<Expr> in_order(std::span<const Expr> terms) {
-  std::vector<Expr> ordered(terms.begin(), terms.end());
-  std::vector<std::pair<std::string, Expr>> made;
-  for (const Expr& term : ordered)
-    if (!is_simple(term)) print(term, made.emplace_back("", term).first);
-  const auto by_text = [](const auto& a, const auto& b) { return a.first < b.first; };
-  std::ranges::sort(made, by_text);
-  size_t next = 0;
-  for (Expr& term : ordered)
-    if (!is_simple(term)) term = made[next++].second;
-  return ordered;
-}
-
-void print_sum(std::span<const Expr> terms, std::string& out) {
+/// What is taken away behind the rest, so that few formulas begin with a minus.
+void print_sum(std::span<const Expr> operands, std::string& out) {
+  std::vector<Expr> terms = in_order(operands);
+  const auto constant = terms.end() - (terms.back().is_constant() ? 1 : 0);
+  std::stable_partition(terms.begin(), constant, std::not_fn(is_taken_away));
   print(terms[0], out);
-  for (const Expr& term : terms.subspan(1)) print_later_term(term, out);
+  for (const Expr& term : std::span(terms).subspan(1)) print_later_term(term, out);
 }
 
 void print(Expr e, std::string& out) {
   switch (e.kind()) {
     case Kind::constant: out += std::to_string(*e.constant()); return;
     case Kind::symbol: out += e.name(); return;
-    case Kind::add: print_sum(in_order(e.args()), out); return;
+    case Kind::add: print_sum(e.args(), out); return;
     case Kind::mul: print_mul(e, out); return;
     case Kind::floor_div:
     case Kind::mod: print_division(e, out); return;

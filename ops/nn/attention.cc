@@ -124,6 +124,31 @@ Tensor dropped(Builder& b, const Call& c, Tensor weights) {
   return call(b, "aten.dropout", {weights, c.floating("dropout_p"), true});
 }
 
+/// `value`, rounded to bf16: the gradient is that of what it was, as a sum of differences of what
+/// is rounded is small.
+Tensor rounded(Builder& b, Tensor value) {
+  return call(b, "tandem.with_history", {value, to(to(value, DType::bf16), value.dtype())});
+}
+
+/// `value` itself, whose gradient is rounded to bf16.
+Tensor rounds_gradient(Builder& b, Tensor value) {
+  return call(b, "tandem.with_history", {to(to(value, DType::bf16), value.dtype()), value});
+}
+
+/// What O = E V / s is for its gradients, in products of bf16: P = E / s is rounded, and dO is
+/// given so, for
+///   dV = P^T dO,    dE = (dO V^T - rowsum(dO O)) / s
+/// The second term comes through s alone, of which O is a constant times 1 / s. The value of this
+/// is nobody's.
+Tensor history_of(Builder& b, Tensor weights, Tensor sums, Tensor value, Tensor result) {
+  const Sizes rows{result.size(0), result.size(1), 1};
+  const auto fixed = [&](Tensor x) { return call(b, "aten.detach", {x}); };
+  const Tensor shares = weights * reciprocal(fixed(sums));
+  const Sizes batch(weights.sizes().begin(), weights.sizes().end() - 2);
+  const Tensor own = bmm(flattened(rounded(b, shares), batch), value);
+  return own + fixed(result) * reshape(fixed(sums) / sums, rows);
+}
+
 /// O = E V / rowsum(E), E = exp(S - rowmax(S)), as eager's kernel has it. The maximum cancels out,
 /// so it has no gradient, and that of the sum takes no sums over S: rowsum(E) has -rowsum(dO O) /
 /// rowsum(E). A row that a mask lets see nothing gives zeros, not NaN. In bf16, for which
@@ -137,13 +162,13 @@ Tensor mixed(Builder& b, const Call& c, Tensor scores, Tensor value) {
   Tensor weights = exp(scores - most);
   Tensor sums = sum(weights, last, true);
   if (c.has("attn_mask")) sums = where(blind, 1.0, sums);
-  weights = dropped(b, c, said_hidden(b, c, weights));
-  // What is rounded has the gradient of what it was: a sum of their differences is small.
-  if (c.result()->type.dtype == DType::bf16)
-    weights =
-        call(b, "tandem.with_history", {weights, to(to(weights, DType::bf16), weights.dtype())});
-  return bmm(flattened(weights, batch), value) /
-         reshape(sums, {sym::product(batch), scores.size(-2), 1});
+  weights = said_hidden(b, c, weights);
+  const Tensor kept = dropped(b, c, weights);
+  const bool is_bf16 = c.result()->type.dtype == DType::bf16;
+  const Tensor result = bmm(flattened(is_bf16 ? rounded(b, kept) : kept, batch), value) /
+                        reshape(sums, {sym::product(batch), scores.size(-2), 1});
+  if (!is_bf16 || c.floating("dropout_p") > 0) return result;
+  return call(b, "tandem.with_history", {history_of(b, weights, sums, value, result), result});
 }
 
 /// The same where there may be no keys, of which there is no maximum: results are then zeros.
@@ -166,7 +191,9 @@ Tensors attend(Builder& b, const Call& c) {
   Tensor value = repeated_heads(c, "value", wide("value"));
   Sizes batch = common_batch(c);
   double scale = scale_of(c);
-  Tensor scores = bmm(flattened(query, batch), transpose(flattened(key, batch), -2, -1)) * scale;
+  Tensor scores = bmm(flattened(query, batch), transpose(flattened(key, batch), -2, -1));
+  if (result.dtype == DType::bf16) scores = rounds_gradient(b, scores);
+  scores = scores * scale;
   Sizes sizes = batch;
   sizes.insert(sizes.end(), {query.size(-2), key.size(-2)});
   scores = masked_scores(b, c, reshape(scores, sizes));

@@ -223,7 +223,7 @@ Tensors elements(ir::Builder& b, const Call& c) {
 
 Family foreach_family() {
   static const std::vector<const OpDef*> kOps = [] {
-    static std::deque<std::pair<std::string, OpDef>> definitions;
+    static std::deque<std::pair<std::string, OpDef>> definitions;  // filled once
     std::vector<const OpDef*> ops;
     for (const Foreach& line : kForeach) {
       definitions.emplace_back(fmt::format("aten::{}{} -> {}", line.name, line.params, line.result),

@@ -134,7 +134,7 @@ Tensor either(Tensor a, Tensor b) { return call(a.builder(), "aten.logical_or", 
 
 Tensor plain(std::string_view op, const Tensors& x) {
   std::vector<Operand> operands(x.begin(), x.end());
-  return call(x[0].builder(), op, std::move(operands));
+  return call(x[0].builder(), op, operands);
 }
 Tensor aten(std::string_view name, const Tensors& x) {
   return plain(fmt::format("aten.{}", name), x);
@@ -265,11 +265,17 @@ constexpr Rule kRules[] = {
 /// `then if holds else otherwise`: the first is of another kind than the others.
 constexpr Rule kChoice{"ite", 3, Kind::widest, Kind::widest, chosen};
 
+/// Null where there is none.
+const Rule* rule_named(std::string_view name) {
+  if (name == kChoice.name) return &kChoice;
+  const Rule* rule = std::ranges::find(kRules, name, &Rule::name);
+  return rule == std::end(kRules) ? nullptr : rule;
+}
+
 const Rule& rule_of(const Call& c) {
   const std::string name = c.string("operation");
-  const Rule* rule = std::ranges::find(kRules, name, &Rule::name);
-  if (name == kChoice.name) rule = &kChoice;
-  if (rule == std::end(kRules)) c.fail("has no operation \"" + name + "\" of numbers");
+  const Rule* rule = rule_named(name);
+  if (rule == nullptr) c.fail("has no operation \"" + name + "\" of numbers");
   if (c.values("numbers").size() != rule->arity)
     c.fail(fmt::format("\"{}\" is of {} numbers, not {}", name, rule->arity,
                        c.values("numbers").size()));

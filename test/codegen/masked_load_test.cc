@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "codegen/codegen.h"
 #include "loop/kernel.h"
+#include "loop/small_floats.h"
 #include "test/codegen/guarded_page.h"
 
 namespace tandem::codegen {
@@ -22,10 +23,15 @@ namespace {
 constexpr int64_t kRows = 3;
 constexpr int64_t kMostColumns = 40;
 
-/// Sums of three neighbours and three rows where they exist, and the row moved left by one.
+/// Sums of three neighbours and three rows where they exist, the row moved left by one, and the row
+/// as it is, whose last lanes are known. Floats of 16 bits are added in f32.
 std::string window_text(const std::string& dtype, int64_t columns, int lanes,
                         const std::string& features) {
   const std::string n = std::to_string(columns);
+  const bool is_short = dtype == "bf16" || dtype == "f16";
+  const std::string sum = is_short ? "    %8: f32 = cast %7\n    l0 = sum %8" : "    l0 = sum %7";
+  const std::string result = is_short ? "    %9: f32 = l0\n    %10: " + dtype + " = cast %9"
+                                      : "    %10: " + dtype + " = l0";
   return "kernel \"window_" + dtype + "_" + n + "_" + std::to_string(lanes) + "\" target \"" +
          features + R"(" {
   buffer b0: )" +
@@ -33,6 +39,8 @@ std::string window_text(const std::string& dtype, int64_t columns, int lanes,
   buffer b1: )" +
          dtype + R"( write
   buffer b2: )" +
+         dtype + R"( write
+  buffer b3: )" +
          dtype + R"( write
   locals 1
   outer x0 < )" +
@@ -53,13 +61,9 @@ std::string window_text(const std::string& dtype, int64_t columns, int lanes,
     %6: bool = bit_and %2, %5
     %7: )" +
          dtype + " = load b0[x0*" + n + " + y0 + r0*" + n + " + r1 - " +
-         std::to_string(columns + 1) + R"(] if %6
-    l0 = sum %7
-  after
-    %8: )" +
-         dtype + R"( = l0
+         std::to_string(columns + 1) + "] if %6\n" + sum + "\n  after\n" + result + R"(
     b1[x0*)" +
-         n + R"( + y0] = %8
+         n + R"( + y0] = %10
   }
   stage {
     axis y1 < )" +
@@ -70,6 +74,14 @@ std::string window_text(const std::string& dtype, int64_t columns, int lanes,
          dtype + " = load b0[x0*" + n + R"( + y1 + 1] if %0
     b2[x0*)" +
          n + R"( + y1] = %1
+  }
+  stage {
+    axis y2 < )" +
+         n + " vector(" + std::to_string(lanes) + R"()
+    %0: )" +
+         dtype + " = load b0[x0*" + n + R"( + y2]
+    b3[x0*)" +
+         n + R"( + y2] = %0
   }
 })";
 }
@@ -104,8 +116,20 @@ void fill(std::byte* data, int64_t count) {
   }
 }
 
+/// Of 1 to 101, which floats of 16 bits hold too.
+void fill_short(DType dtype, std::byte* data, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float number = static_cast<float>((i * 37 + 11) % 101 + 1);
+    const uint16_t value =
+        dtype == DType::bf16 ? loop::f32_to_bf16(number) : loop::f32_to_f16(number);
+    std::memcpy(data + i * 2, &value, sizeof(value));
+  }
+}
+
 void fill(DType dtype, std::byte* data, int64_t count) {
   switch (dtype) {
+    case DType::f16:
+    case DType::bf16: return fill_short(dtype, data, count);
     case DType::f32: return fill<float>(data, count);
     case DType::f64: return fill<double>(data, count);
     case DType::i64: return fill<int64_t>(data, count);
@@ -119,23 +143,26 @@ std::vector<std::byte> results_of(abi::KernelFunction function, const loop::Kern
                                   DType dtype, int64_t columns) {
   const int64_t count = kRows * columns;
   const size_t bytes = static_cast<size_t>(count * size_of(dtype));
-  GuardedBlock input(bytes), sums(bytes), moved(bytes);
+  GuardedBlock input(bytes), sums(bytes), moved(bytes), copied(bytes);
   fill(dtype, input.data(), count);
-  void* buffers[] = {input.data(), sums.data(), moved.data()};
+  void* buffers[] = {input.data(), sums.data(), moved.data(), copied.data()};
   const int64_t status = function == nullptr ? loop::interpret(kernel, buffers, nullptr, 0, kRows)
                                              : function(buffers, nullptr, 0, kRows, nullptr);
   EXPECT_EQ(status, 0);
   std::vector<std::byte> results(sums.data(), sums.data() + bytes);
   results.insert(results.end(), moved.data(), moved.data() + bytes);
+  results.insert(results.end(), copied.data(), copied.data() + bytes);
   return results;
 }
 
 const std::vector<DType> kFloats = {DType::f32, DType::f64};
 const std::vector<DType> kAll = {DType::f32, DType::f64, DType::i64,
                                  DType::i32, DType::i16, DType::u8};
+const std::vector<DType> kWithShort = {DType::f32, DType::f64, DType::i64, DType::i32,
+                                       DType::i16, DType::u8,  DType::f16, DType::bf16};
 
-void check_lanes(const Target& target, int lanes) {
-  const std::vector<DType>& types = lanes == 16 ? kAll : kFloats;
+void check_lanes(const Target& target, int lanes, int level) {
+  const std::vector<DType>& types = lanes == 16 || lanes == 4 ? kWithShort : kFloats;
   std::vector<loop::Kernel> kernels;
   for (const DType dtype : types)
     for (int64_t columns = 1; columns <= kMostColumns; ++columns) {
@@ -145,6 +172,7 @@ void check_lanes(const Target& target, int lanes) {
       kernels.push_back(std::move(kernel));
     }
   CompileOptions options;
+  options.level = level;
   const KernelLibrary library(compile_objects(kernels, target, options));
   for (size_t i = 0; i < kernels.size(); ++i) {
     const DType dtype = types[i / kMostColumns];
@@ -159,13 +187,19 @@ bool has_avx512() { return host_target(std::nullopt).isa == Isa::avx512; }
 
 class MaskedLoad : public ::testing::TestWithParam<int> {};
 
-TEST_P(MaskedLoad, AsTheInterpreterOnAvx2) { check_lanes(host_target("avx2"), GetParam()); }
+TEST_P(MaskedLoad, AsTheInterpreterOnAvx2) { check_lanes(host_target("avx2"), GetParam(), 2); }
 
-TEST_P(MaskedLoad, AsTheInterpreterOnThisMachine) {
-  check_lanes(host_target(std::nullopt), GetParam());
+// Where no pass has been over the code, LLVM has to select what is written.
+TEST_P(MaskedLoad, AsTheInterpreterOnAvx2WithoutPasses) {
+  check_lanes(host_target("avx2"), GetParam(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Lanes, MaskedLoad, ::testing::Values(8, 16, 32));
+TEST_P(MaskedLoad, AsTheInterpreterOnAvx512) {
+  if (!has_avx512()) GTEST_SKIP() << "this machine has no AVX-512";
+  check_lanes(host_target("avx512"), GetParam(), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lanes, MaskedLoad, ::testing::Values(4, 8, 16, 32));
 
 TEST(HostTarget, FollowsWhatIsAsked) {
   EXPECT_EQ(host_target("avx2").isa, Isa::avx2);

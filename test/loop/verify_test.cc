@@ -64,6 +64,21 @@ TEST(Verify, StagesMayShareAnAxis) {
   EXPECT_EQ(problems_of(kernel), "");
 }
 
+/// What a round of a loop around the stages has left in scratch is there in the next one, of the
+/// same task; what nothing stores, or another task has, is not.
+TEST(Verify, ScratchIsKeptThroughLoopsInsideATask) {
+  const std::string task = kernel_of("%0: f32 = load b2[0]\nb2[0] = %0\nb1[x0] = %0");
+  const std::string from = "outer x0 < n0 task\n";
+  std::string rounds = task;
+  rounds.replace(rounds.find(from), from.size(), from + " outer x1 < 4\n");
+  EXPECT_NE(problems_of(parse_kernel(task)).find("load of b2 before any store"), std::string::npos);
+  EXPECT_EQ(problems_of(parse_kernel(rounds)), "");
+  std::string unwritten = rounds;
+  unwritten.replace(unwritten.find("b2[0] = %0\n"), 11, "");
+  EXPECT_NE(problems_of(parse_kernel(unwritten)).find("load of b2 before any store"),
+            std::string::npos);
+}
+
 struct Violation {
   std::string_view stage;
   std::string_view second;

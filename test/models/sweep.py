@@ -3,6 +3,7 @@
     python test/models/sweep.py [name ...]              prints, a line a case
     python test/models/sweep.py --json F --page F       all of them, and writes the table
     python test/models/sweep.py --full [name ...]       the benchmark's, at its sizes (full.py)
+    python test/models/sweep.py --types [name ...]      all types of transformers, tiny (hub.py)
 
 A model runs in a process of its own, which answers a case a line. When it dies or takes too long,
 that is the result of the case it was at; another process runs the rest.
@@ -10,6 +11,7 @@ that is the result of the case it was at; another process runs the rest.
 
 import argparse
 import concurrent.futures
+import importlib
 import json
 import os
 import pathlib
@@ -25,34 +27,36 @@ from quiet import MOST_BUSY, busy_processors
 HERE = pathlib.Path(__file__).resolve().parent
 SECONDS = 240  # of a case; twice of one that runs Inductor too
 MARK = "@row "
+SMALL, FULL, TYPES = "small", "full", "types"  # models
 
 
-def all_entries(is_full=False):
-    if is_full:
-        import full
+def all_entries(kind=SMALL):
+    if kind == SMALL:
+        import own
+        import text
+        import vision
 
-        return {entry.name: entry for entry in full.ENTRIES}
-    import own
-    import text
-    import vision
-
-    return {entry.name: entry for entry in text.ENTRIES + vision.ENTRIES + own.ENTRIES}
+        return {entry.name: entry for entry in text.ENTRIES + vision.ENTRIES + own.ENTRIES}
+    module = importlib.import_module({FULL: "full", TYPES: "hub"}[kind])
+    return {entry.name: entry for entry in module.ENTRIES}
 
 
 # --- the process of a model
 
 
-def serve(name, cases, is_full):
+def serve(name, cases, kind):
     """Prints a row for each case."""
     import warnings
 
     warnings.filterwarnings("ignore")
     import torch
 
-    entry = all_entries(is_full)[name]
+    entry = all_entries(kind)[name]
     from cases import run_case
 
-    if is_full:
+    if kind == TYPES:
+        from hub import run_case
+    if kind == FULL:
         import functools
 
         import full
@@ -75,11 +79,12 @@ def serve(name, cases, is_full):
 class Process:
     """One that serves cases of a model."""
 
-    def __init__(self, name, cases, threads, cache, is_full):
+    def __init__(self, name, cases, threads, cache, kind):
         self._errors = tempfile.TemporaryFile("w+")
         environment = dict(os.environ, OMP_NUM_THREADS=str(threads), TORCHINDUCTOR_CACHE_DIR=cache)
         environment["TOKENIZERS_PARALLELISM"] = "false"
-        command = [sys.executable, __file__, *["--full"] * is_full, "--serve", name, *cases]
+        chosen = [] if kind == SMALL else [f"--{kind}"]
+        command = [sys.executable, __file__, *chosen, "--serve", name, *cases]
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment
         )
@@ -111,15 +116,15 @@ class Process:
         self._errors.close()
 
 
-def rows_of(name, cases, threads, seen, is_full=False):
+def rows_of(name, cases, threads, seen, kind=SMALL):
     """Of one model, whatever happens to its processes."""
     rows, left = [], list(cases)
     while left:
         with tempfile.TemporaryDirectory() as cache:
-            process = Process(name, left, threads, cache, is_full)
+            process = Process(name, left, threads, cache, kind)
             while left:
-                limit = SECONDS * (2 if left[0].endswith("times") else 8 if is_full else 1)
-                if is_full:
+                limit = SECONDS * (2 if left[0].endswith("times") else 8 if kind == FULL else 1)
+                if kind == FULL:
                     print(f"{name}: {left[0]} ...", flush=True)
                 row, why = process.row(limit)
                 rows.append(row or crash(name, left[0], why))
@@ -135,10 +140,10 @@ def crash(name, case, reason):
     return dict(model=name, case=case, status="crash", reason=" ".join(reason.split())[-500:])
 
 
-def sweep(todo, jobs, threads, seen, is_full=False):
+def sweep(todo, jobs, threads, seen, kind=SMALL):
     """`todo`: pairs of a model and its cases. Rows in that order."""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(rows_of, *each, threads, seen, is_full) for each in todo]
+        futures = [pool.submit(rows_of, *each, threads, seen, kind) for each in todo]
         return [row for future in futures for row in future.result()]
 
 
@@ -174,6 +179,7 @@ def parsed(arguments):
     parser.add_argument("names", nargs="*", help="models; all of them")
     parser.add_argument("--case", action="append", help="these cases only")
     parser.add_argument("--full", action="store_true", help="full-size models, one at a time")
+    parser.add_argument("--types", action="store_true", help="every type of transformers, tiny")
     parser.add_argument("--inductor", action="store_true", help="and times beside Inductor's")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--json", help="where the rows are written")
@@ -182,22 +188,28 @@ def parsed(arguments):
     return parser.parse_args(arguments)
 
 
+def kind_of(chosen):
+    return FULL if chosen.full else TYPES if chosen.types else SMALL
+
+
 def chosen_cases(entry, chosen):
-    from cases import cases_of
-
     if chosen.full:
-        from full import CASES
+        from full import CASES as all_cases
+    elif chosen.types:
+        from hub import RUNS as all_cases
+    else:
+        from cases import cases_of
 
-        return [case for case in CASES if not chosen.case or case in chosen.case]
-    return [case for case in cases_of(entry) if not chosen.case or case in chosen.case]
+        all_cases = cases_of(entry)
+    return [case for case in all_cases if not chosen.case or case in chosen.case]
 
 
 def main(arguments):
     chosen = parsed(arguments)
     if chosen.serve:
-        serve(chosen.serve[0], chosen.serve[1:], chosen.full)
+        serve(chosen.serve[0], chosen.serve[1:], kind_of(chosen))
         return 0
-    entries = all_entries(chosen.full)
+    entries = all_entries(kind_of(chosen))
     names = chosen.names or list(entries)
 
     def seen(row):
@@ -205,7 +217,7 @@ def main(arguments):
 
     todo = [(name, chosen_cases(entries[name], chosen)) for name in names]
     jobs, threads = (1, 2) if chosen.full else (chosen.jobs, 1)
-    rows = sweep(todo, jobs, threads, seen, chosen.full)
+    rows = sweep(todo, jobs, threads, seen, kind_of(chosen))
     if chosen.inductor:
         rows += times_of(names, seen)
     if chosen.json:
@@ -214,9 +226,13 @@ def main(arguments):
         import table
 
         pathlib.Path(chosen.page).write_text(table.page(rows))
-    bad = [row for row in rows if row["status"] not in ("equal", "measured")]
+    bad = [row for row in rows if row["status"] not in ("equal", "measured", "left out")]
     print("\n".join(line_of(row) for row in bad))
-    print(f"{len(rows)} cases of {len(names)} models, {len(bad)} not as they must be")
+    left_out = sum(row["status"] == "left out" for row in rows)
+    print(
+        f"{len(rows)} cases of {len(names)} models, {left_out} left out, "
+        f"{len(bad)} not as they must be"
+    )
     return bool(bad)
 
 

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 import tandem
 from graphs import build
 from machine import ISAS, L2_BYTES, multiplies_bf16
+from test_long_attention import check_beside
 
 OP = "%r = aten.scaled_dot_product_attention(%q, %k, %v, {mask}, 0.0, {causal}, enable_gqa={gqa})"
 
@@ -281,6 +282,111 @@ def test_what_a_mask_hides_need_not_be_finite(name, gradients, monkeypatch):
             assert operand != 2 or joined[0].isnan().any()
             for a, b, bound in zip(joined, separate, bounds[: len(joined)], strict=True):
                 check_places(a, b, bound)
+
+
+# Masks that are computed of positions: the first rows of "below" and "ahead" see nothing.
+POSITIONS = {
+    "causal": (["%m = aten.le.Tensor(%column, %row)"], lambda c, r: c <= r),
+    "below": (["%m = aten.lt.Tensor(%column, %row)"], lambda c, r: c < r),
+    "ahead": (
+        ["%far = aten.sub.Scalar(%row, 50)", "%m = aten.ge.Tensor(%far, %column)"],
+        lambda c, r: c <= r - 50,
+    ),
+    "window": (
+        [
+            "%far = aten.add.Scalar(%column, 40)",
+            "%near = aten.le.Tensor(%column, %row)",
+            "%wide = aten.gt.Tensor(%far, %row)",
+            "%m = aten.bitwise_and.Tensor(%near, %wide)",
+        ],
+        lambda c, r: (c <= r) & (c + 40 > r),
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", [None, torch.inf, torch.nan])
+@pytest.mark.parametrize("gradients", [False, True], ids=["forward", "gradients"])
+@pytest.mark.parametrize("name", POSITIONS)
+def test_masks_of_positions(name, gradients, bad, monkeypatch):
+    """What they hide from a block of rows is left out as by `is_causal`, and what else they hide is
+    as by any mask: numbers are eager's, and where they are not finite those of separate kernels."""
+    rows = 200
+    lines, sees = POSITIONS[name]
+    case = ([1, 2, 2, rows, rows, 32], "", False)
+    inputs = declaration(case[0], gradients)
+    place = [f"%i = aten.arange({rows})", "%column = aten.unsqueeze(%i, 0)"]
+    place += ["%at = aten.unsqueeze(%i, 1)", "%row = aten.index.Tensor(%i, [%at])"]
+    lines = [*place, *lines, OP.format(mask="%m", causal="false", gqa="false")]
+    options = {"gradients": "tangents"} if gradients else {}
+    tensors, _ = tensors_of(case)
+    tangent = torch.randn_like(tensors[0])
+    numbers = torch.arange(rows)
+    mask = sees(numbers[None, :], numbers[:, None])
+    leaves = [t.double().requires_grad_() for t in tensors]
+    wanted = [eager(case, leaves, mask)]
+    wanted += torch.autograd.grad(wanted[0], leaves, tangent.double())
+    bounds = reordered(case, tensors, mask, tangent)
+    arguments = [t.clone() for t in tensors] + ([tangent] if gradients else [])
+    if bad is not None:
+        arguments[2][0, -1, rows - 1, 3] = bad
+    joined = build(inputs, lines, **options).run(arguments)
+    with monkeypatch.context() as alone:
+        alone.setenv("TANDEM_DISABLE", "compute_at_rows")
+        separate = build(inputs, lines, **options).run(arguments)
+    for a, b, bound in zip(joined, separate, bounds[: len(joined)], strict=True):
+        check_places(a, b, bound)
+    plain = [t.clone().requires_grad_() for t in tensors]
+    peer = [eager(case, plain, mask)]
+    peer += torch.autograd.grad(peer[0], plain, tangent)
+    for a, b, other in zip(joined, wanted if bad is None else [], peer):
+        torch.testing.assert_close(a.double(), b.detach(), rtol=1e-4, atol=1e-4)
+        check_beside(a, other.detach(), b.detach())
+
+
+@pytest.mark.parametrize("kind", ["bool", "bias"])
+@pytest.mark.parametrize("keys", [2600, 4096])
+def test_pieces_of_rows_that_show_nothing(keys, kind, monkeypatch):
+    """Long rows pass in pieces (schedule/running_softmax.cc). Of the first pieces of a row a mask
+    may show nothing, or of the last ones, of those between, or of all."""
+    sizes = [1, 1, 1, 40, keys, 32]
+    tensors, _ = tensors_of((sizes, "", False))
+    column = torch.arange(keys)
+    seen = torch.rand(40, keys) < 0.3
+    seen[0] = False
+    seen[1] = column == 0
+    seen[2] = column == keys - 1
+    seen[3] = (column < 3) | (column >= keys - 2)
+    seen[4:20] &= column >= torch.arange(4, 20)[:, None] * 130
+    mask = seen if kind == "bool" else torch.zeros(40, keys).masked_fill(~seen, -torch.inf)
+    case = (sizes, f"{'bool' if kind == 'bool' else 'f32'}[40, {keys}]", False)
+    inputs, lines = graph(case)
+    arguments = [*tensors, mask]
+    actual = build(inputs, lines).run(arguments)
+    expected = eager(case, [t.double() for t in tensors], mask.double() if kind == "bias" else mask)
+    assert (actual[0][..., 0, :] == 0).all()
+    torch.testing.assert_close(actual[0].double(), expected, rtol=2e-5, atol=2e-5)
+    check_beside(actual[0], eager(case, tensors, mask), expected)
+    bounds = reordered(case, tensors, mask, torch.zeros_like(tensors[0]))[:1]
+    check_bits(inputs, lines, arguments, actual, monkeypatch, bounds)
+
+
+@pytest.mark.parametrize("bad", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("place", [0, 1100, 2599])
+def test_long_rows_that_are_not_finite(place, bad, monkeypatch):
+    """In pieces as whole: the same places are NaN."""
+    case = ([1, 2, 2, 40, 2600, 32], "", False)
+    inputs, lines = graph(case)
+    arguments, _ = tensors_of(case)
+    tangent = torch.zeros_like(arguments[0])
+    bound = reordered(case, arguments, None, tangent)[0]
+    for operand, row in ((0, 7), (1, place), (2, place)):
+        tensors = [t.clone() for t in arguments]
+        tensors[operand][0, 1, row, 3] = bad
+        joined = build(inputs, lines).run(tensors)[0]
+        with monkeypatch.context() as alone:
+            alone.setenv("TANDEM_DISABLE", "compute_at_rows")
+            separate = build(inputs, lines).run(tensors)[0]
+        check_places(joined, separate, bound)
 
 
 def forward_bound(tensors):

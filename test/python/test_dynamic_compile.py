@@ -9,6 +9,7 @@ from torch import nn
 
 import tandem
 from compiled import compile_with
+from test_long_attention import check_beside
 
 
 def graph_count():
@@ -178,6 +179,20 @@ def test_equations_between_sizes(function):
     check((4, 6), (8, 3))
     check((5, 12), (10, 6))
     assert graph_count() > 1
+
+
+def test_sizes_that_must_be_equal_stay_sizes():
+    """Marked as dynamic, torch takes no two of them for one; keys and values have one length."""
+    attend = F.scaled_dot_product_attention
+    compiled = compile_with(attend)
+    for length in (40, 75, 33):
+        q, k, v = (torch.randn(2, 2, length, 32) for _ in range(3))
+        for t in (q, k, v):
+            torch._dynamo.mark_dynamic(t, 2)
+        actual, eager = compiled(q, k, v), attend(q, k, v)
+        torch.testing.assert_close(actual, eager, rtol=2e-5, atol=2e-5)
+        check_beside(actual, eager, attend(*(t.double() for t in (q, k, v))))
+    assert graph_count() == 1
 
 
 def test_a_float_that_must_be_known():

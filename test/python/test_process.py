@@ -1,4 +1,4 @@
-"""Tandem in a process that does real things: exceptions, threads, key presses, forks, memory. What
+"""Tandem in a process that does real things: exceptions, threads, forks, memory. What
 may die or hang runs in a process of its own, with a time limit."""
 
 import gc
@@ -349,106 +349,6 @@ def test_compiling_again_and_again_keeps_no_memory():
         """
     )
     assert float(out) < 1.0  # MiB a cycle; Dynamo's own caches take about 0.3
-
-
-# --- key presses
-
-
-def test_a_key_press_ends_a_long_call():
-    run_script(
-        """
-        import os, signal, threading, time
-        import torch, tandem
-
-        def function(x, written):
-            for _ in range(40):
-                x = torch.sin(x @ weight)
-            written.add_(1)
-            return x
-
-        def seconds(call):
-            start = time.time()
-            call()
-            return time.time() - start
-
-        def interrupted(call, usual):
-            def press():
-                time.sleep(usual / 3)
-                pressed.append(time.time())
-                os.kill(os.getpid(), signal.SIGINT)
-
-            pressed = []
-            threading.Thread(target=press).start()
-            try:
-                call()
-            except KeyboardInterrupt:
-                assert time.time() - pressed[0] < 2
-                return
-            raise AssertionError("not interrupted")
-
-        x, written = torch.randn(1200, 1200), torch.zeros(3)
-        weight = torch.randn(1200, 1200) / 35
-        compiled = torch.compile(function, backend=tandem.backend)
-        with torch.no_grad():
-            expected = compiled(x, written)
-            usual = seconds(lambda: compiled(x, written))
-            interrupted(lambda: compiled(x, written), usual)
-            assert written.tolist() == [2, 2, 2] and written._version == 2
-            assert torch.equal(compiled(x, written), expected) and written[0] == 3
-        leaf = x.clone().requires_grad_()
-        loss = compiled(leaf, written).sum()
-        usual = seconds(lambda: loss.backward(retain_graph=True))
-        leaf.grad = None
-        interrupted(lambda: loss.backward(retain_graph=True), usual)
-        assert leaf.grad is None
-        (gradient,) = torch.autograd.grad(loss, leaf)
-        assert torch.equal(gradient, torch.autograd.grad(compiled(leaf, written).sum(), leaf)[0])
-        """
-    )
-
-
-def test_a_key_press_ends_compilation():
-    run_script(
-        """
-        import os, signal, threading, time
-        import torch, tandem
-
-        def function(x, weights):
-            for w in weights:
-                x = torch.softmax(torch.tanh(x @ w), -1) + x.cos()
-            return x
-
-        torch.manual_seed(0)
-        x, weights = torch.randn(64, 64), [torch.randn(64, 64) for _ in range(12)]
-        compiled = None
-
-        def compile_and_press(delay):
-            global compiled
-            torch._dynamo.reset()
-            compiled = torch.compile(function, backend=tandem.backend)
-
-            def press():
-                time.sleep(delay)
-                pressed.append(time.time())
-                os.kill(os.getpid(), signal.SIGINT)
-
-            pressed = []
-            try:
-                threading.Thread(target=press).start()
-                compiled(x, weights)
-                time.sleep(60)
-            except KeyboardInterrupt:
-                assert time.time() - pressed[0] < 5
-
-        for delay in (0.02, 0.3, 0.6, 1.0, 1.5):
-            compile_and_press(delay)
-            with torch.no_grad():
-                torch.testing.assert_close(
-                    compiled(x, weights), function(x, weights), rtol=1e-3, atol=1e-3
-                )
-        """,
-        TANDEM_CACHE_DIR="",
-    )
 
 
 # --- forks

@@ -136,7 +136,7 @@ PAGE = {
         "process": "no_input_is_written_before_a_kernel_that_fails",
     },
     "**SIGINT** ends a compilation or a long call": {
-        "process": "a_key_press_ends_a_long_call a_key_press_ends_compilation"
+        "signals": "a_key_press_ends_a_long_call a_key_press_ends_compilation"
     },
     "**fork.** In a child compiled programs run on one thread": {
         "process": "a_forked_child_computes a_forked_child_compiles "

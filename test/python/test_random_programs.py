@@ -133,25 +133,25 @@ def tally(kind, start, count, more=()):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_through_the_core(chunk):
-    tally("short", 10_000 * chunk, 45).verdict(most_by_tracer=1)
+    tally("short", 10_000 * chunk, 30).verdict(most_by_tracer=1)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_long_programs(chunk):
-    tally("long", 1_000_000 + 10_000 * chunk, 25).verdict(most_by_tracer=1)
+    tally("long", 1_000_000 + 10_000 * chunk, 15).verdict(most_by_tracer=1)
 
 
 def test_sizes_that_only_data_tell():
-    tally("short", 500_000, 90, ("chosen", "chosen_put", "nonzero", "item", "rows")).verdict()
+    tally("short", 500_000, 60, ("chosen", "chosen_put", "nonzero", "item", "rows")).verdict()
 
 
 def test_through_torch_compile():
-    tally("torch.compile", 900_000, 90).verdict(most_by_tracer=1)
+    tally("torch.compile", 900_000, 60).verdict(most_by_tracer=1)
 
 
 @pytest.mark.parametrize("chunk", range(2))
 def test_any_size(chunk):
-    tally("any_size", 910_000 + 10_000 * chunk, 40).verdict(most_by_tracer=1)
+    tally("any_size", 910_000 + 10_000 * chunk, 25).verdict(most_by_tracer=1)
 
 
 def test_found():

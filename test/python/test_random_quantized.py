@@ -16,7 +16,7 @@ import torch
 from machine import ISAS
 from random_quantized import RandomQuantized
 
-COUNT = int(os.environ.get("TANDEM_QUANTIZED_GRAPHS", "300"))  # 35 s of two cores
+COUNT = int(os.environ.get("TANDEM_QUANTIZED_GRAPHS", "150"))  # 25 s of two cores
 CHUNKS = 16
 TANDEM = Path(tandem.__file__).parents[2] / "bin/tandem"
 

@@ -225,6 +225,7 @@ const std::vector<Case>& cases() {
       {1, 3, 16, 1, {40, 40}, {7, 7}, 2, 3, 1},    {2, 6, 5, 1, {8, 6}, {1, 1}, 2, 0, 1},
       {0, 4, 4, 1, {5, 5}, {3, 3}, 1, 1, 1},       {1, 64, 64, 64, {30, 30}, {3, 3}, 2, 1, 1},
       {4, 32, 48, 1, {14, 14}, {3, 3}, 1, 1, 1},   {1, 0, 4, 1, {5, 5}, {3, 3}, 1, 1, 1},
+      {1, 64, 96, 1, {60, 60}, {1, 1}, 2, 0, 1},
   };
   return all;
 }
@@ -316,6 +317,20 @@ TEST(ConvolutionTest, NoReferenceCode) {
                 << name_of_case(one, op) << " " << name_of(dtype);
           }
         }
+}
+
+// Kernels of one point that skip places are products of the places they see: by rows, too, where
+// every block of rows has to have as many steps of input as results.
+TEST(ConvolutionTest, PointsThatSkipPlacesAreProducts) {
+  std::mt19937 random(6);
+  for (const int64_t stride : {2, 3}) {
+    const Case one{2, 64, 256, 1, {28 * stride, 28 * stride}, {1, 1}, stride, 0, 1};
+    PlanReport report;
+    run(make_tensors(one, LibraryOp::convolution, DType::f32, Layout::last, false, random),
+        &report);
+    EXPECT_GT(report.tasks, one.images);
+    EXPECT_NE(report.implementation.find("1x1"), std::string::npos) << report.implementation;
+  }
 }
 
 TEST(ConvolutionTest, UserMistakes) {

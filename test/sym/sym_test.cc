@@ -236,6 +236,23 @@ TEST(Text, Forms) {
   EXPECT_EQ((Guard{Guard::Relation::le, scene.read("s0"), 4096, ""}.to_string()), "s0 <= 4096");
 }
 
+/// A reader makes `max(n, 1)` and `x//n` as it comes to them, which is another order than the one
+/// in which they were made here.
+TEST(Text, DoesNotDependOnWhatWasMadeFirst) {
+  Pool first;
+  const Expr n = first.symbol("n");
+  const Expr x = first.symbol("x");
+  const Expr quotient = floor_div(x, n);
+  const Expr e = max(n, 3) * mod(quotient, n) + quotient * max(n, 1);
+  Pool second;
+  second.symbol("n");
+  second.symbol("x");
+  for (const char* made : {"max(n, 1)", "x//n % n"}) parse(second, made, nullptr);
+  const std::string text = to_string(e);
+  EXPECT_EQ(to_string(*parse(second, text, nullptr)), text);
+  EXPECT_EQ(text, "max(n, 1)*(x//n) + max(n, 3)*(x//n % n)");
+}
+
 TEST(Text, NamesWithDotsAndDollars) {
   Pool pool;
   std::string error;

@@ -9,6 +9,7 @@ import check_headers
 import check_includes
 import check_names
 import check_sizes
+import check_threads
 
 
 class Functions(unittest.TestCase):
@@ -101,6 +102,35 @@ class Headers(unittest.TestCase):
         self.assertEqual(most_of((("set", "span"), ("-a",)), sets), sets[0])
         self.assertIsNone(most_of((("span",), ("-a",)), sets))
         self.assertEqual(most_of((("map", "set"), ("-b",)), sets), sets[2])
+
+    def test_late_headers_are_no_problem_and_not_known(self):
+        said = check_headers.compile_all({"base/check.h": check_headers.FLAGS}, "", deadline=0)
+        self.assertEqual(said, {"base/check.h": None})
+
+
+class Threads(unittest.TestCase):
+    def test_what_threads_would_share(self):
+        for line in (
+            "  static std::deque<Def> definitions;",
+            "thread_local int depth = 0;",
+            "std::map<std::string, int> known{};",
+            "int64_t count = 0;",
+            "  std::mutex mutex_;",
+        ):
+            self.assertTrue(check_threads.is_shared(line), line)
+        for line in (
+            "  static const std::vector<Op> kOps = [] {",
+            "constexpr int kMost = 3;",
+            "static Array view(const Array& of);",
+            "  int64_t count = 0;",
+            "using Names = std::set<std::string>;",
+            "namespace dom = simdjson::dom;",
+            "int length(int n);",
+        ):
+            self.assertFalse(check_threads.is_shared(line), line)
+
+    def test_the_rooms_are_those_of_the_build(self):
+        self.assertIn("runtime", check_threads.threaded_rooms())
 
 
 class Prose(unittest.TestCase):
