@@ -79,10 +79,17 @@ class Growth {
         take(chain, i, true);
       members = ahead(chain).members;
     }
+    if (!chain.gathering.empty()) add_sources_again(chain);
     return chain;
   }
 
  private:
+  /// Sources that did not pay: rows are in hand by pieces since sums along them have joined.
+  void add_sources_again(RowChain& chain) {
+    const std::vector<uint32_t> members = chain.members;
+    for (const uint32_t member : members) add_sources(chain, member, true);
+  }
+
   bool take(RowChain& chain, uint32_t number, bool gathers) {
     RowChain longer = chain;
     enter(longer, number, gathers);

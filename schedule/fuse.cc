@@ -6,10 +6,12 @@
 // written at the group's axes, and every read of a member must be at exactly the position that the
 // member computes there.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/flags.h"
 #include "ir/text.h"
+#include "schedule/column_pieces.h"
 #include "schedule/fit.h"
 #include "schedule/group_storage.h"
 #include "schedule/join_cost.h"
@@ -50,6 +52,74 @@ bool adds_sums(const KernelGraph& graph, const Item& item, const PlacedReads& re
            is_only_reader(*item.node, entry.first);
   });
 }
+
+/// Whether it gives the numbers of another value, in its type.
+bool copies(const Item& item) {
+  if (item.kind != Item::Kind::map) return false;
+  const loop::Val value = item.computation.results[item.result].value;
+  return value->opcode == loop::Opcode::element && value->dtype == item.slots[0].dtype;
+}
+
+/// Products whose sums are stored as they are, for a kernel that makes one of their factors, a
+/// matrix much larger than the sums, row by row, to add them up on its way (compute_at_rows.cc).
+/// First those that sum down its rows, with a batch for each core. Then those that sum along rows
+/// of a matrix which one of these reads, if the rows are taken in pieces (column_pieces.cc).
+class AddedUp {
+ public:
+  explicit AddedUp(const KernelGraph& graph) : graph_(graph) {
+    for (const std::unique_ptr<Item>& item : graph.items)
+      if (const Value* matrix = summed_down(*item)) matrices_.insert(matrix);
+  }
+
+  bool operator()(const Item& item) const {
+    return summed_down(item) != nullptr || is_in_pieces(item);
+  }
+
+ private:
+  /// Positions of a computed matrix by the one axis that the product sums over.
+  std::vector<loop::Val> matrices(const Item& item, size_t dims_behind) const {
+    const Computation& made = item.computation;
+    if (!is_product(item) || made.combiner != loop::Combiner::dot || made.reduce.size() != 1)
+      return {};
+    std::vector<loop::Val> found = elements_of(graph_.computations, made.inputs);
+    std::erase_if(found, [&](loop::Val element) {
+      const size_t rank = element->at.size();
+      return matrix_of(element)->node == nullptr || rank < 3 ||
+             element->at[rank - 1 - dims_behind] != made.reduce[0];
+    });
+    return found;
+  }
+
+  const Value* matrix_of(loop::Val element) const {
+    return graph_.computations.value(element->slot);
+  }
+
+  const Value* summed_down(const Item& item) const {
+    const Tuning::Chains& tuning = graph_.target.tuning.chains;
+    for (const loop::Val element : matrices(item, 1)) {
+      const Slot& sums = item.slots[0];
+      const ir::Sizes batch(sums.sizes.begin(), sums.sizes.end() - 2);
+      const int64_t fewest = std::max<int64_t>(tuning.few_tasks, graph_.target.cores);
+      const Expr bytes = sym::product(sums.sizes) * size_of(sums.dtype);
+      const Value* matrix = matrix_of(element);
+      if (!sym::known_lt(sym::product(batch), fewest) &&
+          sym::known_le(bytes * tuning.wider, matrix->type.numel() * size_of(matrix->type.dtype)))
+        return matrix;
+    }
+    return nullptr;
+  }
+
+  bool is_in_pieces(const Item& item) const {
+    return std::ranges::any_of(matrices(item, 0), [&](loop::Val element) {
+      const Expr columns = item.computation.reduce_sizes[0];
+      return matrices_.count(matrix_of(element)) != 0 &&
+             sym::known_lt(2 * longest_piece(graph_.target), columns);
+    });
+  }
+
+  const KernelGraph& graph_;
+  std::set<const Value*> matrices_;  // looked up only
+};
 
 /// Reductions across memory are columns, and columns have one stage: a second one would walk rows
 /// of strided elements.
@@ -94,7 +164,8 @@ std::optional<int> stage_of(const KernelGraph& graph, const Group& group, Extent
 
 class Fuser {
  public:
-  explicit Fuser(KernelGraph& graph) : graph_(graph), reads_(graph), numbers_(*graph.graph) {}
+  explicit Fuser(KernelGraph& graph)
+      : graph_(graph), reads_(graph), numbers_(*graph.graph), added_up_(graph) {}
 
   void run() {
     found_.group_of.assign(graph_.items.size(), kUnplaced);
@@ -251,6 +322,8 @@ class Fuser {
     const Reads& reads = read(item, room->space, room->extent);
     if (is_product(*group.members[0].item) && !reads_member(graph_, group, reads))
       return "it does not read the product, whose operands it would walk again";
+    if (!copies(item) && added_up_(*group.members[0].item))
+      return "the product may be summed where its rows are made";
     const Member& first = group.members[0];
     const bool is_first_alone =
         adds_sums(graph_, *first.item, read(*first.item, group.space, first.extent));
@@ -319,6 +392,7 @@ class Fuser {
   KernelGraph& graph_;
   ReadsInSpace reads_;
   NumbersRead numbers_;
+  AddedUp added_up_;
   GroupReads found_;
 };
 

@@ -138,12 +138,14 @@ Tensor rounds_gradient(Builder& b, Tensor value) {
 /// What O = E V / s is for its gradients, in products of bf16: P = E / s is rounded, and dO is
 /// given so, for
 ///   dV = P^T dO,    dE = (dO V^T - rowsum(dO O)) / s
-/// The second term comes through s alone, of which O is a constant times 1 / s. The value of this
-/// is nobody's.
-Tensor history_of(Builder& b, Tensor weights, Tensor sums, Tensor value, Tensor result) {
+/// The second term comes through s alone, of which O is a constant times 1 / s. What a mask hides
+/// is 0 in P, and no matter what s is, so that no sum over P goes that far. The value of this is
+/// nobody's.
+Tensor history_of(Builder& b, const Call& c, Tensor weights, Tensor sums, Tensor value,
+                  Tensor result) {
   const Sizes rows{result.size(0), result.size(1), 1};
   const auto fixed = [&](Tensor x) { return call(b, "aten.detach", {x}); };
-  const Tensor shares = weights * reciprocal(fixed(sums));
+  const Tensor shares = said_hidden(b, c, weights * reciprocal(fixed(sums)));
   const Sizes batch(weights.sizes().begin(), weights.sizes().end() - 2);
   const Tensor own = bmm(flattened(rounded(b, shares), batch), value);
   return own + fixed(result) * reshape(fixed(sums) / sums, rows);
@@ -162,13 +164,12 @@ Tensor mixed(Builder& b, const Call& c, Tensor scores, Tensor value) {
   Tensor weights = exp(scores - most);
   Tensor sums = sum(weights, last, true);
   if (c.has("attn_mask")) sums = where(blind, 1.0, sums);
-  weights = said_hidden(b, c, weights);
-  const Tensor kept = dropped(b, c, weights);
+  const Tensor kept = dropped(b, c, said_hidden(b, c, weights));
   const bool is_bf16 = c.result()->type.dtype == DType::bf16;
   const Tensor result = bmm(flattened(is_bf16 ? rounded(b, kept) : kept, batch), value) /
                         reshape(sums, {sym::product(batch), scores.size(-2), 1});
   if (!is_bf16 || c.floating("dropout_p") > 0) return result;
-  return call(b, "tandem.with_history", {history_of(b, weights, sums, value, result), result});
+  return call(b, "tandem.with_history", {history_of(b, c, weights, sums, value, result), result});
 }
 
 /// The same where there may be no keys, of which there is no maximum: results are then zeros.

@@ -99,6 +99,28 @@ def test_bf16_saves_no_scores(name):
     assert 0 < saved <= batch * heads * rows * (width + 2) * 4
 
 
+@pytest.mark.parametrize("name", ["plain", "causal", "far_causal", "grouped"])
+def test_bf16_gradients(name):
+    """Backward adds its sums up in f32 where the weights are made, and rounds them behind: no error
+    is larger than eager's, whose kernel rounds as often."""
+    sizes, arguments = CASES[name]
+    tensors = [tensor.bfloat16() for tensor in tensors_of(sizes)]
+    tangent = torch.randn_like(tensors[0])
+    actual, _ = gradients(compile_with(attention(arguments)), tensors, tangent)
+    eager, _ = gradients(attention(arguments), tensors, tangent)
+    doubles = [tensor.double() for tensor in tensors]
+    wanted, _ = gradients(attention(arguments), doubles, tangent.double())
+    for gradient, other, reference in zip(actual, eager, wanted, strict=True):
+        errors = [(t.double() - reference).square().mean().sqrt() for t in (gradient, other)]
+        assert errors[0] <= errors[1]
+    batch, heads, _, rows, keys, width = sizes
+    (graph,) = tandem.report()["graphs"]
+    # Numbers of rows twice, one kernel of all products, the roundings of its sums side by side; and
+    # what several heads of queries add to one of keys.
+    if is_one_kernel(batch * heads, keys * width):
+        assert graph["backward"]["launches"] <= (6 if name == "grouped" else 4)
+
+
 @pytest.mark.parametrize("dims", [3, 4])
 def test_bf16_where_one_weight_is_nearly_all(dims):
     """Gradients of scores are differences that cancel there; by eager's way of three dimensions,
