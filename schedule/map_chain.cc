@@ -131,8 +131,9 @@ class ChainMapper {
   void end_early(Stage& stage, EarlyEnd early, std::vector<Stage>& stages) {
     if (stage.kind == loop::StageKind::gather) return gather_early(stage, early, stages);
     if (!is_product(stage)) {
+      const size_t number = stages.size();
       map(stage, std::nullopt, stages);
-      Stage& made = stages.back();
+      Stage& made = stages[number];
       (early.axis.is_summed ? made.reduce_axes : made.axes).back().extent = early.end;
     } else if (early.axis.is_summed) {
       sum_early(stage, early.end, stages);
@@ -203,7 +204,37 @@ class ChainMapper {
     }
     map_row_stage(stage, target_);
     stage.axes.insert(stage.axes.begin(), rows_);
+    std::optional<Stage> ends;
+    if (has_dear_end(stage)) ends = ends_of_all_rows(stage);
     stages.push_back(std::move(stage));
+    if (ends) stages.push_back(*std::move(ends));
+  }
+
+  /// Whether a row ends in many operations, each of which would wait for the one before.
+  bool has_dear_end(const Stage& stage) const {
+    if (stage.axes.size() != 1 || stage.reductions.size() != 1 || rows_.extent == Expr(1))
+      return false;
+    const loop::Combiner combiner = stage.reductions[0].combiner;
+    if (combiner != loop::Combiner::max && combiner != loop::Combiner::sum) return false;
+    std::vector<Val> values;
+    for (const loop::Store& store : stage.after) values.push_back(store.value);
+    return std::ranges::any_of(loop::reachable(values),
+                               [](Val part) { return loop::is_transcendental(part->opcode); });
+  }
+
+  /// They are done behind the last row, with rows in lanes: what a row comes to waits in scratch.
+  Stage ends_of_all_rows(Stage& stage) {
+    const int32_t local = stage.reductions[0].first_local;
+    const DType dtype = stage.reductions[0].inputs[0]->dtype;
+    const auto slot = static_cast<int32_t>(kernel_.buffers.size());
+    kernel_.buffers.push_back({dtype, loop::Access::scratch, height_, true, ""});
+    Stage ends;
+    ends.axes = {rows_};
+    ends.body = std::move(stage.after);
+    replace_locals(pool_, ends.body, {{local, pool_.load(slot, dtype, rows_.index)}});
+    stage.after = {{slot, rows_.index, pool_.local(local, dtype), false}};
+    make_vector(ends.axes.back(), ends, target_, false);
+    return ends;
   }
 
   /// The block's rows are summed instead of one, and added to the sums of earlier blocks.

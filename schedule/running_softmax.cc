@@ -206,7 +206,7 @@ class RowCarrier {
     const Val change = pool_.unary(Opcode::exp, pool_.binary(Opcode::sub, old, now));
     const Val same = pool_.binary(Opcode::eq, old, now);
     const Val factor = pool_.select(same, pool_.constant(DType::f32, 1), change);
-    stage.after.push_back({factor_, rows_, factor, false});
+    stage.after.insert(stage.after.begin(), {factor_, rows_, factor, false});  // it reads `old`
   }
 
   void carry_sum(Stage& stage) {
