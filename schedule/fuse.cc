@@ -102,8 +102,9 @@ class AddedUp {
       const int64_t fewest = std::max<int64_t>(tuning.few_tasks, graph_.target.cores);
       const Expr bytes = sym::product(sums.sizes) * size_of(sums.dtype);
       const Value* matrix = matrix_of(element);
+      // Of sizes that nobody knows: a long matrix gains more than a short one loses.
       if (!sym::known_lt(sym::product(batch), fewest) &&
-          sym::known_le(bytes * tuning.wider, matrix->type.numel() * size_of(matrix->type.dtype)))
+          !sym::known_lt(matrix->type.numel() * size_of(matrix->type.dtype), bytes * tuning.wider))
         return matrix;
     }
     return nullptr;

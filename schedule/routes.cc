@@ -115,7 +115,7 @@ bool may_end_chain(KernelGraph& graph, const Node& node) {
   if (factors.size() != 2 || factors[0]->type.dtype != DType::f32) return false;
   const ir::Sizes& left = factors[0]->type.sizes;
   const ir::Sizes& right = factors[1]->type.sizes;
-  if (left.size() != 3 || !sym::known_le(left[2], tuning.longest_sum)) return false;
+  if (left.size() != 3 || sym::known_lt(tuning.longest_sum, left[2])) return false;
   if (sym::known_le(right[2], tuning.narrow_factor) && !sym::known_lt(left[1], tuning.fewest_rows))
     return is_computed_in_rows(graph, factors[0]);
   return sym::known_le(left[1], tuning.narrow_factor) &&
