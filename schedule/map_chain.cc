@@ -121,11 +121,20 @@ class ChainMapper {
     const bool has_packs = sums_packs(kernel_, target_);
     const Expr end = sym::ceil_div(hidden->end, kPieceOfTerms) * kPieceOfTerms;
     const Expr last = columns_before(end, width, has_packs ? 1 : 0);  // sums of packs are not empty
-    if (last == width || (has_packs && !sym::known_divisible(width, kPieceOfTerms))) return found;
+    if (last == width || !can_end_early(width)) return found;
     const std::vector<std::optional<ColumnAxis>> axes = axes_that_end_early(kernel_, *hidden);
     for (size_t i = 0; i < axes.size(); ++i)
       if (axes[i]) found[i] = {*axes[i], last};
     return found;
+  }
+
+  /// Whether sums of packs along the columns can: in whole pieces, or with zeros behind their end.
+  bool can_end_early(Expr width) const {
+    return sym::known_divisible(width, kPieceOfTerms) ||
+           std::ranges::all_of(kernel_.stages, [&](const Stage& stage) {
+             return !is_product(stage) || !sums_packs(stage, target_) ||
+                    stage.reduce_axes[0].extent != width || can_fill_packs(stage);
+           });
   }
 
   void end_early(Stage& stage, EarlyEnd early, std::vector<Stage>& stages) {
@@ -146,7 +155,10 @@ class ChainMapper {
   void sum_early(Stage& stage, Expr end, std::vector<Stage>& stages) {
     ProductBlock block = block_of(stage);
     Axis& terms = stage.reduce_axes[0];
+    const bool has_packs = sums_packs(stage, target_);
+    const bool is_filled = has_packs && !sym::known_divisible(end, kPieceOfTerms);
     block.length = at_most(terms.extent);
+    if (is_filled) block.length = sym::ceil_div(*block.length, kPieceOfTerms) * kPieceOfTerms;
     const Axis rest{pool_.symbols().index("r", terms.extent), terms.extent - end};
     const Val right = loop::substituted(pool_, stage.reductions[0].inputs[1 - block.left],
                                         {{terms.index, end + rest.index}});
@@ -155,7 +167,7 @@ class ChainMapper {
     const Val whole = pool_.binary(loop::Opcode::add, own, zero);
     replace_locals(pool_, stage.after, {{own->slot, whole}});
     terms.extent = end;
-    if (sums_packs(stage, target_)) in_pieces(kernel_, stage);
+    if (has_packs) is_filled ? fill_packs(kernel_, stage) : in_pieces(kernel_, stage);
     add_product(stage, block, stages);
   }
 

@@ -29,21 +29,26 @@ bool sums_packs(const loop::Kernel& kernel, const Target& target) {
                              [&](const Stage& stage) { return sums_packs(stage, target); });
 }
 
+bool can_fill_packs(const Stage& stage) {
+  return std::ranges::all_of(stage.reductions[0].inputs,
+                             [](Val input) { return is_plain_load(loop::before_cast(input)); });
+}
+
 bool lacks_packs(const Stage& stage, const Target& target) {
   if (!sums_packs(stage, target) || stage.reduce_axes.size() != 1) return false;
   const std::optional<int64_t> length = stage.reduce_axes[0].extent.constant();
-  if (!length || *length < Tuning::Fixed::kFewestPacks * 2) return false;
+  if (length && *length < Tuning::Fixed::kFewestPacks * 2) return false;
   const bool in_tiles = target.multiplies_bf16_tiles();
-  return (in_tiles ? !fills_tiles(stage.reduce_axes) : *length % 2 != 0) &&
-         std::ranges::all_of(stage.reductions[0].inputs,
-                             [](Val input) { return is_plain_load(loop::before_cast(input)); });
+  const bool is_whole = length && (in_tiles ? fills_tiles(stage.reduce_axes) : *length % 2 == 0);
+  return !is_whole && can_fill_packs(stage);
 }
 
 void fill_packs(loop::Kernel& kernel, Stage& stage) {
   loop::ScalarPool& pool = *kernel.scalars;
   const Axis terms = stage.reduce_axes[0];
-  const int64_t step = 2 * loop::kMatrixTile;
-  const Expr most = ceil_div(*terms.extent.constant(), step) * step;
+  const bool is_known = terms.extent.is_constant();
+  const int64_t step = is_known ? 2 * loop::kMatrixTile : kPieceOfTerms;
+  const Expr most = sym::ceil_div(terms.extent, step) * step;
   const Axis filled{pool.symbols().index("r", most), most};
   stage.reduce_axes = {filled};
   loop::substitute(kernel, stage, {{terms.index, filled.index}});
@@ -55,6 +60,7 @@ void fill_packs(loop::Kernel& kernel, Stage& stage) {
     input =
         pool.cast(pool.load(factor->slot, factor->dtype, factor->index, is_there), input->dtype);
   }
+  if (!is_known) in_pieces(kernel, stage);
 }
 
 void in_pieces(loop::Kernel& kernel, Stage& stage) {

@@ -16,9 +16,11 @@ inline constexpr int64_t kPieceOfTerms = 64;
 bool sums_packs(const loop::Stage& stage, const Target& target);
 /// Any of the kernel's stages.
 bool sums_packs(const loop::Kernel& kernel, const Target& target);
-/// Whether it would, if there were a few more terms: both factors are loads, of which these can be
-/// zero.
+/// Whether there may be a few more terms: both factors are loads, of which these can be zero.
+bool can_fill_packs(const loop::Stage& stage);
+/// Whether it would sum packs, if there were.
 bool lacks_packs(const loop::Stage& stage, const Target& target);
+/// Sums of unknown length are in pieces then.
 void fill_packs(loop::Kernel& kernel, loop::Stage& stage);
 /// A sum of unknown length becomes one of pieces, so that the steps of a piece are known.
 void in_pieces(loop::Kernel& kernel, loop::Stage& stage);

@@ -213,6 +213,23 @@ def test_symbolic_sizes(gradients, dtype):
             check_symbolic(executable, sizes, causal, gradients, dtype)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_lengths_that_nobody_knows(gradients, dtype):
+    """One kernel forward, of whatever length: what a mask hides is left out, and sums of packs have
+    zeros behind their end."""
+    for causal in (False, True):
+        case = ([1, 4, 4, "s1", "s1", 64], "", causal)
+        inputs, lines = graph(case, gradients, dtype)
+        options = {"gradients": "tangents"} if gradients else {}
+        executable = build(inputs, lines, where="s1 in [2, inf]", **options)
+        if not gradients:
+            assert executable.counts["instructions"] == 1
+        for length in (2, 3, 63, 64, 129, 515, 1030):
+            sizes = [1, 4, 4, length, length, 64]
+            check_symbolic(executable, sizes, causal, gradients, dtype)
+
+
 def results_of(case, tensors, tangent, gradients=True):
     """Eager's, in the type of the tensors, and its gradients."""
     leaves = [t.clone().requires_grad_() for t in tensors]
