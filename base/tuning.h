@@ -216,11 +216,12 @@ struct Tuning {
 
   /// The same for all targets: what asks for them knows none, or is written for them.
   struct Fixed {
-    static constexpr int64_t kTypicalSize = 64;  // of a symbol, in partitions
-    static constexpr int64_t kFewestPacks = 4;   // of 16 that a step of tile registers takes: with
-                                                 // fewer it is no cheaper; not measured
-    static constexpr int kProductLanes = 16;     // threads of a GPU along each side of a product's
-                                                 // block; not measured
+    static constexpr int64_t kTypicalSize = 256;  // of a symbol, in partitions: lengths of rows,
+                                                  // whose squares a step had better not save
+    static constexpr int64_t kFewestPacks = 4;    // of 16 that a step of tile registers takes: with
+                                                  // fewer it is no cheaper; not measured
+    static constexpr int kProductLanes = 16;      // threads of a GPU along each side of a product's
+                                                  // block; not measured
   };
 
   bool operator==(const Tuning&) const = default;
