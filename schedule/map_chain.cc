@@ -50,6 +50,17 @@ int64_t block_of_rows(const Kernel& kernel, const std::vector<Expr>& rows, const
   return rows_of_block(rows, row, gathers(kernel), target);
 }
 
+/// Whether a row ends in many operations, each of which would wait for the one before.
+bool has_dear_end(const Stage& stage) {
+  if (stage.axes.size() != 1 || stage.reductions.size() != 1) return false;
+  const loop::Combiner combiner = stage.reductions[0].combiner;
+  if (combiner != loop::Combiner::max && combiner != loop::Combiner::sum) return false;
+  std::vector<Val> values;
+  for (const loop::Store& store : stage.after) values.push_back(store.value);
+  return std::ranges::any_of(loop::reachable(values),
+                             [](Val part) { return loop::is_transcendental(part->opcode); });
+}
+
 struct EarlyEnd {
   ColumnAxis axis;
   Expr end;
@@ -217,24 +228,12 @@ class ChainMapper {
     map_row_stage(stage, target_);
     stage.axes.insert(stage.axes.begin(), rows_);
     std::optional<Stage> ends;
-    if (has_dear_end(stage)) ends = ends_of_all_rows(stage);
+    if (rows_.extent != Expr(1) && has_dear_end(stage)) ends = ends_of_all_rows(stage);
     stages.push_back(std::move(stage));
     if (ends) stages.push_back(*std::move(ends));
   }
 
-  /// Whether a row ends in many operations, each of which would wait for the one before.
-  bool has_dear_end(const Stage& stage) const {
-    if (stage.axes.size() != 1 || stage.reductions.size() != 1 || rows_.extent == Expr(1))
-      return false;
-    const loop::Combiner combiner = stage.reductions[0].combiner;
-    if (combiner != loop::Combiner::max && combiner != loop::Combiner::sum) return false;
-    std::vector<Val> values;
-    for (const loop::Store& store : stage.after) values.push_back(store.value);
-    return std::ranges::any_of(loop::reachable(values),
-                               [](Val part) { return loop::is_transcendental(part->opcode); });
-  }
-
-  /// They are done behind the last row, with rows in lanes: what a row comes to waits in scratch.
+  /// A row's end, done behind the last row with rows in lanes: what each comes to waits in scratch.
   Stage ends_of_all_rows(Stage& stage) {
     const int32_t local = stage.reductions[0].first_local;
     const DType dtype = stage.reductions[0].inputs[0]->dtype;
