@@ -79,7 +79,9 @@ class AddedUp {
   /// Positions of a computed matrix by the one axis that the product sums over.
   std::vector<loop::Val> matrices(const Item& item, size_t dims_behind) const {
     const Computation& made = item.computation;
-    if (!is_product(item) || made.combiner != loop::Combiner::dot || made.reduce.size() != 1)
+    const bool has_batch = item.slots[0].sizes.size() >= 3;
+    if (!is_product(item) || !has_batch || made.combiner != loop::Combiner::dot ||
+        made.reduce.size() != 1)
       return {};
     std::vector<loop::Val> found = elements_of(graph_.computations, made.inputs);
     std::erase_if(found, [&](loop::Val element) {
