@@ -171,11 +171,14 @@ int64_t longest_piece(const Target& target) {
   return std::max<int64_t>(target.l2_bytes / 8 / bytes / kGranule, 4) * kGranule;
 }
 
+bool are_cut(Expr columns, const Target& target) {
+  return columns.is_constant() && *columns.constant() > 2 * longest_piece(target);
+}
+
 std::optional<ColumnPieces> take_pieces(Kernel& kernel, const Target& target) {
   const std::optional<int64_t> width = width_of(kernel);
-  const int64_t most = longest_piece(target);
-  if (!width || *width <= 2 * most) return std::nullopt;
-  const int64_t piece = even_piece(*width, most);
+  if (!width || !are_cut(*width, target)) return std::nullopt;
+  const int64_t piece = even_piece(*width, longest_piece(target));
   // Instructions for packs of bf16 want sums whose length is known.
   if (*width % piece != 0 && sums_packs(kernel, target)) return std::nullopt;
   ColumnCutter cutter(kernel, *width);

@@ -18,6 +18,8 @@ struct ColumnPieces {
 
 /// Columns of a piece, at most.
 int64_t longest_piece(const Target& target);
+/// Whether rows of so many columns are long enough to be cut.
+bool are_cut(sym::Expr columns, const Target& target);
 
 /// Where rows are long, columns are cut into pieces, and scratch holds what a row has of a piece.
 /// Sums along a row are taken piece by piece; those of a softmax are left to `carry_rows`. Nothing,

@@ -63,7 +63,8 @@ bool copies(const Item& item) {
 /// Products whose sums are stored as they are, for a kernel that makes one of their factors, a
 /// matrix much larger than the sums, row by row, to add them up on its way (compute_at_rows.cc).
 /// First those that sum down its rows, with a batch for each core. Then those that sum along rows
-/// of a matrix which one of these reads, if the rows are taken in pieces (column_pieces.cc).
+/// of a matrix which one of these reads, if the rows are taken in pieces (column_pieces.cc). What
+/// joins is not known yet: where none does, what could have been an epilogue is a launch more.
 class AddedUp {
  public:
   explicit AddedUp(const KernelGraph& graph) : graph_(graph) {
@@ -114,9 +115,8 @@ class AddedUp {
 
   bool is_in_pieces(const Item& item) const {
     return std::ranges::any_of(matrices(item, 0), [&](loop::Val element) {
-      const Expr columns = item.computation.reduce_sizes[0];
       return matrices_.count(matrix_of(element)) != 0 &&
-             sym::known_lt(2 * longest_piece(graph_.target), columns);
+             are_cut(item.computation.reduce_sizes[0], graph_.target);
     });
   }
 

@@ -108,8 +108,8 @@ double row_in_hand(const Joining& joining, const RowChain& chain, const Value& w
   const double columns = count_of(width, target);
   const double piece = static_cast<double>(longest_piece(target));
   const bool gathers = !chain.gathering.empty();
-  const bool is_cut = columns > 2 * piece && width.is_constant() &&
-                      reduces_rows(joining, chain.members, width, !gathers) != gathers;
+  const bool is_cut =
+      are_cut(width, target) && reduces_rows(joining, chain.members, width, !gathers) != gathers;
   return element * (is_cut ? piece : columns);
 }
 
