@@ -140,6 +140,8 @@ struct ProductBlock {
   size_t left = 0;  // which input of the dot walks the rows
   /// Of the stage's sums, which are taken in parts: this one.
   std::optional<PartOfSum> part;
+  /// Whether the stage itself takes them in parts: the copy of the right factor holds all of them.
+  bool walks_parts = false;
   /// Blocks of columns follow each other, and the right factor is read from beyond the cache.
   bool is_streamed = false;
   bool is_stored_far = false;  // the results fill more than that cache

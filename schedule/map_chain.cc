@@ -209,7 +209,8 @@ class ChainMapper {
     add_product(sums, block, stages);
   }
 
-  void add_product(Stage& stage, const ProductBlock& block, std::vector<Stage>& stages) {
+  void add_product(Stage& stage, ProductBlock block, std::vector<Stage>& stages) {
+    block.walks_parts = sums_in_parts(stage, target_);
     std::vector<Stage> made = map_product_stage(kernel_, stage, block, target_);
     std::move(made.begin(), made.end(), std::back_inserter(stages));
   }

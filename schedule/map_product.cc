@@ -8,7 +8,8 @@
 // left there, so the sums of a task go to scratch and it follows as a loop of its own.
 // A long sum is taken in parts, so that a panel of the right factor stays in the first-level cache:
 // the parts are added in scratch, and what is computed of them follows the last one. Parts depend
-// on the number of terms only, so bits do not depend on blocks.
+// on the number of terms only, so bits do not depend on blocks. So it is inside of a chain, where
+// nothing else bounds what one register adds up, and with it the error.
 #include <algorithm>
 #include <bit>
 
@@ -121,9 +122,11 @@ void only_in(Expr is_there, Stage& stage, sym::Pool& symbols) {
   stage.axes.insert(stage.axes.begin(), {symbols.index("y", 1), is_there});
 }
 
-/// Zeros where the sums are added.
-Stage clear_sums(Kernel& kernel, const loop::Store& sum, const Axis& rows, const Axis& columns,
-                 const Target& target) {
+/// Each part adds to the sums, which the stage returned clears before the first one.
+Stage add_up_sums(Kernel& kernel, Stage& sums, const Axis& rows, const Axis& columns,
+                  const Target& target) {
+  loop::Store& sum = sums.after[0];
+  sum.accumulate = true;
   Stage clear;
   sym::Substitution map;
   clear.axes = fresh_axes(kernel.scalars->symbols(), {rows, columns}, map);
@@ -131,6 +134,29 @@ Stage clear_sums(Kernel& kernel, const loop::Store& sum, const Axis& rows, const
   clear.body = {{sum.buffer, sym::substitute(sum.index, map), zero, false}};
   make_vector(clear.axes.back(), clear, target, false);
   return clear;
+}
+
+/// The sums' axis becomes that of a part.
+PartOfSum cut_sum(Kernel& kernel, Stage& stage, const Tuning::Products& tuning) {
+  sym::Pool& symbols = kernel.scalars->symbols();
+  const Expr term = stage.reduce_axes[0].index;
+  PartOfSum part = part_of_sum(symbols, stage.reduce_axes[0].extent, tuning);
+  const Axis inner{symbols.index("r", part.most_terms), part.terms};
+  loop::substitute(kernel, stage, {{term, part.first_term + inner.index}});
+  stage.reduce_axes = {inner};
+  return part;
+}
+
+/// All parts, one after the other, over the whole block.
+void walk_parts(Kernel& kernel, Stage& sums, const Tuning::Products& tuning) {
+  const PartOfSum part = cut_sum(kernel, sums, tuning);
+  sums.axes.insert(sums.axes.begin(), part.number);
+}
+
+/// Whether what it does with its sums is store them, once.
+bool stores_sums_alone(const Stage& stage) {
+  return stage.after.size() == 1 && !stage.after[0].accumulate &&
+         stage.after[0].value->opcode == loop::Opcode::local;
 }
 
 bool asks_next_part(const ProductBlock& block, const Target& target) {
@@ -164,12 +190,16 @@ class ProductMapper {
 
   std::vector<Stage> run() {
     std::optional<Stage> finish;
-    if (has_heavy_epilogue(stage_) || block_.part) finish = split_epilogue(stage_);
+    const bool adds_up = block_.part || (block_.walks_parts && !stores_sums_alone(stage_));
+    if (has_heavy_epilogue(stage_) || adds_up) finish = split_epilogue(stage_);
     if (finish && block_.visible)
       columns_.extent = columns_before(*block_.visible, columns_.extent);
     ColumnTiles tiles = cut();
     std::vector<Stage> stages;
-    if (block_.part) stages.push_back(sum_in_parts(*finish));
+    if (block_.part || block_.walks_parts)
+      stages.push_back(add_up_sums(kernel_, stage_, rows_, columns_, target_));
+    if (block_.part) only_in(block_.part->is_first, stages[0], symbols());
+    if (block_.part) only_in(block_.part->is_last, *finish, symbols());
     std::vector<Val>& inputs = stage_.reductions[0].inputs;
     if (blocks_.in_packs)
       for (Val& input : inputs) input = loop::before_cast(input);
@@ -191,6 +221,7 @@ class ProductMapper {
     else
       ask_for_memory(tiles, right_value, is_in_panels, !finish);
     if (blocks_.in_packs && !blocks_.is_matrix) sum_packs(kernel_, stage_);
+    if (block_.walks_parts) walk_parts(kernel_, stage_, target_.tuning.products);
     stages.push_back(std::move(stage_));
     if (finish) stages.push_back(std::move(*finish));
     return stages;
@@ -368,18 +399,6 @@ class ProductMapper {
     return finish;
   }
 
-  // --- sums in parts
-
-  /// Each part adds to the sums in scratch, which the stage returned clears before the first one;
-  /// what is made of them waits for the last one.
-  Stage sum_in_parts(Stage& finish) {
-    stage_.after[0].accumulate = true;
-    Stage clear = clear_sums(kernel_, stage_.after[0], rows_, columns_, target_);
-    only_in(block_.part->is_first, clear, symbols());
-    only_in(block_.part->is_last, finish, symbols());
-    return clear;
-  }
-
   Kernel& kernel_;
   Stage& stage_;
   loop::ScalarPool& pool_;
@@ -467,18 +486,6 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
   return true;
 }
 
-/// The sums' axis in parts, one after the other, inside of a task.
-PartOfSum take_part(Kernel& kernel, Stage& stage, const Tuning::Products& tuning) {
-  sym::Pool& symbols = kernel.scalars->symbols();
-  const Expr term = stage.reduce_axes[0].index;
-  PartOfSum part = part_of_sum(symbols, stage.reduce_axes[0].extent, tuning);
-  const Axis inner{symbols.index("r", part.most_terms), part.terms};
-  loop::substitute(kernel, stage, {{term, part.first_term + inner.index}});
-  stage.reduce_axes = {inner};
-  kernel.outer.push_back(part.number);
-  return part;
-}
-
 }  // namespace
 
 Misfit map_product(Kernel& kernel, const Target& target) {
@@ -511,7 +518,10 @@ Misfit map_product(Kernel& kernel, const Target& target) {
   block.rows = take_block(kernel, product->rows, blocks.rows, {&stage});
   block.columns = take_block(kernel, product->columns, blocks.columns, {&stage});
   all_are_tasks(kernel);
-  if (in_parts) block.part = take_part(kernel, stage, target.tuning.products);
+  if (in_parts) {  // one after the other, inside of a task
+    block.part = cut_sum(kernel, stage, target.tuning.products);
+    kernel.outer.push_back(block.part->number);
+  }
   kernel.stages = map_stage(kernel, stage, blocks, block, target);
   return nullptr;
 }

@@ -239,13 +239,13 @@ def results_of(case, tensors, tangent, gradients=True):
     return [result, *torch.autograd.grad(result, leaves, tangent.to(result.dtype))]
 
 
-def check_as_near(actual, exact, peer):
-    """As near to f64 as eager in bf16, which rounds what is in between too: the root of the mean
-    square of the errors, which of 3,000 numbers and more varies by less than a tenth, is no larger
-    than 1.1 times eager's."""
+def check_as_near(actual, exact, peer, allowed):
+    """As near to f64 as eager, which rounds what is in between too: the root of the mean square of
+    the errors, which of 3,000 numbers and more varies by less than a tenth, is no larger than
+    `allowed` times eager's."""
     for mine, wanted, eagers in zip(actual, exact, peer, strict=True):
         error, bound = ((t.double() - wanted).square().mean().sqrt() for t in (mine, eagers))
-        assert error <= 1.1 * bound
+        assert error <= allowed * bound
 
 
 def check_symbolic(executable, sizes, causal, gradients, dtype):
@@ -258,8 +258,13 @@ def check_symbolic(executable, sizes, causal, gradients, dtype):
     if gradients:
         wanted += torch.autograd.grad(expected, leaves, tangent.double())
     actual = executable.run(tensors + ([tangent] if gradients else []))
+    peer = results_of(case, tensors, tangent, gradients)
     if dtype == "bf16":
-        return check_as_near(actual, wanted, results_of(case, tensors, tangent, gradients))
+        return check_as_near(actual, wanted, peer, 1.1)
+    # Of two or three rows, eager's product has the 64 terms of a sum in several registers: its
+    # error is half of one register's. Sums over 120 rows are one, which of 129 eager halves (1.23).
+    if sizes[3] > 3:
+        check_as_near(actual, wanted, peer, 1.25)
     for a, b in zip(actual, wanted):
         torch.testing.assert_close(a.double(), b.detach(), rtol=1e-4, atol=1e-4)
 
@@ -453,7 +458,7 @@ def test_bf16_gradients(rows, causal, isa, monkeypatch):
 
     actual = build(inputs, lines, gradients="tangents").run([*tensors, tangent])
     exact = results_of(case, [t.double() for t in tensors], tangent)
-    check_as_near(actual, exact, results_of(case, tensors, tangent))
+    check_as_near(actual, exact, results_of(case, tensors, tangent), 1.1)
 
 
 def test_heads_behind_rows(monkeypatch):
