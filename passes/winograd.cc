@@ -92,7 +92,7 @@ class Estimate {
 
   /// Rows of the products, which want as many as other ones; and no step takes much more memory.
   bool is_of_middling_size() const {
-    return tiles_ >= static_cast<double>(target_.tuning.routes.emitted_rows) &&
+    return tiles_ >= static_cast<double>(target_.tuning.routes.winograd_tiles) &&
            moved() <= kMostBytes;
   }
 

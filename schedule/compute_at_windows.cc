@@ -39,8 +39,8 @@ std::optional<uint32_t> sum_of(const Joining& joining, const Value* value) {
   const Computation& def = graph.computations.of(value->node);
   const std::optional<int64_t> terms = sym::product(def.reduce_sizes).constant();
   const bool is_short = terms && *terms <= graph.target.tuning.fusion.footprint_terms;
-  const std::optional<int64_t> elements = value->type.numel().constant();
-  const bool is_large = elements && *elements * size_of(DType::f32) > graph.target.l2_bytes;
+  const sym::Expr fitting = graph.target.l2_bytes / size_of(DType::f32);
+  const bool is_large = sym::known_lt(fitting, value->type.numel());
   if (!is_short || !is_large || def.combiner != loop::Combiner::dot) return std::nullopt;
   const uint32_t number = joining.number_of.at(home.item);
   return joining.joined[number] ? std::nullopt : std::optional(number);

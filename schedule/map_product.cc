@@ -240,16 +240,17 @@ class ProductMapper {
 
   /// `stores`: the sums go to where the results lie.
   void ask_for_memory(const ColumnTiles& tiles, Val right, bool is_in_panels, bool stores) {
-    const ProductTiles at{.stage = stage_,
-                          .rows = rows_,
-                          .columns = columns_,
-                          .tile = tiles.number.index,
-                          .lanes = blocks_.lanes,
-                          .tile_rows = blocks_.tile_rows,
-                          .width = width_.constant(),
-                          .height = height_.constant(),
-                          .length = length_.constant(),
-                          .terms_of_step = blocks_.in_packs ? 2 : 1};
+    const ProductTiles at{
+        .stage = stage_,
+        .rows = rows_,
+        .columns = columns_,
+        .tile = tiles.number.index,
+        .lanes = blocks_.lanes,
+        .tile_rows = blocks_.tile_rows,
+        .width = width_.constant(),
+        .height = height_.constant().value_or(target_.tuning.products.assumed_rows),
+        .length = length_.constant(),
+        .terms_of_step = blocks_.in_packs ? 2 : 1};
     if (blocks_.reads_once != ReadOnce::no)
       ask_ahead(at, right, blocks_.reads_once, target_.tuning.loops.ahead);
     else if (block_.is_streamed && is_in_panels)

@@ -268,9 +268,11 @@ std::string prefers_library(KernelGraph& graph, const Node& node) {
         shape.most_across + 1);
   if (shape.dtype != DType::f32)
     return fmt::format("{}: loops have no tile registers for it", sums);
-  return fmt::format("{}: loops are as fast up to {} terms from {} rows on, or {} of {} to {} rows",
-                     sums, tuning.emitted_terms, tuning.emitted_rows, tuning.long_terms,
-                     tuning.fewest_long_rows, tuning.most_long_rows);
+  const std::string last =
+      tuning.most_long_rows == INT64_MAX ? "on" : fmt::format("to {}", tuning.most_long_rows);
+  return fmt::format(
+      "{}: loops are as fast up to {} terms from {} rows on, and up to {} from {} rows {}", sums,
+      tuning.emitted_terms, tuning.emitted_rows, tuning.long_terms, tuning.fewest_long_rows, last);
 }
 
 std::string why_library(KernelGraph& graph, const Node& node, ops::RouteKind route) {

@@ -1,5 +1,6 @@
 // Emitted products pack the columns of a block over the whole sum, which pays for 32 rows or more,
-// and for a long sum for 64; with many rows and a long sum the left factor falls out of the cache.
+// and for a long sum for 64, or for 8 where that was measured (base/tuning.h); with many rows and a
+// long sum the left factor falls out of the cache.
 // Measured: 0.97 to 1.7 of the library's speed inside of these bounds (docs/measured.md).
 // Of bf16 with tile registers, the library copies the columns in a pass of its own: 1.4 to 1.8 of
 // its speed from 32 rows on. A step of tile registers takes packs of two terms, four packs or more.
@@ -8,10 +9,10 @@
 namespace tandem::ops {
 
 bool is_as_fast_emitted(sym::Expr rows, sym::Expr terms, const Tuning::Routes& tuning) {
-  const std::optional<int64_t> count = rows.constant();
-  if (sym::known_le(terms, tuning.emitted_terms)) return !count || *count >= tuning.emitted_rows;
-  return sym::known_le(terms, tuning.long_terms) && count && *count >= tuning.fewest_long_rows &&
-         *count <= tuning.most_long_rows;
+  const int64_t count = rows.constant().value_or(INT64_MAX);
+  if (sym::known_le(terms, tuning.emitted_terms)) return count >= tuning.emitted_rows;
+  return sym::known_le(terms, tuning.long_terms) && count >= tuning.fewest_long_rows &&
+         count <= tuning.most_long_rows;
 }
 
 bool is_summed_in_packs(sym::Expr rows, sym::Expr terms, const Target& target) {
