@@ -9,6 +9,7 @@
 #include <set>
 
 #include "loop/stage.h"
+#include "schedule/cost.h"
 #include "schedule/steps.h"
 
 namespace tandem::schedule {
@@ -47,7 +48,7 @@ int64_t stores_to(const Stage& stage, size_t buffer) {
 /// The stage whose one store makes the buffer; null where there is none such, or where stages
 /// behind it store to more than few of its elements again. Few are what is scattered into the
 /// gradient of a large table of zeros: they come back from memory.
-Stage* filled_by(loop::Kernel& kernel, size_t buffer, Expr elements, const Tuning::Loops& tuning) {
+Stage* filled_by(loop::Kernel& kernel, size_t buffer, Expr elements, const Target& target) {
   const auto first = std::ranges::find_if(
       kernel.stages, [&](const Stage& stage) { return stores_to(stage, buffer) != 0; });
   if (first == kernel.stages.end() || stores_to(*first, buffer) != 1) return nullptr;
@@ -55,7 +56,9 @@ Stage* filled_by(loop::Kernel& kernel, size_t buffer, Expr elements, const Tunin
   for (auto stage = first + 1; stage != kernel.stages.end(); ++stage)
     if (const int64_t stores = stores_to(*stage, buffer))
       later = later + points_of(kernel, *stage) * stores;
-  return sym::known_le(later * tuning.fewest_once, elements) ? &*first : nullptr;
+  const auto most =
+      count_of(elements, target) / static_cast<double>(target.tuning.loops.fewest_once);
+  return count_of(later, target) <= most ? &*first : nullptr;
 }
 
 /// Whether only this kernel's stores touch it, in memory of the program's own.
@@ -89,7 +92,7 @@ void mark_stores(const KernelGraph& graph, Group& group) {
   for (size_t i = 0; i < kernel.buffers.size(); ++i) {
     const ir::Value* value = held_by(group, i);
     if (!is_larger(value, most) || !is_fresh(graph, group, i)) continue;
-    Stage* const stage = filled_by(kernel, i, value->type.numel(), graph.target.tuning.loops);
+    Stage* const stage = filled_by(kernel, i, value->type.numel(), graph.target);
     if (stage == nullptr) continue;
     loop::for_each_store(*stage, [&](Store& store) {
       if (store.buffer == static_cast<int32_t>(i) &&

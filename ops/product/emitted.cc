@@ -19,7 +19,7 @@ bool is_summed_in_packs(sym::Expr rows, sym::Expr terms, const Target& target) {
   constexpr int64_t kTerms = 8;
   const std::optional<int64_t> length = terms.constant();
   return (target.multiplies_bf16_tiles() || target.multiplies_bf16()) && length && *length > 0 &&
-         *length % kTerms == 0 && sym::known_le(target.tuning.routes.tile_rows, rows);
+         *length % kTerms == 0 && !sym::known_lt(rows, target.tuning.routes.tile_rows);
 }
 
 }  // namespace tandem::ops

@@ -10,8 +10,7 @@ namespace tandem::ops {
 bool is_as_fast_emitted(sym::Expr rows, sym::Expr terms, const Tuning::Routes& tuning);
 
 /// Of bf16: whether loops sum it in packs of two terms, by tile registers or by vector registers,
-/// faster than the library. An unknown number of rows counts by its least, unknown terms fill no
-/// packs.
+/// faster than the library. An unknown number of rows counts as large, unknown terms fill no packs.
 bool is_summed_in_packs(sym::Expr rows, sym::Expr terms, const Target& target);
 
 }  // namespace tandem::ops
