@@ -55,6 +55,12 @@ def tables(isa):
               constant, best, BF16_GEOMEAN),
         Table("train bf16", "Training step, bf16", "tandem", torch, unfrozen, "x Inductor",
               BF16_GEOMEAN),
+        *(
+            Table(f"{kind} dynamic{dtype}", f"{title}, lengths or batches unknown{dtype}", "tandem",
+                  torch, unfrozen, "x Inductor", STEP_RATIO)
+            for dtype in ("", " bf16")
+            for kind, title in (("infer", "Inference"), ("train", "Training step"))
+        ),
     ]  # fmt: skip
 
 

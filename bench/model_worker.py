@@ -1,7 +1,7 @@
 """One model in one process: contenders take turns; one JSON line on standard output.
 
-`model_worker.py steps NAME infer|frozen|train [DTYPE]`  milliseconds of a step of each contender,
-                                                   and floating-point operations and bytes of one
+`model_worker.py steps NAME infer|frozen|train [DTYPE [dynamic]]`  milliseconds of a step of each
+                                                   contender, and its operations and bytes
 `model_worker.py cold NAME`                        Tandem's first training step, taken apart
 `model_worker.py profile NAME`                     slowest instructions of frozen inference
 `model_worker.py peak NAME CONTENDER`              MiB that a training step needs
@@ -128,10 +128,12 @@ def difference(value, expected):
     return (value.float() - expected.float()).abs().max().item() / scale
 
 
-def run_steps(name, kind, dtype):
+def run_steps(name, kind, dtype="float32", sizes="known"):
     model, inputs = model_cases.make(name)
     dtype = getattr(torch, dtype)
     model, inputs = model.to(dtype), cast(inputs, dtype)
+    if sizes == "dynamic":
+        model_cases.mark_dynamic(inputs)
     steps, first, failures, values = {}, {}, {}, {}
     for contender, make in KINDS[kind](model, inputs, dtype).items():
         torch._dynamo.reset()
@@ -269,7 +271,7 @@ def main():
     torch.set_num_threads(measure.THREADS)
     what, name, *rest = sys.argv[1:]
     if what == "steps":
-        result = run_steps(name, rest[0], rest[1] if len(rest) > 1 else "float32")
+        result = run_steps(name, *rest)
     elif what == "cold":
         result = run_cold(name)
     elif what == "profile":

@@ -19,6 +19,8 @@ PARTS = (
     "cold", "infer", "frozen", "profile", "train",
     "infer bf16", "frozen bf16", "train bf16", "peak",
 )  # fmt: skip
+# By name: sizes that change from call to call. More would not fit into the time of `make bench`.
+DYNAMIC = ("infer dynamic", "train dynamic", "infer dynamic bf16", "train dynamic bf16")
 QUICK = ("infer", "frozen", "profile", "train")
 HELD = ("infer", "train")  # to another ISA
 SUFFIX = f"_{measure.ISA}" if measure.ISA else ""
@@ -28,7 +30,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two models, f32 steps only")
     parser.add_argument("--models", nargs="*", help="names, or parts of them")
-    parser.add_argument("--only", nargs="+", choices=PARTS,
+    parser.add_argument("--only", nargs="+", choices=PARTS + DYNAMIC,
                         help="cold: and warm; what is not named stays as --out has it")
     parser.add_argument("--out", default=f"build/bench/models{SUFFIX}.json")
     return parser.parse_args()
@@ -67,15 +69,19 @@ def cases_of(part):
         return [("cold", ["cold"]), *((f"warm {i}", ["cold"]) for i in range(WARM_RUNS))]
     if part == "peak":
         return [(f"peak {who}", ["peak", who]) for who in ("eager", "inductor", "tandem")]
-    if part.endswith("bf16"):
-        return [(part, ["steps", part.removesuffix(" bf16"), "bfloat16"])]
-    return [(part, ["profile"] if part == "profile" else ["steps", part])]
+    if part == "profile":
+        return [(part, ["profile"])]
+    kind, *options = part.split()
+    dtype = "bfloat16" if "bf16" in options else "float32"
+    return [(part, ["steps", kind, dtype, *(["dynamic"] if "dynamic" in options else [])])]
 
 
 def measured(name, is_quick, only, found):
     parts = only or (HELD if measure.ISA else QUICK if is_quick else PARTS)
     with tempfile.TemporaryDirectory() as directory:
-        for part in PARTS:
+        for part in PARTS + DYNAMIC:
+            if part in DYNAMIC and not model_cases.has_dynamic_size(name):
+                continue
             for key, words in cases_of(part) if part in parts else ():
                 found[key] = {"run": measure.run()} | run(directory, words[0], name, *words[1:])
                 say(f"{name}, {key}", found[key])

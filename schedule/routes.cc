@@ -238,8 +238,7 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
     return "the library would convert it to f32, which costs more than these few rows";
   // Tile registers take a transposed factor too: not measured against the library there.
   const bool copies_much = is_across && !graph.target.multiplies_bf16_tiles();
-  if (dtype == DType::bf16 && !copies_much &&
-      ops::is_summed_in_packs(rows, terms, graph.target))
+  if (dtype == DType::bf16 && !copies_much && ops::is_summed_in_packs(rows, terms, graph.target))
     return graph.target.multiplies_bf16_tiles()
                ? "tile registers sum it, and its epilogue comes along"
                : "vector registers sum packs of it, and its epilogue comes along";

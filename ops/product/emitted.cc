@@ -9,10 +9,10 @@
 namespace tandem::ops {
 
 bool is_as_fast_emitted(sym::Expr rows, sym::Expr terms, const Tuning::Routes& tuning) {
-  const int64_t count = rows.constant().value_or(INT64_MAX);
-  if (sym::known_le(terms, tuning.emitted_terms)) return count >= tuning.emitted_rows;
-  return sym::known_le(terms, tuning.long_terms) && count >= tuning.fewest_long_rows &&
-         count <= tuning.most_long_rows;
+  if (sym::known_le(terms, tuning.emitted_terms)) return !sym::known_lt(rows, tuning.emitted_rows);
+  const bool is_bounded = tuning.most_long_rows != INT64_MAX;
+  return sym::known_le(terms, tuning.long_terms) && !sym::known_lt(rows, tuning.fewest_long_rows) &&
+         (!is_bounded || sym::known_le(rows, tuning.most_long_rows));
 }
 
 bool is_summed_in_packs(sym::Expr rows, sym::Expr terms, const Target& target) {

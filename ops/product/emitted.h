@@ -6,7 +6,8 @@
 
 namespace tandem::ops {
 
-/// Of f32, a right factor [terms, columns] that meets so many rows. Unknown numbers count as large.
+/// Of f32, a right factor [terms, columns] that meets so many rows. Unknown numbers count as large,
+/// within what is known of them.
 bool is_as_fast_emitted(sym::Expr rows, sym::Expr terms, const Tuning::Routes& tuning);
 
 /// Of bf16: whether loops sum it in packs of two terms, by tile registers or by vector registers,
