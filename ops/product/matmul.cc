@@ -127,14 +127,26 @@ std::string library_declines(const Call& c, const Target&) {
   return scales ? "alpha and beta other than 1" : "";
 }
 
-// dA = G B^T, dB = A^T G (last two dimensions)
+/// Whether it is a matrix, or a batch of them, that was transposed.
+bool is_transpose(const ir::Value* value) {
+  if (value->node == nullptr || def_of(*value->node).order == nullptr) return false;
+  std::vector<int64_t> order = def_of(*value->node).order(value->node->call());
+  std::swap(order[order.size() - 2], order.back());
+  return std::ranges::is_sorted(order);
+}
+
+// dA = G B^T, dB = A^T G (last two dimensions). Of a B = C^T, dB = (G^T A)^T: the gradient of the
+// transpose undoes the outer one, and dC = G^T A lies as C does.
 Gradients product_vjp(Builder& b, const Call& c, Grads g) {
   Operands names = factors(c);
   Tensor x{b, c.value(names.left)};
   Tensor y{b, c.value(names.right)};
   std::string_view op = x.rank() == 2 ? "aten.mm" : "aten.bmm";
-  return {{names.left, call(b, op, {g[0], transpose(y, -2, -1)})},
-          {names.right, call(b, op, {transpose(x, -2, -1), g[0]})}};
+  const auto transposed = [](Tensor matrix) { return transpose(matrix, -2, -1); };
+  const Tensor left = call(b, op, {g[0], transposed(y)});
+  const Tensor right = is_transpose(y.value()) ? transposed(call(b, op, {transposed(g[0]), x}))
+                                               : call(b, op, {transposed(x), g[0]});
+  return {{names.left, left}, {names.right, right}};
 }
 Gradients add_product_vjp(Builder& b, const Call& c, Grads g) {
   auto scale = [&](Tensor x, std::string_view by) {
