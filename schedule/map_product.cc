@@ -168,6 +168,14 @@ bool in_panels(const Stage& stage, Val placed, const ColumnTiles& tiles, bool in
                   : lies_in_panels(stage, placed, tiles.position);
 }
 
+/// Whether two terms of each row of a tile go side by side, as those of columns do, and nothing is
+/// turned.
+bool has_packs_along_rows(const Stage& sums, Val left, const Axis& rows, const Blocks& blocks) {
+  return blocks.in_packs && !blocks.is_matrix && sums.reduce_axes.size() == 1 &&
+         std::has_single_bit(static_cast<unsigned>(blocks.tile_rows)) && is_plain_load(left) &&
+         runs_along(left, rows.index, sums.reduce_axes[0].index);
+}
+
 /// The product of one stage over a block of rows and a block of columns: the stages that it
 /// becomes.
 class ProductMapper {
@@ -344,6 +352,7 @@ class ProductMapper {
   Val left(Val value, std::vector<Stage>& stages) {
     const std::vector<Axis>& reduced = stage_.reduce_axes;
     if (reduced.empty() || lies(value)) return value;
+    if (has_packs_along_rows(stage_, value, rows_, blocks_)) return left_in_panels(value, stages);
     const bool in_order = blocks_.is_matrix || blocks_.in_packs;
     const bool along_rows = !in_order && runs_along(value, rows_.index, reduced.back().index);
     if (along_rows && far_ != INT64_MAX) return left_in_panels(value, stages);
@@ -376,9 +385,11 @@ class ProductMapper {
     const Expr panel = row_panel(length_, blocks_.tile_rows, value->dtype);
     const Expr count = sym::ceil_div(height_, blocks_.tile_rows);
     const Panels to{scratch(value->dtype, count * panel), panel, blocks_.tile_rows};
-    stages.push_back(copy_row_panels(kernel_, stage_, value, rows_, to));
+    stages.push_back(blocks_.in_packs ? copy_packs(kernel_, stage_, value, rows_, to, target_)
+                                      : copy_row_panels(kernel_, stage_, value, rows_, to));
+    const auto& place = blocks_.in_packs ? place_of_row_in_packs : place_in_row_panels;
     const Expr term = linear_position(stage_.reduce_axes);
-    return pool_.load(to.buffer, value->dtype, place_in_row_panels(to, rows_.index, term));
+    return pool_.load(to.buffer, value->dtype, place(to, rows_.index, term));
   }
 
   // --- the epilogue: a loop over the task's sums

@@ -50,6 +50,12 @@ Expr place_in_packs(const ColumnTiles& tiles, Expr panel, Expr term) {
   return place_of_pack(tiles, panel, sym::floor_div(term, 2), sym::mod(term, 2));
 }
 
+Expr place_of_row_in_packs(const Panels& panels, Expr row, Expr term) {
+  const Expr side = panels.lanes;
+  return row * 2 + sym::floor_div(row, side) * (panels.panel - side * 2) +
+         sym::floor_div(term, 2) * (side * 2) + sym::mod(term, 2);
+}
+
 Stage copy_packs(loop::Kernel& kernel, const Stage& sums, loop::Val right, const Axis& columns,
                  const Panels& to, const Target& target) {
   sym::Pool& symbols = kernel.scalars->symbols();

@@ -36,6 +36,9 @@ struct Panels {
 loop::Stage copy_packs(loop::Kernel& kernel, const loop::Stage& sums, loop::Val right,
                        const loop::Axis& columns, const Panels& to, const Target& target);
 
+/// The same of rows, in panels as high as a register tile.
+sym::Expr place_of_row_in_packs(const Panels& panels, sym::Expr row, sym::Expr term);
+
 /// Elements of a panel of rows, as many as a register tile has: a line more than its terms are, so
 /// that panels are no power of two apart, which would share few sets of a cache.
 sym::Expr row_panel(sym::Expr terms, int rows, DType dtype);

@@ -1,5 +1,7 @@
 // Products. The definition is the sum over k; the fast route is a library product.
 //   C[.., i, j] = sum_k A[.., i, k] B[.., k, j]
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "ops/elements.h"
