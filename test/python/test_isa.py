@@ -181,6 +181,23 @@ def test_few_rows_in_bf16(rows, isa):
     assert ("library" in executable.report.splitlines()[1]) != by_loops
 
 
+@pytest.mark.parametrize(
+    "terms, rows, columns",
+    [(8, 8, 8), (24, 9, 40), (64, 197, 33), (128, 5, 64), (256, 130, 70), (1024, 50, 96)],
+)
+def test_transposed_factor_in_bf16(terms, rows, columns, isa):
+    """As gradients of weights have it. Of long sums it is the library's. A product of bf16 is exact
+    in f32, whose sums are off by a half unit a term, and one rounding to bf16 follows."""
+    torch.manual_seed(terms)
+    x, g = torch.randn(terms, rows).bfloat16(), torch.randn(terms, columns).bfloat16()
+    lines = ["%t = aten.t(%x)", "%r = aten.mm(%t, %g)"]
+    text = graph_text(f"%x: bf16[{terms}, {rows}], %g: bf16[{terms}, {columns}]", lines, "%r")
+    actual = tandem.compile_text(text).run([x, g])[0].double()
+    wanted = x.double().T @ g.double()
+    bound = 2**-8 * wanted.abs() * 1.01 + terms * 2**-24 * (x.double().abs().T @ g.double().abs())
+    assert ((actual - wanted).abs() <= bound).all()
+
+
 # Places and channels of an image, channels of the result, stride, groups, padding.
 IMAGES = [
     ((2, 24, 7, 9), 40, 1, 1, 0),
