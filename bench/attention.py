@@ -82,11 +82,8 @@ def measured(name):
             torch._dynamo.mark_dynamic(tensor, 2)
     call = attention(mask == "causal")
     options = {"on_unsupported": "error"}
-    contenders = {
-        "eager": call,
-        "tandem": torch.compile(attention(mask == "causal"), backend=tandem.backend,
-                                options=options),
-    }  # fmt: skip
+    compiled = torch.compile(call, backend=tandem.backend, options=options)
+    contenders = {"eager": call, "tandem": compiled}
     return turns(contenders, tensors, torch.randn(shape, dtype=dtype))
 
 

@@ -56,9 +56,9 @@ def tables(isa):
         Table("train bf16", "Training step, bf16", "tandem", torch, unfrozen, "x Inductor",
               BF16_GEOMEAN),
         *(
-            Table(f"{kind} dynamic{dtype}", f"{title}, lengths or batches unknown{dtype}", "tandem",
+            Table(f"{kind} dynamic{dtype}", f"{title}{comma}{dtype}, sizes unknown", "tandem",
                   torch, unfrozen, "x Inductor", STEP_RATIO)
-            for dtype in ("", " bf16")
+            for dtype, comma in (("", ""), (" bf16", ","))
             for kind, title in (("infer", "Inference"), ("train", "Training step"))
         ),
     ]  # fmt: skip

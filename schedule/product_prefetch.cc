@@ -49,13 +49,13 @@ int64_t pow2_at_most(int64_t count) {
 }
 
 bool has_row_tiles(const ProductTiles& tiles) {
-  return tiles.height.value_or(0) >= tiles.tile_rows && tiles.length.value_or(0) > 0;
+  return tiles.height >= tiles.tile_rows && tiles.length.value_or(0) > 0;
 }
 
 /// Of so many lines for the tiles of rows of a panel: those that a step of a tile's sums asks for.
 /// Shares are rounded up, and steps go over them by a shift.
 std::vector<Expr> lines_of_step(const ProductTiles& tiles, int64_t lines, int64_t length) {
-  const int64_t row_tiles = *tiles.height / tiles.tile_rows;
+  const int64_t row_tiles = tiles.height / tiles.tile_rows;
   const int64_t share = ceil_div(lines, row_tiles);
   const int64_t steps = std::max<int64_t>(1, length / tiles.terms_of_step);
   const Expr step = sym::floor_div(linear_position(tiles.stage.reduce_axes), tiles.terms_of_step);
@@ -142,7 +142,7 @@ void ask_for_panel(const ProductTiles& tiles, Val right) {
   if (!has_row_tiles(tiles)) return;
   // More than a line a step: so few rows wait for memory anyway.
   const int64_t line = kLineBytes / size_of(right->dtype);
-  if (tiles.lanes > line * (*tiles.height / tiles.tile_rows)) return;
+  if (tiles.lanes > line * (tiles.height / tiles.tile_rows)) return;
   ask_for_piece(tiles, right, (tiles.tile + 1) * tiles.lanes, *tiles.length);
 }
 

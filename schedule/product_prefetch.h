@@ -18,8 +18,8 @@ struct ProductTiles {
   sym::Expr tile;  // number of a tile of columns
   int64_t lanes = 1;
   int64_t tile_rows = 1;
-  std::optional<int64_t> width;  // of a task
-  std::optional<int64_t> height;
+  std::optional<int64_t> width;   // of a task
+  int64_t height = 0;             // of a task; assumed where nobody knows it
   std::optional<int64_t> length;  // of the sums, at most
   int64_t terms_of_step = 1;
 };

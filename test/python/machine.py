@@ -18,6 +18,19 @@ ISAS = ["avx2", "avx512"] if HAS_AVX512 else ["avx2"]
 # oneDNN has layouts of its own for weights in f32 with AVX-512 alone.
 PACKS_F32 = HAS_AVX512 and os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in ("", "ALL")
 
+
+
+def _is_zen4():
+    with open("/proc/cpuinfo") as file:
+        return "AuthenticAMD" in file.read() and _has_avx512()
+
+
+# Rows from which on products are loops (base/tuning.h): AMD's processors with AVX-512 are Zen 4 and
+# later, held to AVX2 or not.
+IS_ZEN4 = _is_zen4()
+FEWEST_ROWS = 8 if IS_ZEN4 else 32
+FEWEST_PACKED_ROWS = 4 if IS_ZEN4 else 32
+
 # Of a core; what a target says where the system does not tell. Python has no name for glibc's
 # _SC_LEVEL2_CACHE_SIZE.
 L2_BYTES = os.sysconf(191) or 1 << 20

@@ -5,7 +5,7 @@ import torch
 
 import tandem
 from graphs import graph_text
-from machine import PACKS_F32
+from machine import FEWEST_ROWS, IS_ZEN4, PACKS_F32
 
 
 def type_of(tensor):
@@ -83,9 +83,9 @@ def test_mlp_with_weight_norm(most):
     frozen, live = net.frozen.counts, net.live.counts
     assert frozen["instructions"] < live["instructions"]
     assert frozen["setup_instructions"] > 0 == live["setup_instructions"]
+    by_library = most < FEWEST_ROWS or not IS_ZEN4  # whose loops take long sums, too
     assert frozen["setup_runs"] == 1
-    if most == 7:
-        assert (frozen["packed_bytes"] > 0) == PACKS_F32
+    assert (frozen["packed_bytes"] > 0) == (PACKS_F32 and by_library)
     net.refresh(x=torch.randn(7, 1100))
     assert net.frozen.counts["setup_runs"] == 2
 

@@ -8,7 +8,7 @@ import tandem
 import torch
 from compiled import compile_with
 from graphs import graph_text
-from machine import HAS_AVX512, ISAS, has_tiles, multiplies_bf16
+from machine import FEWEST_PACKED_ROWS, HAS_AVX512, ISAS, has_tiles, multiplies_bf16
 from test_process import run_script
 from test_random_programs import tally
 from torch.nn import functional as F
@@ -158,14 +158,11 @@ def test_random_programs(isa):
     tally("short", 700_000, 60).verdict(most_by_tracer=1)
 
 
-FEW = range(4, 32)  # rows of packs on some processors
-
-
 @pytest.mark.parametrize("rows", [1, 3, 16, 32, 33])
 def test_few_rows_in_bf16(rows, isa):
     """Where the library would convert the weight at each call, loops read up to 32 rows as they
-    are. Where there are instructions for products of bf16, they are the loops' from 32 rows on, and
-    on some processors from 4."""
+    are. Where there are instructions for products of bf16, they are the loops' from 32 rows on, or
+    from 4."""
     torch.manual_seed(0)
     x, w = torch.randn(rows, 80).bfloat16(), torch.randn(33, 80).bfloat16()
     text = graph_text(
@@ -175,9 +172,8 @@ def test_few_rows_in_bf16(rows, isa):
     wanted = (x.double() @ w.double().T).bfloat16()
     torch.testing.assert_close(executable.run([x, w])[0], wanted, rtol=2**-7, atol=2**-7)
     has_packs = isa == "avx512" and multiplies_bf16()
-    if has_packs and rows in FEW:
-        return
-    by_loops = (has_packs and rows >= 32) or (isa == "avx2" and rows <= 32)
+    in_packs = has_packs and rows >= FEWEST_PACKED_ROWS
+    by_loops = in_packs or (isa == "avx2" and rows <= 32)
     assert ("library" in executable.report.splitlines()[1]) != by_loops
 
 
@@ -240,8 +236,8 @@ def test_single_places_in_bf16(image, out, stride, groups, padding, last, isa):
     # Summed in f32 and rounded once: half a unit of bf16 is 2**-9, and sums cancel.
     torch.testing.assert_close(actual.double(), wanted.relu(), rtol=2**-8, atol=1e-5)
     rows = actual.numel() // out
-    in_packs = groups == 1 and padding == 0 and image[1] % 8 == 0 and rows >= 32
-    if isa == "avx512" and multiplies_bf16() and not has_tiles() and rows not in FEW:
+    in_packs = groups == 1 and padding == 0 and image[1] % 8 == 0 and rows >= FEWEST_PACKED_ROWS
+    if isa == "avx512" and multiplies_bf16() and not has_tiles():
         assert ("library" in executable.report.splitlines()[1]) != in_packs
 
 
