@@ -16,6 +16,7 @@
 #include "runtime/constants.h"
 #include "runtime/execution.h"
 #include "runtime/fork.h"
+#include "runtime/openmp_threads.h"
 #include "runtime/parallel_for.h"
 #include "runtime/size_code.h"
 
@@ -507,6 +508,7 @@ std::vector<Result> LoadedProgram::run(std::span<const Argument> arguments,
   if (is_team_lost()) [[unlikely]]
     warn_of_fork();
   const TeamSize team(threads());
+  const CallBesideOpenMP call(duration_);
   // An execution that throws is dropped with whatever state it was in.
   std::unique_ptr<Execution> execution = take_execution(std::move(constants));
   std::vector<Result> results = execution->run(arguments, dropped);

@@ -1,6 +1,7 @@
 // Runs a compiled Program in this process.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -231,6 +232,7 @@ class LoadedProgram {
   std::vector<BufferLife> lifetimes_;  // by buffer
   std::vector<uint32_t> takes_over_;   // by buffer: the one whose memory it may take, or none
   uint32_t first_write_ = 0;           // instruction that writes an input in place; none: the end
+  std::atomic<int64_t> duration_{0};   // of the last call, ns
   // Guarded by ForkLock::executions.
   std::vector<std::unique_ptr<Execution>> idle_;  // used last comes last
   std::shared_ptr<ConstantSet> constants_;        // null until they are given

@@ -1,0 +1,146 @@
+"""transformers' `generate` with a compiled forward, as users run it: each token is a call of the
+program between operators of eager. Contenders are a process each, and take turns.
+
+`generate.py [WORD ...]` prints a line for each case whose name has all words, as in
+`generate.py gpt2 bf16 static`."""
+
+import json
+import subprocess
+import sys
+import time
+
+import measure
+import torch
+
+PROMPT, TOKENS, TURNS = 17, 40, 7
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+CONTENDERS = ("eager", "inductor", "inductor, frozen", "tandem", "tandem, frozen")
+
+
+def cases():
+    for model in ("gpt2", "llama, 8 layers"):
+        for dtype in DTYPES:
+            for cache in ("static", "dynamic"):
+                yield f"{model}; {dtype}; {cache} cache"
+
+
+# --- the process of a contender
+
+
+def made(name):
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(0)
+    if name == "gpt2":
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config())
+    config = transformers.LlamaConfig(
+        hidden_size=1024, num_hidden_layers=8, num_attention_heads=16, intermediate_size=2816
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def compiled(forward, contender):
+    if contender == "eager":
+        return forward
+    if contender.startswith("inductor"):
+        import torch._inductor.config
+
+        torch._inductor.config.freezing = contender.endswith("frozen")
+        return torch.compile(forward)
+    import tandem
+
+    options = {"on_unsupported": "error", "freeze": contender.endswith("frozen")}
+    return torch.compile(forward, backend=tandem.backend, options=options)
+
+
+def work(name, contender):
+    """The tokens, then for each line of stdin the milliseconds of one generation."""
+    kind, dtype, cache = name.split("; ")
+    torch.set_num_threads(measure.THREADS)
+    model = made(kind).eval().to(DTYPES[dtype])
+    model.generation_config.eos_token_id = None  # all tokens are wanted
+    model.generation_config.pad_token_id = 0
+    settings = {"max_new_tokens": TOKENS, "do_sample": False, "disable_compile": True}
+    if cache == "static cache":
+        settings["cache_implementation"] = "static"
+    prompt = torch.randint(5, 1000, (1, PROMPT))
+    with torch.no_grad():
+        model.forward = compiled(model.forward, contender)
+        tokens = [model.generate(prompt, **settings) for _ in range(3)][-1]
+        print(json.dumps(tokens[0].tolist()), flush=True)
+        for _ in sys.stdin:
+            start = measure.clock()
+            model.generate(prompt, **settings)
+            print(json.dumps((measure.clock() - start) * 1e3), flush=True)
+
+
+# --- the turns
+
+
+class Contender:
+    def __init__(self, name, contender):
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--work", name, contender],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=measure.environment(),
+        )
+        self.tokens = json.loads(self._process.stdout.readline())
+
+    def milliseconds(self):
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def stop(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def measured(name):
+    contenders = {each: Contender(name, each) for each in CONTENDERS}
+    times = {each: [] for each in CONTENDERS}
+    for _ in range(TURNS):
+        for each, contender in contenders.items():
+            time.sleep(measure.REST_S)
+            times[each].append(contender.milliseconds() / TOKENS)
+    for contender in contenders.values():
+        contender.stop()
+    tokens = {each: contender.tokens for each, contender in contenders.items()}
+    return {each: measure.Spread.of(taken) for each, taken in times.items()}, tokens
+
+
+def same(tokens, others):
+    """How many tokens behind the prompt agree before the first that does not: in bf16 two of a
+    random model's words are often equally likely, and any rounding decides."""
+    pairs = zip(tokens[PROMPT:], others[PROMPT:], strict=True)
+    return next((number for number, (a, b) in enumerate(pairs) if a != b), TOKENS)
+
+
+def line(name):
+    found, tokens = measured(name)
+    words = [f"{name:36}"]
+    for each, spread in found.items():
+        words.append(f"{each} {spread.median:.1f} ({spread.low:.1f}–{spread.high:.1f})")
+        if each != "eager":
+            words[-1] += f" {same(tokens[each], tokens['eager'])} of {TOKENS} tokens"
+    for kind in ("", ", frozen"):
+        words.append(f"x{found['inductor' + kind].median / found['tandem' + kind].median:.2f}")
+    return "  ".join(words)
+
+
+def main(words):
+    print("ms a token, median (quartiles); tokens that agree with eager's; x Inductor, and frozen")
+    for name in cases():
+        if all(word in name for word in words):
+            print(line(name), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--work"]:
+        work(*sys.argv[2:])
+    else:
+        main(sys.argv[1:])
