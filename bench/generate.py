@@ -7,6 +7,7 @@ program between operators of eager. Contenders are a process each, and take turn
 import json
 import subprocess
 import sys
+import tempfile
 import time
 
 import measure
@@ -44,9 +45,9 @@ def compiled(forward, contender):
     if contender == "eager":
         return forward
     if contender.startswith("inductor"):
-        import torch._inductor.config
+        from torch._inductor import config
 
-        torch._inductor.config.freezing = contender.endswith("frozen")
+        config.freezing = contender.endswith("frozen")
         return torch.compile(forward)
     import tandem
 
@@ -54,8 +55,8 @@ def compiled(forward, contender):
     return torch.compile(forward, backend=tandem.backend, options=options)
 
 
-def work(name, contender):
-    """The tokens, then for each line of stdin the milliseconds of one generation."""
+def work(name, contender, to):
+    """Saves tokens and logits, then says for each line of stdin the milliseconds of a generation."""
     kind, dtype, cache = name.split("; ")
     torch.set_num_threads(measure.THREADS)
     model = made(kind).eval().to(DTYPES[dtype])
@@ -67,8 +68,13 @@ def work(name, contender):
     prompt = torch.randint(5, 1000, (1, PROMPT))
     with torch.no_grad():
         model.forward = compiled(model.forward, contender)
-        tokens = [model.generate(prompt, **settings) for _ in range(3)][-1]
-        print(json.dumps(tokens[0].tolist()), flush=True)
+        for _ in range(3):
+            model.generate(prompt, **settings)
+        told = model.generate(
+            prompt, output_logits=True, return_dict_in_generate=True, **settings
+        )
+        torch.save((told.sequences[0, PROMPT:], torch.cat(told.logits).double()), to)
+        print(flush=True)
         for _ in sys.stdin:
             start = measure.clock()
             model.generate(prompt, **settings)
@@ -79,16 +85,19 @@ def work(name, contender):
 
 
 class Contender:
-    def __init__(self, name, contender):
+    def __init__(self, name, contender, folder):
+        told = f"{folder}/{contender}"
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--work", name, contender],
+            [sys.executable, __file__, "--work", name, contender, told],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             env=measure.environment(),
         )
-        self.tokens = json.loads(self._process.stdout.readline())
+        if not self._process.stdout.readline():
+            raise SystemExit(f"{name}: {contender} failed")
+        self.tokens, self.logits = torch.load(told)
 
     def milliseconds(self):
         self._process.stdin.write("\n")
@@ -101,7 +110,8 @@ class Contender:
 
 
 def measured(name):
-    contenders = {each: Contender(name, each) for each in CONTENDERS}
+    with tempfile.TemporaryDirectory() as folder:
+        contenders = {each: Contender(name, each, folder) for each in CONTENDERS}
     times = {each: [] for each in CONTENDERS}
     for _ in range(TURNS):
         for each, contender in contenders.items():
@@ -109,31 +119,33 @@ def measured(name):
             times[each].append(contender.milliseconds() / TOKENS)
     for contender in contenders.values():
         contender.stop()
-    tokens = {each: contender.tokens for each, contender in contenders.items()}
-    return {each: measure.Spread.of(taken) for each, taken in times.items()}, tokens
+    errors = {each: error(contender, contenders["eager"]) for each, contender in contenders.items()}
+    return {each: measure.Spread.of(taken) for each, taken in times.items()}, errors
 
 
-def same(tokens, others):
-    """How many tokens behind the prompt agree before the first that does not: in bf16 two of a
-    random model's words are often equally likely, and any rounding decides."""
-    pairs = zip(tokens[PROMPT:], others[PROMPT:], strict=True)
-    return next((number for number, (a, b) in enumerate(pairs) if a != b), TOKENS)
+def error(contender, eager):
+    """Of the logits, beside their root mean square, over the tokens before the first that differs:
+    in bf16 two words of a random model may be equally likely, and any rounding decides."""
+    differ = (contender.tokens != eager.tokens).nonzero()
+    count = int(differ[0]) + 1 if len(differ) else TOKENS
+    wanted = eager.logits[:count]
+    return ((contender.logits[:count] - wanted).square().mean() / wanted.square().mean()).sqrt()
 
 
 def line(name):
-    found, tokens = measured(name)
+    found, errors = measured(name)
     words = [f"{name:36}"]
     for each, spread in found.items():
         words.append(f"{each} {spread.median:.1f} ({spread.low:.1f}–{spread.high:.1f})")
         if each != "eager":
-            words[-1] += f" {same(tokens[each], tokens['eager'])} of {TOKENS} tokens"
+            words[-1] += f" error {errors[each]:.1e}"
     for kind in ("", ", frozen"):
         words.append(f"x{found['inductor' + kind].median / found['tandem' + kind].median:.2f}")
     return "  ".join(words)
 
 
 def main(words):
-    print("ms a token, median (quartiles); tokens that agree with eager's; x Inductor, and frozen")
+    print("ms a token, median (quartiles); error beside eager's logits; x Inductor, and frozen")
     for name in cases():
         if all(word in name for word in words):
             print(line(name), flush=True)
