@@ -56,7 +56,7 @@ def compiled(forward, contender):
 
 
 def work(name, contender, to):
-    """Saves tokens and logits, then says for each line of stdin the milliseconds of a generation."""
+    """Saves tokens and logits; then, for each line of stdin, the milliseconds of a generation."""
     kind, dtype, cache = name.split("; ")
     torch.set_num_threads(measure.THREADS)
     model = made(kind).eval().to(DTYPES[dtype])

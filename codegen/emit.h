@@ -212,6 +212,7 @@ class Emitter {
   llvm::Value* from_memory(llvm::Value* raw, DType dtype);
   llvm::Value* to_memory(llvm::Value* v, DType dtype);
   llvm::Value* active(llvm::Value* mask);  // mask and the tail's lanes; null when all are
+  llvm::Value* of_buffer(llvm::Value* access, int32_t buffer);
   llvm::Value* element_pointer(int32_t buffer, llvm::Value* index);
   llvm::Value* element_pointer(const loop::Scalar& load, llvm::Value* index);
 
@@ -226,6 +227,7 @@ class Emitter {
   IR ir_;
   llvm::Function* function_ = nullptr;
   std::vector<llvm::Value*> buffers_;
+  llvm::MDNode* in_scratch_ = nullptr;  // the scope of accesses to it
   std::unordered_map<sym::Expr, llvm::Value*, sym::ExprHash>
       symbols_;  // axes (lane 0 of the vector axis), sizes
   std::vector<Level> levels_;

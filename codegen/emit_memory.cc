@@ -311,6 +311,24 @@ Value* Emitter::or_zeros(Value* mask, Value* pointer) {
   return ir_.CreateSelect(mask, pointer, zeros);
 }
 
+/// A load or store, of which LLVM learns that scratch is the task's own, and holds nothing that
+/// arguments do: what a loop reads of them at one place need not be read again behind a store.
+Value* Emitter::of_buffer(Value* access, int32_t buffer) {
+  if (in_scratch_ == nullptr) {
+    llvm::MDBuilder make(context_);
+    llvm::MDNode* const scope =
+        make.createAnonymousAliasScope(make.createAnonymousAliasScopeDomain());
+    in_scratch_ = llvm::MDNode::get(context_, {scope});
+  }
+  const bool is_scratch =
+      kernel_.buffers[static_cast<size_t>(buffer)].access == loop::Access::scratch;
+  if (llvm::Instruction* const made = llvm::dyn_cast<llvm::Instruction>(access))
+    made->setMetadata(
+        is_scratch ? llvm::LLVMContext::MD_alias_scope : llvm::LLVMContext::MD_noalias,
+        in_scratch_);
+  return access;
+}
+
 Value* Emitter::load(Val val) {
   llvm::Type* type = memory_type(val->dtype);
   llvm::Align align(static_cast<uint64_t>(size_of(kernel_.buffers[val->slot].dtype)));
@@ -319,7 +337,8 @@ Value* Emitter::load(Val val) {
   if (at.shape == Address::Shape::uniform && (mask == nullptr || !has_lanes(mask))) {
     Value* pointer = element_pointer(*val, at.index);
     if (mask == nullptr)
-      return from_memory(ir_.CreateAlignedLoad(type, pointer, align), val->dtype);
+      return from_memory(of_buffer(ir_.CreateAlignedLoad(type, pointer, align), val->slot),
+                         val->dtype);
     return from_memory(ir_.CreateAlignedLoad(type, or_zeros(mask, pointer), align), val->dtype);
   }
   llvm::Type* lanes = with_lanes(type);
@@ -335,7 +354,8 @@ Value* Emitter::load(Val val) {
       enabled = nullptr;
     }
     if (enabled == nullptr)
-      return from_memory(ir_.CreateAlignedLoad(lanes, pointer, align), val->dtype);
+      return from_memory(of_buffer(ir_.CreateAlignedLoad(lanes, pointer, align), val->slot),
+                         val->dtype);
     return from_memory(masked_load(lanes, pointer, align, enabled), val->dtype);
   }
   if (at.shape == Address::Shape::strided && at.stride == -1)
@@ -369,7 +389,8 @@ void Emitter::store(const loop::Store& store, Value* v) {
       return ir_.CreateMaskedGather(with_lanes(type), pointer, align, enabled ? enabled : all,
                                     none);
     if (enabled != nullptr) return masked_load(with_lanes(type), pointer, align, enabled);
-    return ir_.CreateAlignedLoad(lanes ? with_lanes(type) : type, pointer, align);
+    return of_buffer(ir_.CreateAlignedLoad(lanes ? with_lanes(type) : type, pointer, align),
+                     store.buffer);
   };
   if (store.accumulate) {
     DType wide = compute_type(dtype);
@@ -384,7 +405,7 @@ void Emitter::store(const loop::Store& store, Value* v) {
   else if (store.nontemporal && lanes)
     store_past_caches(raw, pointer);
   else
-    ir_.CreateAlignedStore(raw, pointer, align);
+    of_buffer(ir_.CreateAlignedStore(raw, pointer, align), store.buffer);
 }
 
 void Emitter::masked_store(Value* raw, Value* pointer, llvm::Align align, Value* mask) {

@@ -167,10 +167,10 @@ class Checker {
                          from.slots[0].value == nullptr && from.slots[0].sizes.size() > 0;
     if (!expect(is_same, "it combines what are no partial results of {}", item_->node->op->name()))
       return;
-    expect(own.combiner == def.combiner && own.reduce_sizes == ir::Sizes{from.slots[0].sizes[0]} &&
-               own.full_sizes.empty() && own.reduced_dims.empty() && own.inputs.empty() &&
-               own.reduce.empty() && own.out.size() == def.out.size() &&
-               same_types(own.finished, def.finished),
+    expect(own.combiner == combiner_of_parts(def.combiner) &&
+               own.reduce_sizes == ir::Sizes{from.slots[0].sizes[0]} && own.full_sizes.empty() &&
+               own.reduced_dims.empty() && own.inputs.empty() && own.reduce.empty() &&
+               own.out.size() == def.out.size() && same_types(own.finished, def.finished),
            "it combines the blocks of item {}", from.id);
     expect(item_->partial_rows == sym::Expr(0), "partial rows are those of partial results");
     check_locals(own, def);

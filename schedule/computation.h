@@ -54,6 +54,11 @@ struct Computation {
   bool accumulate = true;
 };
 
+/// What combines the results of parts of a reduction: sums of products are added.
+inline loop::Combiner combiner_of_parts(loop::Combiner combiner) {
+  return loop::multiplies(combiner) ? loop::Combiner::sum : combiner;
+}
+
 /// What a launch passes beside sizes: a scalar of the graph, or a number of that one call.
 using LaunchArg = std::variant<const ir::Value*, int64_t>;
 

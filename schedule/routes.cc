@@ -14,6 +14,7 @@
 #include "ir/text.h"
 #include "ops/opdef.h"
 #include "ops/product/emitted.h"
+#include "schedule/axes.h"
 #include "schedule/product_blocks.h"
 #include "schedule/reads.h"
 #include "schedule/route_cost.h"
@@ -178,16 +179,36 @@ bool shares_sets(KernelGraph& graph, const Node& node) {
   return stride != Expr(0) && sym::known_divisible(stride, apart);
 }
 
+/// The matrix that one row meets, of products of no batch.
+std::optional<StridedRef> matrix_of_one_row(KernelGraph& graph, const Node& node) {
+  const ir::Sizes& sizes = node.results[0]->type.sizes;
+  if (sizes.size() != 2 || sizes[0] != Expr(1)) return std::nullopt;
+  std::optional<StridedRef> ref =
+      in_memory(graph, node.call().value(ops::factors_of(*node.op).right));
+  return ref && ref->strides.size() == 2 ? ref : std::nullopt;
+}
+
+/// The same of bf16, which the library reads no faster (Zen 4, two threads, weights from memory,
+/// GB/s, library and loops): along the terms 768 x 2304 24 and 38, 1024 x 2816 30 and 40, 3072 x
+/// 768 36 and 41, 1024 x 32000 37 and 48; by rows of the matrix 768 x 2304 23 and 35, 3072 x 768 19
+/// and 35; in the second-level cache of one core .8 to 1.05 of it. Without AVX-512 as fast, 15 and
+/// 25.
+bool reads_matrix_once(KernelGraph& graph, const Node& node) {
+  const std::optional<StridedRef> ref = matrix_of_one_row(graph, node);
+  return (ref && ref->strides[0] == Expr(1)) || rows_of_part(graph, node);
+}
+
 /// Whether a row meets a matrix, or a few rows one of their own, so that each is read once: by
 /// loops at the speed of memory, as it lies or one panel after the other. The longer sums of a
-/// panel would be taken in parts, for which it would be read in pieces; one row of columns as they
-/// lie is read by pieces of four registers, half a row of 64 without AVX-512. From library to
-/// loops, in one run (Zen 4): 2 x 32 matrices, 1 row, 2.56 and 1.22; 16 x 8, 4 rows, 2.4 and 1.64,
-/// 8 rows 2.0 and 1.5; in the second-level cache 1.05 to 4.3, but for 2 rows .94 and .96. Held to
-/// AVX2, 16 x 8 matrices, 1 row 1.7 and .81 to .86 (hence the library), 4 rows 3.4 and 3.0, 8
-/// rows 1.12 and .94. One row and one matrix, Emerald Rapids: 512 x 128 to 2048 x 1000 by columns
-/// as they lie 1.07 to 1.8, from there on .72 to .86; along the terms .96 to 2.1, held to AVX2 1.02
-/// to 1.9, from there on .93 to 1.12.
+/// panel would be taken in parts, for which it would be read in pieces; of a batch one row of
+/// columns as they lie is read by pieces of four registers, half a row of 64 without AVX-512; where
+/// there is one matrix, rows of it are read whole (split_reduction.cc). From library to loops, in
+/// one run (Zen 4): 2 x 32 matrices, 1 row, 2.56 and 1.22; 16 x 8, 4 rows, 2.4 and 1.64, 8 rows 2.0
+/// and 1.5; in the second-level cache 1.05 to 4.3, but for 2 rows .94 and .96. Held to AVX2, 16 x 8
+/// matrices, 1 row 1.7 and .81 to .86 (hence the library), 4 rows 3.4 and 3.0, 8 rows 1.12 and .94.
+/// One row and one matrix by columns as they lie, from memory: 768 x 2304 22 and 35 GB/s, 768 x
+/// 3072 26 and 34, 3072 x 768 23 and 35, held to AVX2 1.2 to 2.0 times as fast; along the terms,
+/// Emerald Rapids: .96 to 2.1, held to AVX2 1.02 to 1.9, from 8 MiB on .93 to 1.12.
 bool reads_matrices_once(KernelGraph& graph, const Node& node) {
   const Tuning& tuning = graph.target.tuning;
   const ir::Sizes& sizes = node.results[0]->type.sizes;
@@ -201,7 +222,7 @@ bool reads_matrices_once(KernelGraph& graph, const Node& node) {
   const bool has_avx512 = graph.target.isa == Isa::avx512;
   const Expr bytes = sym::product(right->type.sizes) * size_of(right->type.dtype);
   const bool is_far = rank < 3 && !sym::known_le(bytes, tuning.loops.far);
-  if (ref->strides[rank - 1] == Expr(1)) return (!is_one_row || has_avx512) && !is_far;
+  if (ref->strides[rank - 1] == Expr(1)) return !is_one_row || rank < 3 || has_avx512;
   if (ref->strides[rank - 2] != Expr(1)) return false;
   const Expr terms = sym::product(graph.computations.of(&node).reduce_sizes);
   if (!is_one_row) return sym::known_le(terms, longest_part(tuning.products));
@@ -250,6 +271,8 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
     return "rows of its right factor share sets of the cache, which slows the library down";
   if (dtype == DType::f32 && reads_matrices_once(graph, node))
     return "few rows for a matrix, which loops read once, at the speed of memory";
+  if (dtype == DType::bf16 && reads_matrix_once(graph, node))
+    return "one row for a matrix, which loops read once, at the speed of memory";
   if (dtype == DType::f32 && is_row_of_widened(graph, node))
     return "one row: its other factor is widened where it is read, and the library would want it "
            "in memory";
@@ -294,6 +317,26 @@ bool is_padded(KernelGraph& graph, const Computation& sum) {
 }
 
 }  // namespace
+
+std::optional<int64_t> rows_of_part(KernelGraph& graph, const Node& node) {
+  const Tuning::Splitting& tuning = graph.target.tuning.splitting;
+  const std::vector<ops::Route>& routes = ops::def_of(node).fast;
+  if (graph.target.is_gpu() || routes.empty() || routes[0].kind != ops::RouteKind::matmul)
+    return std::nullopt;
+  const std::optional<StridedRef> ref = matrix_of_one_row(graph, node);
+  const std::optional<int64_t> columns = node.results[0]->type.numel().constant();
+  if (!ref || !columns || ref->strides[0] != Expr(*columns) || ref->strides[1] != Expr(1))
+    return std::nullopt;
+  const std::optional<int64_t> terms =
+      sym::product(graph.computations.of(&node).reduce_sizes).constant();
+  if (!terms || *terms * *columns < tuning.large_matrix) return std::nullopt;
+  const int64_t most = std::min(2 * tuning.part_rows, *terms / 2);
+  const int64_t together = graph.target.tuning.columns.rows_at_once;  // come out even as well
+  for (int64_t side = together; 2 * side > together; --side)
+    for (int64_t rows = ceil_div(tuning.part_rows, side) * side; rows <= most; rows += side)
+      if (*terms % rows == 0) return rows;
+  return std::nullopt;
+}
 
 bool sums_places_in_packs(KernelGraph& graph, const Node& node) {
   const std::vector<ops::Route>& routes = ops::def_of(node).fast;

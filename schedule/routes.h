@@ -16,6 +16,12 @@ namespace tandem::schedule {
 /// epilogue along. With tile registers the library sums it.
 bool sums_places_in_packs(KernelGraph& graph, const ir::Node& node);
 
+/// Rows of a matrix that a task reads, of a product by loops of one row with a large matrix whose
+/// rows lie one behind the other; nothing where they do not come out even. A task reads them whole:
+/// what lies in one piece comes from memory twice as fast as a strip of each row
+/// (docs/measured.md, "One row").
+std::optional<int64_t> rows_of_part(KernelGraph& graph, const ir::Node& node);
+
 /// Decides when asked, once a node, and notes why a route is declined.
 class Routes {
  public:

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "schedule/inline.h"
+#include "schedule/routes.h"
 #include "schedule/steps.h"
 
 namespace tandem::schedule {
@@ -108,6 +109,7 @@ std::unique_ptr<Item> split(Item& item, int64_t block, loop::ScalarPool& pool) {
   const DType dtype = item.computation.inputs[0]->dtype;
   partial->slots.push_back({nullptr, dtype, sizes, ir::contiguous_strides(sizes)});
   item.partial_of = partial.get();
+  item.computation.combiner = combiner_of_parts(item.computation.combiner);
   item.computation.reduce_sizes = {blocks};
   item.computation.full_sizes.clear();
   item.computation.reduced_dims.clear();
@@ -122,9 +124,10 @@ void split_reductions(KernelGraph& graph) {
   std::vector<std::unique_ptr<Item>> items;
   for (std::unique_ptr<Item>& item : graph.items) {
     bool reduces = item->kind == Item::Kind::reduce;
-    if (std::optional<int64_t> block =
-            reduces ? block_of(*item, graph.target.tuning.splitting) : std::nullopt)
-      items.push_back(split(*item, *block, graph.scalars));
+    std::optional<int64_t> block =
+        reduces ? block_of(*item, graph.target.tuning.splitting) : std::nullopt;
+    if (!block && reduces) block = rows_of_part(graph, *item->node);
+    if (block) items.push_back(split(*item, *block, graph.scalars));
     items.push_back(std::move(item));
   }
   graph.items = std::move(items);

@@ -5,6 +5,7 @@ import torch
 
 import tandem
 from graphs import build
+from machine import ISAS
 
 INPUTS = (
     "%x: f32[4096, {n}] {{input grad}}, %w: f32[{n}] {{input grad}}, %b: f32[{n}] {{input grad}}"
@@ -56,3 +57,47 @@ def test_interpreter():
     compiled = layer_norm(8).run([*tensors, tangent])
     interpreted = layer_norm(8, interpret=True).run([*tensors, tangent])
     assert all(torch.equal(a, b) for a, b in zip(compiled, interpreted))
+
+
+ROWS = [*range(1, 36), 48, 100, 131, 1001, 1500]
+EPSILON = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float64: 2.0**-53}
+NAMES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float64: "f64", torch.int64: "i64"}
+
+
+def check_sums(actual, values):
+    """As many roundings as there are rows, in any order, and that of the result."""
+    if not values.is_floating_point():
+        assert torch.equal(actual, values.sum(0))
+        return
+    epsilon = min(EPSILON[values.dtype], 2.0**-24)
+    expected = values.double().sum(0)
+    bound = len(values) * epsilon * values.double().abs().sum(0)
+    bound += EPSILON[values.dtype] * expected.abs()
+    assert ((actual.double() - expected).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", NAMES, ids=str)
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_rows_in_blocks(known, dtype, isa, monkeypatch):
+    """Sums of columns take rows in blocks, and what is left over row by row: the same bits by the
+    interpreter and by any number of threads."""
+    monkeypatch.setenv("TANDEM_ISA", isa)
+    monkeypatch.setenv("TANDEM_VERIFY", "1")
+    torch.manual_seed(0)
+    lines = ["%y = aten.sum.dim_IntList(%x, [0])"]
+    shapes = [(rows, 320) for rows in ROWS] + [(1056, 2304), (2048, 64)]
+    for rows, columns in shapes:
+        values = (torch.randn(rows, columns) * 100).to(dtype)
+        sizes = f"[{rows}, {columns}]" if known else "[s0, s1]"
+        where = "" if known else "s0 in [1, 4096], s1 in [1, 4096]"
+        inputs = f"%x: {NAMES[dtype]}{sizes}"
+        compiled, interpreted = (
+            build(inputs, lines, "%y", where, interpret=i) for i in (False, True)
+        )
+        actual = compiled.run([values])[0]
+        check_sums(actual, values)
+        assert torch.equal(actual, interpreted.run([values])[0])
+        for threads in (1, 3):
+            tandem.set_threads(threads)
+            assert torch.equal(compiled.run([values])[0], actual)

@@ -72,19 +72,34 @@ def test_a_matrix_each(rows, dtype, turned, isa, monkeypatch):
         monkeypatch.delenv("TANDEM_LIBRARY")
 
 
+ONE_MATRIX = [
+    *SHAPES,
+    *[(2048, 33), (512, 1000), (1000, 512), (2100, 1024), (768, 2304), (3072, 768), (1056, 4100)],
+]
+
+
+@pytest.mark.parametrize("dtype", NAMES, ids=str)
 @pytest.mark.parametrize("turned", [False, True], ids=["terms_down", "terms_along"])
-def test_one_row_and_one_matrix(turned):
+def test_one_row_and_one_matrix(turned, dtype, monkeypatch):
+    """Large ones whose terms are down are summed in parts, which read whole rows of the matrix."""
     torch.manual_seed(0)
-    line = f"%y = aten.{'linear' if turned else 'mm'}(%x, %w)"
-    for terms, columns in [*SHAPES, (2048, 33), (512, 1000), (1000, 512), (2100, 1024)]:
-        x = torch.randn(1, terms)
-        w = torch.randn(columns, terms) if turned else torch.randn(terms, columns)
-        executable = build(f"%x: f32{list(x.shape)}, %w: f32{list(w.shape)}", [line], "%y")
+    name = NAMES[dtype]
+    lines = [f"%y = aten.{'linear' if turned else 'mm'}(%x, %w)"]
+    for terms, columns in ONE_MATRIX:
+        x = torch.randn(1, terms).to(dtype)
+        w = torch.randn((columns, terms) if turned else (terms, columns)).to(dtype)
+        inputs = f"%x: {name}{list(x.shape)}, %w: {name}{list(w.shape)}"
+        executable = build(inputs, lines, "%y")
         actual = executable.run([x, w])[0]
         check(actual, x, w.mT if turned else w)
         for threads in (1, 2, 3):
             tandem.set_threads(threads)
             assert torch.equal(executable.run([x, w])[0], actual)
+        monkeypatch.setenv("TANDEM_LIBRARY", "0")
+        if terms * columns < 1e6:
+            loops, interpreted = (build(inputs, lines, "%y", interpret=i) for i in (False, True))
+            assert torch.equal(loops.run([x, w])[0], interpreted.run([x, w])[0])
+        monkeypatch.delenv("TANDEM_LIBRARY")
 
 
 def test_one_row_and_a_frozen_matrix():
