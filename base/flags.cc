@@ -52,6 +52,8 @@ constexpr std::array<FlagInfo, kFlagCount> kFlags = {{
     {"TANDEM_FUSION", "0 | 1", "0: one kernel per op, to tell a fusion bug from others", true},
     {"TANDEM_LIBRARY", "0 | 1", "0: no library calls, every op from its definition", true},
     {"TANDEM_OPT", "0 | 1 | 2 | 3", "optimisation level of the code generator (default: 2)", true},
+    {"TANDEM_OPENMP", "0 | 1", "0: threads that OpenMP keeps are left spinning beside a call",
+     false},
 }};
 
 struct Override {
@@ -187,6 +189,7 @@ void read_flag(Flag flag) {
     case Flag::fusion: flag_fusion(); return;
     case Flag::library: flag_library(); return;
     case Flag::opt: flag_opt(); return;
+    case Flag::openmp: flag_openmp(); return;
   }
 }
 
@@ -285,6 +288,7 @@ int flag_threads() { return static_cast<int>(integer_of(Flag::threads, 1, 1024).
 bool flag_bless() { return bool_of(Flag::bless, false); }
 bool flag_fusion() { return bool_of(Flag::fusion, true); }
 bool flag_library() { return bool_of(Flag::library, true); }
+bool flag_openmp() { return bool_of(Flag::openmp, true); }
 int flag_opt() { return static_cast<int>(integer_of(Flag::opt, 0, 3).value_or(2)); }
 
 FlagOverride::FlagOverride(Flag flag, std::optional<std::string> value) : flag_(flag) {

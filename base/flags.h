@@ -25,9 +25,10 @@ enum class Flag : uint8_t {
   bless,
   fusion,
   library,
-  opt
+  opt,
+  openmp
 };
-inline constexpr int kFlagCount = 14;
+inline constexpr int kFlagCount = 15;
 
 struct FlagInfo {
   std::string_view name;     // TANDEM_DUMP
@@ -75,6 +76,7 @@ std::optional<std::string> flag_isa();  // avx2 | avx512; unset = what the machi
 bool flag_bless();
 bool flag_fusion();   // default: true
 bool flag_library();  // default: true
+bool flag_openmp();   // default: true
 int flag_opt();       // 0..3, default 2
 
 /// Sets a flag for the life of the object, for tests: wins over the environment; nullopt means

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/flags.h"
 #include "runtime/fork.h"
 #include "runtime/parallel_for.h"
 
@@ -77,6 +78,7 @@ void end_threads_before(int64_t duration) {
     t_price -= t_price / 64;
     return;
   }
+  if (!flag_openmp()) return;
   const int64_t begin = now();
   end_threads();
   const int64_t taken = now() - begin;

@@ -28,8 +28,10 @@ TEST(Flags, DefaultsWhenUnset) {
   const FlagOverride library(Flag::library, std::nullopt);
   const FlagOverride opt(Flag::opt, std::nullopt);
   const FlagOverride isa(Flag::isa, std::nullopt);
+  const FlagOverride openmp(Flag::openmp, std::nullopt);
   EXPECT_TRUE(flag_fusion());
   EXPECT_TRUE(flag_library());
+  EXPECT_TRUE(flag_openmp());
   EXPECT_EQ(flag_opt(), 2);
   EXPECT_EQ(flag_isa(), std::nullopt);
 }

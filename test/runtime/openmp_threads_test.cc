@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "base/flags.h"
 #include "runtime/parallel_for.h"
 
 // libgomp's entry for `#pragma omp parallel`.
@@ -65,6 +66,11 @@ TEST(OpenMPThreads, EndBeforeALongCall) { EXPECT_EQ(left_by_call(kSecond, 2), 0u
 TEST(OpenMPThreads, StayBesideAShortCall) { EXPECT_EQ(left_by_call(1000, 2), 2u); }
 
 TEST(OpenMPThreads, StayBesideACallOfUnknownLength) { EXPECT_EQ(left_by_call(0, 2), 2u); }
+
+TEST(OpenMPThreads, StayWhereTheFlagSaysSo) {
+  const FlagOverride off(Flag::openmp, "0");
+  EXPECT_EQ(left_by_call(kSecond, 2), 2u);
+}
 
 TEST(OpenMPThreads, StayBesideACallOfOneThread) { EXPECT_EQ(left_by_call(kSecond, 1), 2u); }
 
