@@ -545,9 +545,32 @@ const OpDef kIndexAdd{
     .out = true,
     .can_fail = true};
 
+/// 1 at each place, 0 beside it. How many classes there are must be said: else data tell, and
+/// Dynamo breaks the graph.
+const OpDef kOneHot{
+    .schema = "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor",
+    .types = [](const Call& c) -> Types {
+      if (c.type("self").dtype != DType::i64) c.fail(c.describe("self") + " must be i64");
+      const int64_t classes = c.constant("num_classes");
+      if (classes < 1) c.fail(c.describe("num_classes") + " must be positive");
+      Sizes sizes = c.type("self").sizes;
+      sizes.emplace_back(classes);
+      return {ir::Type::tensor(DType::i64, sizes)};
+    },
+    .decompose = [](Builder& b, const Call& c) -> Tensors {
+      const Expr classes = c.constant("num_classes");
+      const Tensor places =
+          call(b, "tandem.checked_places", {c.arg("self"), classes, "aten::one_hot"});
+      return {to(call(b, "aten.eq.Tensor", {unsqueeze(places, -1), arange(b, classes, DType::i64)}),
+                 DType::i64)};
+    },
+    .no_grad = "indices are integers",
+    .samples = {"i64[3, 4]:index(5), 5", "i64[0], 3", "i64[]:index(2), 2", "i64[7]:index(3), 100"},
+    .can_fail = true};
+
 const OpDef* const kOps[] = {&kEmbedding,     &kEmbeddingBackward, &kGather,     &kIndexSelect,
                              &kCheckedPlaces, &kScatter,           &kScatterAdd, &kScatterSrc,
-                             &kScatterValue,  &kIndexAdd};
+                             &kScatterValue,  &kIndexAdd,          &kOneHot};
 
 }  // namespace
 

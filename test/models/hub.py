@@ -59,6 +59,8 @@ def made_small(config):
             setattr(config, name, LISTS[name](old))
         elif is_number and name.endswith("_token_id") and old >= WORDS:
             setattr(config, name, 1)
+        elif name.endswith("layerdrop"):
+            setattr(config, name, 0.0)  # else each step draws which layers it has
     if getattr(config, "layer_types", None):
         config.num_hidden_layers = len(config.layer_types)
     return config
