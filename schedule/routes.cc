@@ -222,7 +222,8 @@ bool reads_matrices_once(KernelGraph& graph, const Node& node) {
   const bool has_avx512 = graph.target.isa == Isa::avx512;
   const Expr bytes = sym::product(right->type.sizes) * size_of(right->type.dtype);
   const bool is_far = rank < 3 && !sym::known_le(bytes, tuning.loops.far);
-  if (ref->strides[rank - 1] == Expr(1)) return !is_one_row || rank < 3 || has_avx512;
+  if (ref->strides[rank - 1] == Expr(1) && rank < 3) return !is_far || rows_of_part(graph, node);
+  if (ref->strides[rank - 1] == Expr(1)) return !is_one_row || has_avx512;
   if (ref->strides[rank - 2] != Expr(1)) return false;
   const Expr terms = sym::product(graph.computations.of(&node).reduce_sizes);
   if (!is_one_row) return sym::known_le(terms, longest_part(tuning.products));

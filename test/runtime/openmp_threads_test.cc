@@ -88,11 +88,11 @@ TEST(OpenMPThreads, OfAnotherThreadStay) {
   EXPECT_EQ(alive(workers), 2u);
 }
 
-void call_inside_of_region(void* left) {
+void call_inside_of_region(void* ended) {
   std::atomic<int64_t> duration{kSecond};
   const TeamSize size(2);
   const CallBesideOpenMP call(duration);
-  static_cast<std::atomic<int>*>(left)->fetch_add(1);
+  static_cast<std::atomic<int>*>(ended)->fetch_add(1);
 }
 
 TEST(OpenMPThreads, ACallInsideOfARegionLeavesItAlone) {
