@@ -6,8 +6,8 @@
 // starts one, so it is done only where the call takes many times of what it took before. Whether
 // there are threads to be ended cannot be asked; without, it takes no time.
 //
-// A process may hold several such libraries: torch brings its own. Each that is there when the first
-// long call begins is told; libgomp is the one that was tried.
+// A process may hold several such libraries: torch brings its own. Each that is there when the
+// first long call begins is told; libgomp is the one that was tried.
 #include "runtime/openmp_threads.h"
 
 #include <dlfcn.h>

@@ -242,6 +242,16 @@ def test_index_of_what_is_alike_everywhere(lines):
         executable.run([a, torch.tensor([0, 99, 0])])
 
 
+@pytest.mark.parametrize("place", [5, -1])
+def test_a_class_that_one_hot_has_not(place):
+    executable = build("%a: i64[2]", "%r = aten.one_hot(%a, 5)")
+    assert executable.run([torch.tensor([4, 0])])[0].tolist() == [[0, 0, 0, 0, 1], [1, 0, 0, 0, 0]]
+    with pytest.raises(tandem.UserError, match=r"one_hot\] index out of range"):
+        executable.run([torch.tensor([0, place])])
+    with pytest.raises(tandem.UserError, match="num_classes.* must be positive"):
+        build("%a: i64[2]", "%r = aten.one_hot(%a)")
+
+
 def test_scalars():
     executable = build(
         "%a: f32[3], %k: i64, %x: f64",
