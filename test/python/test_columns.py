@@ -46,8 +46,8 @@ def test_gradients(width):
 
 
 def test_sums_share_the_kernel_of_the_rows(monkeypatch):
-    """What is of a row has the same sums either way. Sums of columns by themselves take rows in other
-    blocks, so the two differ by both of their errors, and each is held to what it may be: no
+    """What is of a row has the same sums either way. Sums of columns by themselves take rows in
+    other blocks, so the two differ by both of their errors, and each is held to what it may be: no
     further from f64 than eager's largest."""
     fused = layer_norm(256, report=True)
     backward = [line for line in fused.report.splitlines() if line.strip().startswith("launch")]
