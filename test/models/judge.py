@@ -33,6 +33,16 @@ NOISE = 1e-10  # what f64 leaves of a zero, and no gradient that teaches a weigh
 RUNS, MOST_RUNS = 3, 27
 
 
+def grouped_mm(rows, matrices, offs, bias=None, out_dtype=None):
+    """torch's own has no f64. Rows from one offset to the next with a matrix each."""
+    assert bias is None and out_dtype is None
+    first, parts = 0, []
+    for last, matrix in zip(offs.tolist(), matrices, strict=True):
+        parts.append(rows[first:last] @ matrix)
+        first = last
+    return torch.cat(parts)
+
+
 class Wide(TorchFunctionMode):
     """Models ask for f32 by name here and there (softmax, norms). In the truth that is f64."""
 
@@ -44,6 +54,8 @@ class Wide(TorchFunctionMode):
         kwargs = {name: wide(value) for name, value in (kwargs or {}).items()}
         if function is torch.Tensor.float:
             return args[0].double()
+        if function is torch._grouped_mm:
+            return grouped_mm(*args, **kwargs)
         return function(*args, **kwargs)
 
     def __enter__(self):

@@ -196,7 +196,7 @@ def chosen_cases(entry, chosen):
     if chosen.full:
         from full import CASES as all_cases
     elif chosen.types:
-        from hub import RUNS as all_cases
+        from hub import CASES as all_cases
     else:
         from cases import cases_of
 
