@@ -149,6 +149,8 @@ struct Tuning {
   /// Emitted products.
   struct Products {
     int64_t fewest_rows = 4;         // fewer do not pay for packing
+    int64_t most_dot_rows = 8;       // that meet a matrix as it lies along the terms,
+    int64_t dot_columns = 32;        // and its columns of a task
     int64_t most_rows = 256;         // of a task: packing the columns is then a few per cent
     int64_t most_columns = 256;      // of a task: the same of rows that are packed
     int64_t smallest_block = 32;     // rows
@@ -284,7 +286,7 @@ void fields(A& archive, Tuning& tuning) {
   auto& [o1, o2, o3, o4, o5] = columns;
   auto& [w1, w2, w3, w4, w5, w6, w7, w8] = windows;
   auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16, r17, r18, r19, r20,
-         r21, r22] = products;
+         r21, r22, r23, r24] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
   auto& [k1, k2, k3, k4, k5, k6, k7, k8] = loops;
   auto& [v1, v2, v3, v4] = saving;
@@ -292,7 +294,7 @@ void fields(A& archive, Tuning& tuning) {
        t6, t7, t8, t9, t10, t11, t12, t13, l1, l2, s1, s2, s3, s4, s5, s6, s7);
   each(c1, c2, c3, c4, c5, c6, c7, c8, c9, p1, p2, p3, p4, p5, o1, o2, o3, o4, o5);
   each(w1, w2, w3, w4, w5, w6, w7, w8, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
-  each(r13, r14, r15, r16, r17, r18, r19, r20, r21, r22);
+  each(r13, r14, r15, r16, r17, r18, r19, r20, r21, r22, r23, r24);
   each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7, k8, v1, v2, v3,
        v4);
 }

@@ -335,14 +335,17 @@ void Verifier::nontemporal(const Stage& stage, const Store& store) {
           name + ": what goes past the caches starts at a multiple of a register");
 }
 
-/// Lanes that may hit one element lose additions; so do tasks.
+/// Lanes that may hit one element lose additions; so do tasks. What is stored behind a reduction is
+/// a number of all its lanes.
 void Verifier::accumulate(const Stage& stage, const Store& store) {
   require(!assignment_of(store.combiner).empty(),
           "a store that accumulates by " + std::string(name_of(store.combiner)));
   const std::vector<Indirect> indirects = indirects_of(*kernel_.scalars, store.index);
+  const bool is_behind =
+      std::ranges::any_of(stage.after, [&](const Store& each) { return &each == &store; });
   for (const std::vector<Axis>* axes : {&stage.axes, &stage.reduce_axes})
     for (const Axis& each : *axes) {
-      if (each.kind != AxisKind::vector) continue;
+      if (each.kind != AxisKind::vector || (is_behind && axes == &stage.reduce_axes)) continue;
       bool distinct = are_lanes_apart(store.index, each, indirects);
       require(distinct, "an accumulating store under vector axis " + each.index.name());
     }

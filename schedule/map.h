@@ -67,6 +67,8 @@ Misfit map_groups(loop::Kernel& kernel, const Target& target);
 /// Of a sum of products over two independent axes: register tiles over packed operands.
 /// map_product.cc
 Misfit map_product(loop::Kernel& kernel, const Target& target);
+/// Of such a sum of few rows, whose factors lie along the terms: lanes along them. map_dots.cc
+Misfit map_dots(loop::Kernel& kernel, const Target& target);
 /// Without a reduction, of operands that wrap around along the lanes: a loop for each piece
 /// between. map_pieces.cc
 Misfit map_pieces(loop::Kernel& kernel, const Target& target);

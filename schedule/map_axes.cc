@@ -27,6 +27,8 @@ constexpr std::array kStrategies = {
     Strategy{"map_window", map_window, true, true},
     // A sum of sums has a stage more than a product.
     Strategy{"map_groups", map_groups, true, true},
+    // Of few rows, which would not pay for a product's panels.
+    Strategy{"map_dots", map_dots},
     Strategy{"map_product", map_product},
     // Its cases are points, or tiles of them.
     Strategy{"map_cases", map_cases},

@@ -22,6 +22,7 @@
 #include "schedule/product_packs.h"
 #include "schedule/product_prefetch.h"
 #include "schedule/product_window.h"
+#include "schedule/scratch_sums.h"
 #include "schedule/visible_columns.h"
 
 namespace tandem::schedule {
@@ -120,20 +121,6 @@ void turn_rows(std::vector<Axis>& terms, Axis rows, int side) {
 /// Before all others: an axis that has a point in one part only.
 void only_in(Expr is_there, Stage& stage, sym::Pool& symbols) {
   stage.axes.insert(stage.axes.begin(), {symbols.index("y", 1), is_there});
-}
-
-/// Each part adds to the sums, which the stage returned clears before the first one.
-Stage add_up_sums(Kernel& kernel, Stage& sums, const Axis& rows, const Axis& columns,
-                  const Target& target) {
-  loop::Store& sum = sums.after[0];
-  sum.accumulate = true;
-  Stage clear;
-  sym::Substitution map;
-  clear.axes = fresh_axes(kernel.scalars->symbols(), {rows, columns}, map);
-  const Val zero = loop::identity_of(*kernel.scalars, loop::Combiner::sum, sum.value->dtype);
-  clear.body = {{sum.buffer, sym::substitute(sum.index, map), zero, false}};
-  make_vector(clear.axes.back(), clear, target, false);
-  return clear;
 }
 
 /// The sums' axis becomes that of a part.
@@ -395,16 +382,8 @@ class ProductMapper {
   // --- the epilogue: a loop over the task's sums
 
   Stage split_epilogue(Stage& sums) {
-    const loop::Reduction& reduction = sums.reductions[0];
-    DType dtype = reduction.inputs[0]->dtype;
-    Expr place = rows_.index * width_ + columns_.index;
-    int32_t number = scratch(dtype, height_ * width_);
-    Stage finish;
-    finish.body = std::move(sums.after);
-    replace_locals(pool_, finish.body, {{reduction.first_local, pool_.load(number, dtype, place)}});
-    finish.axes = {rows_, columns_};
-    make_vector(finish.axes.back(), finish, target_, false);
-    sums.after = {{number, place, pool_.local(reduction.first_local, dtype), false}};
+    Stage finish =
+        schedule::split_epilogue(kernel_, sums, {rows_, columns_, height_, width_}, target_);
     sym::Substitution map;
     rows_ = {fresh_axes(symbols(), {rows_}, map)[0].index, rows_.extent};
     loop::substitute(kernel_, sums, map);
@@ -500,12 +479,24 @@ bool map_sliding_rows(Kernel& kernel, Product product, const Target& target) {
 
 }  // namespace
 
+namespace {
+
+/// Columns that are read as they lie need no packing.
+int64_t fewest_rows(const Kernel& kernel, const Product& product, const Target& target) {
+  const Val right = kernel.stages[0].reductions[0].inputs[product.right];
+  const Expr column = kernel.outer[product.columns].index;
+  const bool is_loaded = is_plain_load(right) || is_widened_load(right);
+  return is_loaded && runs_along(right, column, column) ? 2 : target.tuning.products.fewest_rows;
+}
+
+}  // namespace
+
 Misfit map_product(Kernel& kernel, const Target& target) {
   std::optional<Product> product = find_product(kernel);
   if (!product) return "it is no sum of products over two axes of their own";
   std::optional<int64_t> rows = kernel.outer[product->rows].extent.constant();
   std::optional<int64_t> length = length_of(kernel.stages[0]).constant();
-  if (rows && *rows < target.tuning.products.fewest_rows) return "it has few rows";
+  if (rows && *rows < fewest_rows(kernel, *product, target)) return "it has few rows";
   if (length && *length == 0) return "its sums have no terms";
   if (target.multiplies_bf16_tiles() || target.multiplies_bf16()) {
     merge_packs(kernel, *product);

@@ -173,7 +173,9 @@ bool is_read_by_others(const Kernel& kernel, const Product& product, Val right) 
 /// room for, where no tile is then narrower. Rows of memory are read whole if they are that short.
 void widen_tile(Blocks& blocks, int64_t rows, int64_t width, int one, const Target& target) {
   blocks.tile_rows = static_cast<int>(rows);
-  const unsigned most = static_cast<unsigned>(registers_of_sums(target) / blocks.tile_rows);
+  // A register of columns, widened or not, goes to all rows before the next one comes.
+  const int room = target.isa == Isa::avx512 ? 24 : registers_of_sums(target);
+  const unsigned most = static_cast<unsigned>(room / blocks.tile_rows);
   const int registers = static_cast<int>(std::bit_floor(most));
   if (registers > 2 && ceil_div(width, one) % registers == 0) blocks.lanes = registers * one;
   blocks.columns = ceil_div(blocks.columns, blocks.lanes) * blocks.lanes;

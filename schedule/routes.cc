@@ -230,6 +230,22 @@ bool reads_matrices_once(KernelGraph& graph, const Node& node) {
   return has_avx512 || !is_far;
 }
 
+/// Whether a few rows meet a matrix that loops read once for all of them: along its terms
+/// (map_dots.cc), or rows of it, as it lies (read_once in product_blocks.cc).
+bool is_read_for_all_rows(KernelGraph& graph, const Node& node) {
+  const Target& target = graph.target;
+  const ops::ProductFactors factors = ops::factors_of(*node.op);
+  const ir::Sizes& sizes = node.results[0]->type.sizes;
+  const std::optional<int64_t> rows = sizes[0].constant();
+  if (sizes.size() != 2 || !rows || *rows < 2) return false;
+  if (*rows > target.tuning.products.most_dot_rows) return false;
+  const std::optional<StridedRef> left = in_memory(graph, node.call().value(factors.left));
+  const std::optional<StridedRef> right = in_memory(graph, node.call().value(factors.right));
+  if (!left || !right || left->strides.size() != 2 || right->strides.size() != 2) return false;
+  return left->strides[1] == Expr(1) &&
+         (right->strides[0] == Expr(1) || right->strides[1] == Expr(1));
+}
+
 /// What decides between the library and loops for a product.
 struct ProductShape {
   DType dtype = DType::f32;
@@ -272,6 +288,11 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
     return "rows of its right factor share sets of the cache, which slows the library down";
   if (dtype == DType::f32 && reads_matrices_once(graph, node))
     return "few rows for a matrix, which loops read once, at the speed of memory";
+  const bool has_dots =
+      dtype == DType::f32 || (dtype == DType::bf16 && graph.target.multiplies_bf16() &&
+                              !graph.target.multiplies_bf16_tiles());
+  if (has_dots && is_read_for_all_rows(graph, node))
+    return "few rows for a matrix, which loops read once for all of them";
   if (dtype == DType::bf16 && reads_matrix_once(graph, node))
     return "one row for a matrix, which loops read once, at the speed of memory";
   if (dtype == DType::f32 && is_row_of_widened(graph, node))

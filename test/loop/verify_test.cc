@@ -57,6 +57,16 @@ TEST(Verify, LanesMayHaveRangesOfTheirOwn) {
   EXPECT_NE(problems_of(parse_kernel(kernel_of(lines + "b2[t0 + y0*3] += f32(1)"))), "");
 }
 
+TEST(Verify, WhatIsStoredBehindAReductionIsOfAllItsLanes) {
+  const std::string sum = "axis y0 < 4\nreduce r0 < 16 vector(8)\n%0: f32 = load b0[r0]\n";
+  const std::string in_scratch = "l0 = sum %0\nafter\n%1: f32 = l0\nb2[y0] += %1";
+  EXPECT_EQ(problems_of(parse_kernel(kernel_of(sum + in_scratch))), "");
+  const std::string at_each_lane = "l0 = sum %0\nb2[y0] += %0";
+  EXPECT_NE(problems_of(parse_kernel(kernel_of(sum + at_each_lane)))
+                .find("accumulating store under vector axis r0"),
+            std::string::npos);
+}
+
 TEST(Verify, StagesMayShareAnAxis) {
   Kernel kernel = parse_kernel(kernel_of(
       "axis y0 < n0\nb2[y0] = f32(1)", "axis y1 < n0\n%0: f32 = load b2[y1]\nb1[x0*n0 + y1] = %0"));

@@ -108,7 +108,9 @@ def small(config):
     where it refuses them."""
     changes = changes_of(config)
     try:
-        made = type(config)(**changes)
+        by_default = vars(type(config)())
+        own = {name: x for name, x in vars(config).items() if x != by_default.get(name, x)}
+        made = type(config)(**(own | changes))
     except Exception:  # noqa: BLE001: of another's code
         made = config
     for name, value in changes.items():
