@@ -58,7 +58,7 @@ OpInfo info_of(const ir::Op& op) {
   info.is_view = op.is_view();
   info.mutates = op.mutates();
   info.tells_size = op.data_sized.dim != nullptr || gives_number(op.schema);
-  static constexpr const char* kPolicies[] = {"none", "lower", "full", "promote"};
+  static constexpr const char* kPolicies[] = {"none", "lower", "lower_factors", "full", "promote"};
   info.autocast = kPolicies[static_cast<size_t>(op.autocast)];
   return info;
 }

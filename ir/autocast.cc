@@ -11,7 +11,7 @@ bool is_eligible(const Value* value) {
 }
 
 DType target_of(const Op& op, const std::vector<Arg>& args, DType lower) {
-  if (op.autocast == Autocast::lower) return lower;
+  if (op.autocast == Autocast::lower || op.autocast == Autocast::lower_factors) return lower;
   if (op.autocast == Autocast::full) return DType::f32;
   DType widest = lower;
   for_each_operand(args, [&](const Value* value) {
@@ -25,8 +25,9 @@ DType target_of(const Op& op, const std::vector<Arg>& args, DType lower) {
 void autocast(Builder& builder, const Op& op, std::vector<Arg>& args, DType dtype) {
   if (op.autocast == Autocast::none) return;
   const DType target = target_of(op, args, dtype);
-  for (Arg& arg : args) {
-    arg = map_operands(arg, [&](Value* value) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (op.autocast == Autocast::lower_factors && op.schema.params[i].name == "hx") continue;
+    args[i] = map_operands(args[i], [&](Value* value) {
       if (!is_eligible(value) || value->type.dtype == target) return value;
       return builder.call("aten._to_copy", {value}, {{"dtype", target}})->results[0];
     });

@@ -30,8 +30,8 @@ struct DataSized {
 };
 
 /// What an autocast region does with the float operands of a call: nothing, casts them to its
-/// 16-bit type, to f32, or to the widest of theirs.
-enum class Autocast : uint8_t { none, lower, full, promote };
+/// 16-bit type, the same but for the state `hx`, to f32, or to the widest of theirs.
+enum class Autocast : uint8_t { none, lower, lower_factors, full, promote };
 
 struct Op {
   Schema schema;

@@ -35,6 +35,14 @@ constexpr std::array<std::string_view, 21> kLower = {
     "prelu",
 };
 
+// Made of products, which torch casts where it has come to them, so that these have no line in its
+// table: all that is computed is in 16 bits.
+constexpr std::array<std::string_view, 5> kOverProducts = {
+    "lstm.input", "rnn_tanh.input", "rnn_relu.input", "rnn_tanh_cell", "rnn_relu_cell"};
+
+// The same, of sums with a state, which keeps its type.
+constexpr std::array<std::string_view, 3> kBesideState = {"gru.input", "gru_cell", "lstm_cell"};
+
 // Losses and what loses digits.
 constexpr std::array<std::string_view, 58> kFull = {"prod",
                                                     "quantile",
@@ -109,7 +117,8 @@ ir::Autocast autocast_of(const ir::Schema& schema) {
   constexpr std::string_view kPrefix = "aten.";
   if (name.compare(0, kPrefix.size(), kPrefix) != 0) return ir::Autocast::none;
   name.erase(0, kPrefix.size());
-  if (has(kLower, name)) return ir::Autocast::lower;
+  if (has(kLower, name) || has(kOverProducts, name)) return ir::Autocast::lower;
+  if (has(kBesideState, name)) return ir::Autocast::lower_factors;
   if (has(kFull, name)) return ir::Autocast::full;
   return has(kPromote, name) ? ir::Autocast::promote : ir::Autocast::none;
 }

@@ -17,8 +17,9 @@ namespace {
 Tensor tensor(Builder& b, const Call& c, std::string_view name) {
   return c.has(name) ? Tensor{b, c.value(name)} : Tensor();
 }
+/// Autocast casts what goes into a product, which the state does.
 Tensor linear(Tensor x, Tensor weight, Tensor bias) {
-  return call(x.builder(), "aten.linear", {x, weight, bias});
+  return call(x.builder(), "aten.linear", {to(x, weight.dtype()), weight, bias});
 }
 Tensor relu(Tensor x) { return call(x.builder(), "aten.relu", {x}); }
 Tensors gates(Tensor x, int64_t count) {
@@ -27,6 +28,11 @@ Tensors gates(Tensor x, int64_t count) {
 
 // --- cells
 // ----------------------------------------------------------------------------------------
+
+/// A state may be wider than what goes into products: in an autocast region it keeps its type.
+bool fits_state(const ir::Type& state, const ir::Type& input) {
+  return state.dtype == input.dtype || (state.dtype == DType::f32 && size_of(input.dtype) == 2);
+}
 
 /// What a cell carries from step to step: h, and c of an LSTM.
 using State = std::vector<Tensor>;
@@ -152,7 +158,7 @@ void check_states(const Layers& l) {
   if (l.kind.is_lstm && c.values("hx").size() != 2) c.fail("hx needs two tensors");
   for (size_t i = 0; i < (l.kind.is_lstm ? 2 : 1); ++i) {
     const ir::Type& state = l.state(i);
-    if (state.rank() != 3 || state.dtype != l.input().dtype)
+    if (state.rank() != 3 || !fits_state(state, l.input()))
       c.fail(fmt::format("hx {} does not fit {}", to_string(state), c.describe("input")));
     need_sizes(c, "hx", state, {Expr(l.count() * l.directions()), l.batch(), state.sizes.back()});
   }
@@ -169,9 +175,9 @@ Types layer_types(const Call& c) {
   if (l.input().sizes[l.time()] == Expr(0)) c.fail(c.describe("input") + " has no steps");
   Sizes sizes = l.input().sizes;
   sizes[2] = l.hidden() * l.directions();
-  Types types{ir::Type::tensor(l.input().dtype, sizes)};
+  Types types{ir::Type::tensor(l.state(0).dtype, sizes)};
   for (size_t i = 0; i < (kind->is_lstm ? 2 : 1); ++i)
-    types.push_back(ir::Type::tensor(l.input().dtype, l.state(i).sizes));
+    types.push_back(ir::Type::tensor(l.state(i).dtype, l.state(i).sizes));
   return types;
 }
 
@@ -216,7 +222,7 @@ Run scanned(const Kind& kind, Tensor x, const State& state, const Weights& w, bo
   Types types;
   for (const Tensor& each : state) types.push_back(ir::Type::tensor(each.dtype(), each.sizes()));
   types.push_back(
-      ir::Type::tensor(x.dtype(), {x.size(0), state[0].sizes()[0], state[0].sizes()[1]}));
+      ir::Type::tensor(state[0].dtype(), {x.size(0), state[0].sizes()[0], state[0].sizes()[1]}));
   const ir::Node* node =
       b.call_typed(*b.graph().ops().find("tandem.scan"),
                    {Operand(state).arg, Operand(Tensors{projected}).arg, Operand(operands).arg,
@@ -325,7 +331,7 @@ Types cell_types(const Call& c) {
   Types states;
   for (size_t i = 0; i < (kind->is_lstm ? 2 : 1); ++i) {
     const ir::Type& state = kind->is_lstm ? c.values("hx")[i]->type : c.type("hx");
-    if (state.rank() != input.rank() || state.dtype != input.dtype)
+    if (state.rank() != input.rank() || !fits_state(state, input))
       c.fail(fmt::format("hx {} does not fit {}", to_string(state), c.describe("input")));
     if (input.rank() == 2 && !equal_size(state.sizes[0], input.sizes[0]))
       c.fail(

@@ -77,8 +77,8 @@ void expect_products(const std::vector<float>& results, const Shape& shape) {
         sum += term;
         size += std::abs(term);
       }
-      const double most = 2 * size * static_cast<double>(shape.terms) *
-                          std::numeric_limits<float>::epsilon() / 2;
+      const double most =
+          2 * size * static_cast<double>(shape.terms) * std::numeric_limits<float>::epsilon() / 2;
       const float result = results[static_cast<size_t>(i * shape.columns + j)];
       ASSERT_NEAR(result, 2 * sum, most) << "row " << i << ", column " << j;
     }
