@@ -123,6 +123,7 @@ std::vector<Family> other_families() {
       chain_family(),
       fourier_family(),
       cross_family(),
+      solve_family(),
       einsum_family(),
       random_ops_family(),
       dropout_family(),

@@ -90,6 +90,7 @@ Family contraction_family();
 Family chain_family();
 Family fourier_family();
 Family cross_family();
+Family solve_family();
 Family einsum_family();
 Family histogram_family();
 Family grouped_product_family();
