@@ -107,7 +107,9 @@ Types layer_norm_types(const Call& c) {
   if (!is_rms) need_layer_dtype(c, {"weight", "bias"});
   Sizes row = c.type("input").sizes;
   for (int64_t dim : normalised(c)) row[dim] = 1;
-  DType kept = c.has("weight") ? promote(dtype, c.type("weight").dtype) : dtype;
+  DType kept = dtype;
+  for (std::string_view name : {"weight", "bias"})
+    if (c.op().schema.find(name) >= 0 && c.has(name)) kept = promote(kept, c.type(name).dtype);
   return {ir::Type::tensor(dtype, c.type("input").sizes), ir::Type::tensor(kept, row),
           ir::Type::tensor(kept, row)};
 }

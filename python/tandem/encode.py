@@ -53,6 +53,10 @@ from tandem.sparse_rows import SparseRowLines
 SET = torch.ops.aten.set_.source_Tensor
 # torch bounds how many it selects by the elements of self, which may be fewer than the mask's.
 _SELECT = torch.ops.aten.masked_select.default
+_WITH_STATISTICS = (
+    torch.ops.aten.native_layer_norm.default,
+    torch.ops.aten.native_group_norm.default,
+)
 
 
 class _ReadsBroken(Exception):
@@ -458,6 +462,8 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
                 raise Unsupported(f"[{node.target}] gives a list among its results")
             names = [f"{base}_{i}" for i in range(len(value))]
             self._names[node] = names
+            if node.target in _WITH_STATISTICS:  # of fakes they have the input's type, always
+                return [self._typed(node, names[0], value[0]), *["%" + name for name in names[1:]]]
             return [self._typed(node, *pair) for pair in zip(names, value, strict=True)]
         self._names[node] = base
         return [self._typed(node, base, value)] if value is not None else []

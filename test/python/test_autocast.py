@@ -93,6 +93,24 @@ def test_what_other_products_are_made_of(name, dynamic):
         torch.testing.assert_close(ours, eager, rtol=2e-2, atol=2e-2)
 
 
+def statistics_of(x, weight, bias):
+    return torch.native_layer_norm(x, [8], weight, bias, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("given", ["weight", "bias", "both", "none"])
+def test_statistics_beside_parameters_of_f32(given, dtype):
+    """They are f32 there; fakes have the input's type."""
+    x = torch.randn(8, 3, 2).to(dtype).mT.transpose(0, 2)  # not row-major: types are said
+    weight = torch.randn(8) if given in ("weight", "both") else None
+    bias = torch.randn(8) if given in ("bias", "both") else None
+    expected = statistics_of(x, weight, bias)
+    actual = compile_with(statistics_of, fullgraph=True)(x, weight, bias)
+    for ours, eager in zip(actual, expected, strict=True):
+        assert ours.dtype == eager.dtype
+        torch.testing.assert_close(ours, eager, rtol=2e-2, atol=2e-2)
+
+
 RECURRENT = {"LSTM": (5, 2, 8), "GRU": (5, 2, 8), "RNN": (5, 2, 8), "LSTMCell": (2, 8),
              "GRUCell": (2, 8), "RNNCell": (2, 8)}  # fmt: skip
 
