@@ -4,6 +4,7 @@ import torch
 from torch import fx
 from torch._guards import detect_fake_mode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
 
 from tandem.fakes import DTYPES, dtype_name
 
@@ -13,6 +14,17 @@ def ambient_autocast():
     if not torch.is_autocast_enabled("cpu"):
         return None
     return dtype_name(torch.get_autocast_dtype("cpu"))
+
+
+def lowered(arguments):
+    """As a region casts them: all tensors of floats, but those of 64 bits, also in lists."""
+    half = torch.get_autocast_dtype("cpu")
+
+    def lower(x):
+        is_cast = isinstance(x, torch.Tensor) and x.is_floating_point()
+        return x.to(half) if is_cast and x.dtype is not torch.float64 else x
+
+    return pytree.tree_map(lower, arguments)
 
 
 def autocast_dtype(device_type, dtype=None, enabled=True, cache_enabled=None):

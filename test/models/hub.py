@@ -263,6 +263,8 @@ def check_truth(run, entry, way):
         if tensor.shape != eager[name].shape:
             sizes = list(tensor.shape), list(eager[name].shape)
             raise ValueError("{} is {} in f64, {} else".format(name, *sizes))
+        if tensor.numel() > 0 and not tensor.isfinite().any():
+            raise ValueError(f"{name} has no number in it")
         if not torch.equal(tensor.isnan(), second[name].isnan()):
             raise ValueError(f"{name} is NaN in one of two runs of eager")
         if judge.error_of(tensor, second[name]) > 1e-9 * judge.largest(tensor):

@@ -143,6 +143,26 @@ def test_recurrent_layers(name, dtype, dynamic):
         torch.testing.assert_close(ours, eager, rtol=2e-2, atol=2e-2 * scale)
 
 
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN", "LSTMCell"])
+def test_what_is_computed_of_a_recurrent_layer(name):
+    """In the type that eager has there: a cast to f32 is one, or is none."""
+    torch.manual_seed(1)
+    options = {"batch_first": True} if "Cell" not in name else {}
+    module = getattr(torch.nn, name)(8, 8, **options)
+    x = torch.randn(RECURRENT[name])
+
+    def function(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.utils._pytree.tree_leaves(module(x))[0]
+            return y, y.float() * 1.001, y * torch.ones(8), y.mT
+
+    actual = compile_with(function, fullgraph=True)(x)
+    for ours, eager in zip(actual, function(x), strict=True):
+        assert ours.dtype == eager.dtype
+        assert ours.stride() == eager.stride()
+        torch.testing.assert_close(ours, eager, rtol=2e-2, atol=2e-2)
+
+
 def test_the_table_is_torchs():
     """Every operator of ours that torch's autocast touches is in our table, and no other but what
     is made of such."""
