@@ -214,6 +214,7 @@ struct Tuning {
     int64_t fewest_once = 16;  // times as many elements as are stored there again: those come
                                // back from memory; not measured
     int64_t far = 8 << 20;     // bytes of what is read: asking for less takes more than it gives
+    int64_t far_matrix = 2 << 20;  // the same of what meets one row, each line of which is for once
     bool operator==(const Loops&) const = default;
   } loops;
 
@@ -260,9 +261,11 @@ inline Tuning tuning_of(std::string_view cpu) {
     tuning.routes.emitted_rows = 8;
     tuning.routes.fewest_long_rows = 8;
     tuning.routes.most_long_rows = INT64_MAX;
+    tuning.loops.far_matrix = tuning.loops.far;  // reads at memory's speed; not measured otherwise
     // Of bf16, 768 to 3072 terms: 4 to 31 rows 1.10 to 2.2, 2 rows .55 to 1.36.
     tuning.routes.tile_rows = 4;
   } else if (cpu.starts_with("znver")) {
+    tuning.loops.far_matrix = tuning.loops.far;  // not measured
     tuning.routes.sharing_rows = 2048;  // an odd multiple: 121 to 126 GFLOP/s, and loops 160
   }
   return tuning;
@@ -288,14 +291,14 @@ void fields(A& archive, Tuning& tuning) {
   auto& [r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12, r13, r14, r15, r16, r17, r18, r19, r20,
          r21, r22, r23, r24] = products;
   auto& [b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11] = blocks;
-  auto& [k1, k2, k3, k4, k5, k6, k7, k8] = loops;
+  auto& [k1, k2, k3, k4, k5, k6, k7, k8, k9] = loops;
   auto& [v1, v2, v3, v4] = saving;
   each(a1, a2, a3, a4, a5, a6, a7, a8, a9, i1, i2, i3, i4, f1, f2, f3, f4, f5, t1, t2, t3, t4, t5,
        t6, t7, t8, t9, t10, t11, t12, t13, l1, l2, s1, s2, s3, s4, s5, s6, s7);
   each(c1, c2, c3, c4, c5, c6, c7, c8, c9, p1, p2, p3, p4, p5, o1, o2, o3, o4, o5);
   each(w1, w2, w3, w4, w5, w6, w7, w8, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10, r11, r12);
   each(r13, r14, r15, r16, r17, r18, r19, r20, r21, r22, r23, r24);
-  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7, k8, v1, v2, v3,
+  each(b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, k1, k2, k3, k4, k5, k6, k7, k8, k9, v1, v2, v3,
        v4);
 }
 

@@ -33,13 +33,6 @@ bool lies_along(Val factor, Expr term, Expr own) {
   return is_plain_load(load_of(factor)) && runs_along(load_of(factor), term, own);
 }
 
-/// Two terms are one word, which begins at an even place.
-bool lies_in_words(const Stage& stage, Val factor) {
-  const std::optional<sym::Affine> terms =
-      sym::affine_in(load_of(factor)->index, stage.reduce_axes[0].index);
-  return terms && sym::known_divisible(terms->rest, 2);
-}
-
 /// Registers of lanes along the terms: several, whose additions do not wait for one another, as far
 /// as the sums of all rows leave room for what is loaded.
 int registers_of_terms(int64_t rows, const Target& target) {
@@ -114,9 +107,7 @@ Misfit map_dots(Kernel& kernel, const Target& target) {
   const int64_t height = *kernel.outer[product->rows].extent.constant();
   const int32_t matrix = load_of(factors[product->right])->slot;
   const bool is_far = is_streamed(kernel, *product, target);
-  if (suits_bf16_packs(stage, target) &&
-      std::ranges::all_of(factors, [&](Val factor) { return lies_in_words(stage, factor); }))
-    sum_packs(kernel, stage);
+  if (comes_in_bf16_words(stage, target)) sum_packs(kernel, stage);
   const int64_t width = target.tuning.products.dot_columns;
   Axis rows = take_block(kernel, product->rows, height, {&stage});
   const Axis columns = take_block(kernel, product->columns, width, {&stage});

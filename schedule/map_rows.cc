@@ -7,6 +7,7 @@
 
 #include "schedule/axes.h"
 #include "schedule/map.h"
+#include "schedule/matrix_tile.h"
 
 namespace tandem::schedule {
 namespace {
@@ -61,7 +62,10 @@ void map_row_stage(Stage& stage, const Target& target) {
 Misfit map_rows(Kernel& kernel, const Target& target) {
   if (stores_where_data_says(kernel)) return "data says where it stores: lanes might meet";
   rows_to_tasks(kernel);
-  for (Stage& stage : kernel.stages) map_row_stage(stage, target);
+  for (Stage& stage : kernel.stages) {
+    if (comes_in_bf16_words(stage, target)) sum_packs(kernel, stage);
+    map_row_stage(stage, target);
+  }
   return nullptr;
 }
 

@@ -127,13 +127,18 @@ std::set<int32_t> read_along(const Group& group, const Stage& stage, Expr axis, 
   return found;
 }
 
+bool sums_products(const Stage& stage) {
+  return stage.reductions.size() == 1 && loop::multiplies(stage.reductions[0].combiner);
+}
+
 /// Stages that read a row once more find it in a cache.
 void mark_loads(const Tuning::Loops& tuning, Group& group) {
   std::set<int32_t> far;
   for (Stage& stage : group.kernel.stages) {
     loop::Axis* const axis = stream_of(stage);
     if (axis == nullptr) continue;
-    for (const int32_t buffer : read_along(group, stage, axis->index, tuning.far))
+    const int64_t bytes = sums_products(stage) ? tuning.far_matrix : tuning.far;
+    for (const int32_t buffer : read_along(group, stage, axis->index, bytes))
       axis->streams |= far.insert(buffer).second;
     if (axis->streams && axis->ahead == 0) axis->ahead = tuning.ahead;
   }

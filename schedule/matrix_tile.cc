@@ -3,9 +3,12 @@
 // step of fewer packs is no cheaper: where they would be few, vector registers stay.
 #include "schedule/matrix_tile.h"
 
+#include <algorithm>
+
 #include "loop/matrix.h"
 #include "schedule/axes.h"
 #include "schedule/map.h"
+#include "schedule/product_axes.h"
 
 namespace tandem::schedule {
 namespace {
@@ -49,11 +52,25 @@ bool suits_bf16_matrix(const Stage& stage, int64_t height, const Target& target)
          fills_tiles(stage.reduce_axes) && height >= target.tuning.products.fewest_matrix_rows;
 }
 
-bool suits_bf16_packs(const Stage& stage, const Target& target) {
+bool comes_in_bf16_packs(const Stage& stage, const Target& target) {
   const std::vector<Axis>& terms = stage.reduce_axes;
-  return target.multiplies_bf16() && !target.multiplies_bf16_tiles() &&
-         loop::multiplies_bf16(stage) && !terms.empty() &&
+  return target.multiplies_bf16() && loop::multiplies_bf16(stage) && !terms.empty() &&
          sym::known_divisible(terms.back().extent, 2);
+}
+
+bool comes_in_bf16_words(const Stage& stage, const Target& target) {
+  if (stage.reduce_axes.size() != 1 || !comes_in_bf16_packs(stage, target)) return false;
+  const Expr terms = stage.reduce_axes[0].index;
+  return std::ranges::all_of(stage.reductions[0].inputs, [&](Val input) {
+    const Val factor = is_widened_load(input) ? input->args[0] : input;
+    if (!is_plain_load(factor)) return false;
+    const std::optional<sym::Affine> along = sym::affine_in(factor->index, terms);
+    return along && along->coefficient == Expr(1) && sym::known_divisible(along->rest, 2);
+  });
+}
+
+bool suits_bf16_packs(const Stage& stage, const Target& target) {
+  return !target.multiplies_bf16_tiles() && comes_in_bf16_packs(stage, target);
 }
 
 void sum_packs(loop::Kernel& kernel, Stage& stage) {

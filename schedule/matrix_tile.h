@@ -17,7 +17,12 @@ bool fills_tiles(const std::vector<loop::Axis>& terms);
 /// The same of a sum of products of bf16 in f32.
 bool suits_bf16_matrix(const loop::Stage& stage, int64_t height, const Target& target);
 
-/// Whether vector registers sum it, two terms a step.
+/// Whether vector registers can sum it, two terms a step.
+bool comes_in_bf16_packs(const loop::Stage& stage, const Target& target);
+/// The same where both factors lie so in memory: two terms are one word, which begins at an even
+/// place.
+bool comes_in_bf16_words(const loop::Stage& stage, const Target& target);
+/// Packs of it, and tile registers do not do it better.
 bool suits_bf16_packs(const loop::Stage& stage, const Target& target);
 
 /// Such a sum, whose factors lie in packs, over words of two bf16: the packs of

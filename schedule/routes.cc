@@ -289,8 +289,7 @@ std::string prefers_loops(KernelGraph& graph, const Node& node) {
   if (dtype == DType::f32 && reads_matrices_once(graph, node))
     return "few rows for a matrix, which loops read once, at the speed of memory";
   const bool has_dots =
-      dtype == DType::f32 || (dtype == DType::bf16 && graph.target.multiplies_bf16() &&
-                              !graph.target.multiplies_bf16_tiles());
+      dtype == DType::f32 || (dtype == DType::bf16 && graph.target.multiplies_bf16());
   if (has_dots && is_read_for_all_rows(graph, node))
     return "few rows for a matrix, which loops read once for all of them";
   if (dtype == DType::bf16 && reads_matrix_once(graph, node))
