@@ -3,6 +3,7 @@
 // products, for all blocks of one size and all matrices of a batch at once:
 //   [a 0; c d]^-1 = [a^-1 0; -d^-1 c a^-1, d^-1]
 // A product with the inverse leaves a residual that substitution does not, so it is taken off once.
+// B is taken in the matrix's dtype, whichever it has, as eager takes it.
 // What cannot be inverted gives infinities and NaN, in eager from its row on, here in all rows.
 #include <fmt/format.h>
 
@@ -31,7 +32,6 @@ Types solve_types(const Call& c) {
   const ir::Type& a = c.type("self");
   const ir::Type& b = c.type("B");
   if (a.rank() < 2 || b.rank() < 2) c.fail("both operands need at least 2 dimensions");
-  need_same_dtype(c, {"self", "B"});
   if (a.dtype != DType::f32 && a.dtype != DType::f64)
     throw Unsupported(fmt::format("[{}] of {}: not implemented (ops); f32 and f64 are",
                                   c.op().schema.full_name(), name_of(a.dtype)));
@@ -95,7 +95,7 @@ Tensor inverse_of_lower(Builder& b, Tensor lower, int64_t order) {
 }
 
 Tensors solve(Builder& b, const Call& c) {
-  const Tensor right = tensor(b, c, "B");
+  const Tensor right = to(tensor(b, c, "B"), c.type("self").dtype);
   const bool upper = c.boolean("upper");
   const bool left = c.boolean("left");
   const int64_t order = *right.size(left ? -2 : -1).constant();
@@ -122,7 +122,7 @@ Gradients solve_vjp(Builder& b, const Call& c, std::span<const Tensor> g) {
   const int64_t diagonal = !has_ones ? 0 : upper ? 1 : -1;
   const Tensor of_triangle = call(b, upper ? "aten.triu" : "aten.tril", {both, diagonal});
   return {{"self", sum_to(call(b, "aten.neg", {of_triangle}), c.type("self"))},
-          {"B", sum_to(right, c.type("B"))}};
+          {"B", to(sum_to(right, c.type("B")), c.type("B").dtype)}};
 }
 
 // Random triangles of 20 rows have a condition of millions: `unit` is within [0, 1), and narrow.
@@ -137,8 +137,9 @@ const OpDef kSolveTriangular{
                 "$[2, 5, 5], $[2, 3, 5], upper=false, left=false, unitriangular=true",
                 "$[5, 5], $[2, 3, 5], upper=true, left=false, unitriangular=true",
                 "$[2, 1, 6, 6], $[3, 6, 1], upper=false, unitriangular=true",
-                "$[1, 1]:positive, $[1, 4], upper=true", "$[0, 0], $[0, 2], upper=true",
-                "$[3, 4], $[3, 2], upper=true", "$[3, 3], $[2, 3], upper=true"},
+                "$[1, 1]:positive, $[1, 4], upper=true", "$[3, 3]:positive, i32[3, 2], upper=false",
+                "$[0, 0], $[0, 2], upper=true", "$[3, 4], $[3, 2], upper=true",
+                "$[3, 3], $[2, 3], upper=true"},
     .sample_dtypes = DTypes::f32_only,
     .out = true};
 

@@ -61,7 +61,9 @@ const OpDef kSelect{
     .samples = {"$[3, 4], 0, 1", "$[3, 4], 1, -1", "$[2, 0], 0, 1"},
     .batch = batch_along_dims};
 
-/// start and length of a slice, clamped as in Python.
+/// start and length of a slice, clamped as in Python. A size is never negative, whatever is known
+/// of its symbols: what is at 0 or at the size is there, and 0 is before any end, the size behind
+/// any start.
 struct SliceRange {
   Expr start, length;
   int64_t step;
@@ -71,20 +73,22 @@ SliceRange slice_range(const Call& c, Expr size) {
     if (!c.has(name)) return otherwise;
     Expr at = c.integer(name);
     if (sym::known_lt(at, 0)) at = at + size;
+    if (at == Expr(0) || sym::known_eq(at, size)) return at;
     return sym::min(sym::max(at, 0), size);
   };
   SliceRange range{clamp("start", 0), 0, c.constant("step")};
   if (range.step <= 0) c.fail("step must be positive");
   Expr end = c.has("end") && c.integer("end") == Expr(INT64_MAX) ? size : clamp("end", size);
-  range.length = sym::ceil_div(sym::max(end - range.start, 0), range.step);
+  const bool in_order = range.start == Expr(0) || sym::known_eq(end, size);
+  const Expr length = end - range.start;
+  range.length = sym::ceil_div(in_order ? length : sym::max(length, 0), range.step);
   return range;
 }
 
 const OpDef kSlice{
     .schema =
         "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, "
-        "SymInt "
-        "step=1) -> Tensor(a)",
+        "SymInt step=1) -> Tensor(a)",
     .types =
         [](const Call& c) {
           if (c.type("self").rank() == 0) c.fail("a 0-d tensor has no dimension to slice");

@@ -2,12 +2,14 @@
 that they are, what is asserted of these; and for effects, which wait for each other as for a size.
 """
 
+import re
+
 import sympy
 import torch
 
 from tandem._tandem import Unsupported
-from tandem.fakes import is_tensor, plain_text
-from tandem.numbers import reads
+from tandem.fakes import is_list, is_tensor, plain_text, storage_of, view_made
+from tandem.numbers import is_number, reads
 from tandem.ranges import bounds_of
 from tandem.sizes import symbol_name
 
@@ -77,11 +79,47 @@ class DataSizeLines:
         values = value if isinstance(value, (list, tuple)) else [value]
         return any(self._is_made(size) for each in values for size in each.shape)
 
+    def _give_sizes_of_views(self):
+        """Results of their own, behind the caller's: sizes that the program makes, where the caller
+        gets a view that has them, and no result of the program's own shows them alone."""
+        made = {symbol_name(symbol) for symbol in self._made}
+        given = [node for node in self._given if node is not None] if made else []
+        own = [node.meta["val"] for node in given if not view_made(node)]
+        shown = {self._sizes.text(size) for each in own for size in each.shape}
+        read = {name for node in given for name in self._read_by_views(node)}
+        for name in sorted(read & (made - shown)):
+            self._size_results[name] = len(self._returned)
+            self._returned.append(self.new("aten.full", "[]", name, "dtype=i64"))
+            self._given.append(None)
+
+    def _read_by_views(self, node):
+        """Names in the numbers that told this view, and those that it is a view of, where to be."""
+        storage, found, waiting = storage_of(node.meta["val"]), {}, [node]
+        while waiting:
+            view = waiting.pop()
+            sources = [each for each in view.all_input_nodes if _is_in(each, storage)]
+            if view in found or not sources:
+                continue
+            found[view] = None
+            waiting += sources
+            for number in filter(is_number, view.all_input_nodes):
+                if isinstance(number.meta["val"], torch.SymInt):
+                    yield from re.findall(r"[A-Za-z_]\w*", self._sizes.text(number.meta["val"]))
+
     def _made_sizes(self):
-        """Where results have the sizes that the program makes."""
+        """Where results have the sizes that the program makes: at a dimension, or by themselves."""
         made = {symbol_name(symbol): [] for symbol in self._made}
+        for name, number in self._size_results.items():
+            made[name].append((number, None))
         for number, node in enumerate(self._given):
             for dim, size in enumerate(node.meta["val"].shape if node is not None else ()):
                 if self._is_made(size) and self._sizes.text(size) in made:
                     made[self._sizes.text(size)].append((number, dim))
         return made
+
+
+def _is_in(node, storage):
+    """One of its tensors at least."""
+    value = node.meta.get("val")
+    values = value if is_list(value) else [value]
+    return any(isinstance(each, torch.Tensor) and storage_of(each) == storage for each in values)

@@ -128,6 +128,7 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
         self.hints = Hints(self._fakes, self._divided, self._text_of_size)
         self._last_effect = None  # name of what it gives
         self._bounds = []  # relations of one such symbol and a number
+        self._size_results = {}  # of such symbols by name: numbers of results
         self._sparse = []  # SparseRows
         self._complex_names = set()
         self._watched = set()  # names of inputs that custom functions saved by save_for_backward
@@ -533,6 +534,7 @@ class Encoder(ComplexLines, ControlLines, DataSizeLines, HostLines, NumberLines,
         self._given = []  # nodes, by number of the result
         self._gives_tensors = any(map(is_tensor, outputs))
         self._results = [self._result(out) for out in outputs]
+        self._give_sizes_of_views()
 
     def _result(self, out):
         if not isinstance(out, fx.Node):

@@ -24,7 +24,8 @@ class Encoded:
     ops: dict  # overload -> count
     lifted: list  # tensors that the graph holds itself
     symbols: dict  # name -> function of the inputs that gives its value
-    made: dict  # name of a symbol that the program makes -> (number, dim) of results that have it
+    made: dict  # name of a symbol that the program makes -> (number, dim) of results that have it;
+    # dim None: it is that result
     host: list  # HostOp, HostControl: nodes that Python runs
     readers: list  # functions of the inputs: floats that come after inputs and `lifted`
     offsets: dict  # number of an input -> the only offset in its storage that the text holds for

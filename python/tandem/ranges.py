@@ -30,6 +30,7 @@ def ranges_text(symbols, divided, fakes, asserted=(), origins=(), endless=()):
     `origins`: expressions that symbols stand for; `endless`: symbols whose upper bound is not as
     torch knows it. What only data tell may be negative."""
     environment = _environment_of_any(fakes)
+    asserted = [*asserted, *_guarded(environment, dict(origins))] if origins else asserted
     ranges = []
     for part in symbols:
         symbol, divisor = divided.get(part, (part, 1))
@@ -46,6 +47,32 @@ def ranges_text(symbols, divided, fakes, asserted=(), origins=(), endless=()):
         high = "inf" if high >= _ENDLESS else high // divisor
         ranges.append(f"{symbol_name(part)} in [{-(-low // divisor)}, {high}]")
     return ", ".join(ranges)
+
+
+def _guarded(environment, origins):
+    """What guards say of what symbols stand for, as relations for bounds_of: Dynamo asks them of
+    the numbers that the expressions are made of."""
+    symbols = {expr: symbol for symbol, expr in origins.items()}
+    found = []
+    for guard in environment.guards if symbols else ():
+        for part in sympy.And.make_args(guard.expr):
+            relation = part.xreplace(symbols)
+            if isinstance(relation, sympy.core.relational.Relational):
+                found.append(_solved(relation))
+    return [each for each in found if each is not None]
+
+
+def _solved(relation):
+    """For the one symbol that it is of, where it is that symbol or its negative plus a number."""
+    difference = sympy.expand(relation.lhs - relation.rhs)
+    symbol = next(iter(difference.free_symbols), None)
+    factor = difference.coeff(symbol) if symbol is not None else 0
+    if factor not in (1, -1) or not (difference - factor * symbol).is_Integer:
+        return None
+    bound = -factor * (difference - factor * symbol)
+    func = relation.func if factor == 1 else relation.reversed.func
+    solved = func(symbol, bound, evaluate=False)
+    return solved if bounds_of(solved) is not None else None
 
 
 def equations_of(symbol, environment):

@@ -91,9 +91,11 @@ class Replay:
                 yield name, self._made_size(name)
 
     def _made_size(self, name):
-        """Read off a result that has it."""
+        """Read off a result that has it, or is it."""
         for number, dim in self._encoded.made[name]:
             value = self._value(self._returned[number])
+            if dim is None:
+                return f"{value}.item()"
             if value.startswith("r["):
                 return f"{value}.shape[{dim}]"
         raise Unsupported(f"the size {name}, which only data tell, of a view of a result")

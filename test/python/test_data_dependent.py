@@ -1,6 +1,8 @@
 """Sizes and numbers that only data tell: with Dynamo's graph breaks (its default), and with symbols
 of unknown value inside one graph."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -427,3 +429,46 @@ def test_a_mask_of_more_elements_than_what_it_selects_from():
             found = compiled(x, mask)
             found = found[0] if isinstance(found, (list, tuple)) else found
             assert torch.equal(found, function(x, mask))
+
+
+class Padded(torch.nn.Module):
+    """As Encodec's layers pad: by numbers that buffers hold, and then cut, by nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("left", torch.tensor(3))
+        self.register_buffer("right", torch.tensor(2))
+
+    def forward(self, x, extra):
+        padded = F.pad(x * 2, (self.left, self.right))
+        return padded[..., : padded.shape[-1] - extra]
+
+
+def test_view_of_what_numbers_of_buffers_pad():
+    module = Padded()
+    compiled = compile_with(module, dynamic=True, fullgraph=True)
+    for length in (9, 13, 20):
+        x = torch.randn(2, length)
+        torch.testing.assert_close(compiled(x, 0), module(x, 0))
+
+
+class Trimmed(torch.nn.Module):
+    """As Encodec's decoder trims: where is rounded from an attribute that is no integer."""
+
+    def __init__(self, ratio):
+        super().__init__()
+        self.ratio = ratio
+
+    def forward(self, x):
+        right = math.ceil(8 * self.ratio)
+        return (x * 2)[..., 8 - right : x.shape[-1] - right]
+
+
+def test_bounds_of_a_number_that_guards_tell():
+    module = Trimmed(1.0)
+    compiled = compile_with(module, dynamic=True, fullgraph=True)
+    for ratio in (1.0, 0.5, 0.2, 0.0):
+        module.ratio = ratio
+        for length in (20, 31):
+            x = torch.randn(2, length)
+            torch.testing.assert_close(compiled(x), module(x))
