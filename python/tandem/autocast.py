@@ -16,6 +16,11 @@ def ambient_autocast():
     return dtype_name(torch.get_autocast_dtype("cpu"))
 
 
+# All that they compute is products, which eager casts where it has come to them: fakes take another
+# way, and so would this.
+CAST_WHOLE = {"lstm", "affine_grid", "affine_grid_generator"}
+
+
 def lowered(arguments):
     """As a region casts them: all tensors of floats, but those of 64 bits, also in lists."""
     half = torch.get_autocast_dtype("cpu")
@@ -35,15 +40,16 @@ def autocast_dtype(device_type, dtype=None, enabled=True, cache_enabled=None):
     return dtype_name(dtype or torch.get_autocast_dtype("cpu"))
 
 
-# What torch makes of other products, which it casts: these have no line in its table.
-_OVER_PRODUCTS = tuple(
+# What torch makes of others, which it casts: these have no line in its table.
+OVER_OTHERS = tuple(
     getattr(torch.ops.aten, name).default
     for name in ("einsum", "tensordot", "linalg_multi_dot", "chain_matmul", "inner",
-                 "matrix_power", "linalg_matrix_power")
+                 "linalg_matmul", "matrix_power", "linalg_matrix_power", "nll_loss_nd", "pad",
+                 "_pad_enum")
 )  # fmt: skip
 
 
-def open_products(graph, ambient):
+def open_composites(graph, ambient):
     """In autocast regions, what these are made of stands in their place. `ambient`: the type of the
     region that the graph is in."""
     dtypes = [ambient]
@@ -52,7 +58,7 @@ def open_products(graph, ambient):
             dtypes.append(autocast_dtype(*node.args, **node.kwargs))
         elif node.target is torch.amp.autocast_mode._exit_autocast:
             dtypes.pop()
-        elif node.target in _OVER_PRODUCTS and dtypes[-1] is not None:
+        elif node.target in OVER_OTHERS and dtypes[-1] is not None:
             _open(graph, node, dtypes[-1])
 
 

@@ -30,7 +30,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tandem._tandem import InternalError, Unsupported, UserError
-from tandem.autocast import ambient_autocast, lowered, open_products
+from tandem.autocast import CAST_WHOLE, ambient_autocast, lowered, open_composites
 from tandem.control_flow import floored
 from tandem.fakes import gives_its_operand
 from tandem.gradients import autograd_grad
@@ -121,8 +121,8 @@ class _Interpreter(fx.Interpreter):
             return autograd_grad(*args, **kwargs)
         if is_dropout_of_nothing(target, args, kwargs):
             return args[0] if args else kwargs["input"]
-        if getattr(target, "__name__", "") == "lstm" and ambient_autocast() is not None:
-            # Of oneDNN's layer, which is cast as a whole. Fakes take another way.
+        is_cast_whole = getattr(target, "__name__", "") in CAST_WHOLE
+        if is_cast_whole and ambient_autocast() is not None:
             args, kwargs = lowered((args, kwargs))
         if getattr(target, "__name__", "") == "_get_data_attr":
             return args[0].detach()
@@ -337,7 +337,7 @@ def capture(module, examples, inlines=False):
                 _drop_known_reads(graph.graph)
                 _drop_shapes_alone(graph.graph)
             if pre_dispatch:
-                open_products(traced.graph, ambient_autocast())
+                open_composites(traced.graph, ambient_autocast())
             held = list(attributes.values())
             captured = Captured(traced, fakes, requires_grad, held, dialect, bodies)
             captured.weights, captured.unwatched = weights - unwatched, unwatched

@@ -1,11 +1,16 @@
 """Mixed precision: casts are ours, and are torch's."""
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+import samples as sample_language
 import tandem
 from compiled import compile_with
+from tandem import autocast
+from tolerance import EAGER_REFUSES
 
 
 def gradients(function, module, x, y):
@@ -57,7 +62,7 @@ def test_region_around_the_call():
     torch.testing.assert_close(actual, expected, rtol=1e-2, atol=1e-2)
 
 
-OVER_PRODUCTS = {
+OVER_OTHERS = {
     "einsum": lambda a, b: torch.einsum("ij,jk->ik", a, b).sin(),
     "einsum of three": lambda a, b: torch.einsum("ij,jk,kl->il", a, b, a),
     "einsum of one": lambda a, b: torch.einsum("ij->j", a),
@@ -65,19 +70,25 @@ OVER_PRODUCTS = {
     "multi_dot": lambda a, b: torch.linalg.multi_dot([a, b, a]),
     "inner": torch.inner,
     "matrix_power": lambda a, b: torch.matrix_power(a, 3),
+    "linalg.matmul": torch.linalg.matmul,
+    "reflect": lambda a, b: F.pad((a @ b)[None], (1, 2), mode="reflect"),
+    "replicate": lambda a, b: F.pad((a @ b)[None], (1, 2), mode="replicate"),
+    "circular": lambda a, b: F.pad((a @ b)[None], (1, 2), mode="circular"),
+    "nll_loss_nd": lambda a, b: torch.ops.aten.nll_loss_nd(a @ b, torch.arange(4)),
+    "affine_grid": lambda a, b: F.affine_grid(a[None, :2, :3], [1, 1, 4, 5], align_corners=False),
 }
 
 
-@pytest.mark.parametrize("name", OVER_PRODUCTS)
+@pytest.mark.parametrize("name", OVER_OTHERS)
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_what_other_products_are_made_of(name, dynamic):
-    """These have no line in torch's table: the products that they call do."""
+def test_what_others_are_made_of(name, dynamic):
+    """These have no line in torch's table: what they call does."""
 
     def function(a, b):
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            cast = OVER_PRODUCTS[name](a, b)
+            cast = OVER_OTHERS[name](a, b)
             with torch.autocast("cpu", enabled=False):
-                exact = OVER_PRODUCTS[name](a, b)
+                exact = OVER_OTHERS[name](a, b)
         return cast, exact
 
     found = []
@@ -180,3 +191,44 @@ def test_the_table_is_torchs():
         if has_kernel:
             torchs.add(op.name)
     assert ours == torchs
+
+
+def calls_without_a_line():
+    """(name, call of eager) of every sample of the operators that torch's table lacks."""
+    generator = torch.Generator().manual_seed(1)
+    for op in tandem.ops():
+        # Eager's products with packed integers end the process at sizes that do not fit.
+        has_eager = not op.name.startswith((*sample_language.WITHOUT_EAGER, "aten._weight_int"))
+        if op.autocast != "none" or op.mutates or not has_eager:
+            continue
+        for text in [text for text in op.samples if "$" in text and "special" not in text]:
+            for dtype in ("f32", "bf16"):
+                sample = sample_language.parse_sample(text.replace("$", dtype), dtype)
+                tensors = [spec.make(generator) for spec in sample.specs()]
+                positional, named = sample_language.eager_arguments(sample, tensors)
+                call = sample_language.eager_op(op.name)
+                yield op.name, functools.partial(call, *positional, **named)
+
+
+def dtypes_of(call):
+    try:
+        leaves = torch.utils._pytree.tree_leaves(call())
+    except EAGER_REFUSES:
+        return None
+    return [leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def test_what_autocast_reaches():
+    """Operators without a line whose results have another type in a region: those that we open, or
+    cast whole."""
+    found = set()
+    for name, call in calls_without_a_line():
+        outside = dtypes_of(call)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            if outside is not None and dtypes_of(call) not in (None, outside):
+                found.add(name)
+    opened = {str(op).removesuffix(".default") for op in autocast.OVER_OTHERS}
+    whole = {f"aten.{name}" for name in autocast.CAST_WHOLE}
+    is_layer = {"aten.lstm", "aten.affine_grid"}  # not an operator, or one with a line of ours
+    backward = {"aten.affine_grid_generator_backward"}  # which is not called in a region
+    assert found == (opened | whole | backward) - is_layer
