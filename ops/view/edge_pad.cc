@@ -1,6 +1,7 @@
 // Pads whose new elements are elements of the operand: reflected, replicated, or from the other end
-// (circular). Each dimension is padded by itself. Forward is an index map; the gradient of a
-// dimension adds the parts that were padded on to where they were read.
+// (circular). Each dimension is padded by itself. Forward is an index map, also of what is cut (a
+// negative width); the gradient of a dimension adds the parts that were padded on to where they
+// were read.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,9 +36,15 @@ Expr folded(Edge edge, Expr x, Expr size) {
 
 int64_t pad_dim(const Call& c) { return c.dim("dim", c.type("self").rank()); }
 
-/// `length` elements of dimension `dim` from `start` on.
+/// `length` elements of dimension `dim` from `start` on. A slice is clamped to what is there, so
+/// that it has this length where that is known to be; elsewhere they are listed.
 Tensor part(Tensor x, int64_t dim, Expr start, Expr length) {
-  return slice(x, dim, start, start + length);
+  const Expr end = start + length;
+  if (sym::known_le(0, start) && sym::known_le(start, end) && sym::known_le(end, x.size(dim)))
+    return slice(x, dim, start, end);
+  const Tensor places = arange(x.builder(), length, DType::i64);
+  return call(x.builder(), "aten.index_select",
+              {x, dim, call(x.builder(), "aten.add.Scalar", {places, start})});
 }
 /// Zeros around x in dimension `dim`.
 Tensor placed(Tensor x, int64_t dim, Expr before, Expr after) {
@@ -59,13 +66,59 @@ Tensor returned(Tensor x, int64_t dim, Edge edge, Expr n, Expr size, bool front)
   Expr rest = size - n - distance;
   return front ? placed(x, dim, distance, rest) : placed(x, dim, rest, distance);
 }
-Tensor line_gradient(Tensor grad, int64_t dim, Edge edge, Expr before, Expr after, Expr size) {
+/// How one dimension is padded: by what, and by what it is cut.
+struct Widths {
+  Expr cut_front, cut_back, before, after;
+  bool cuts() const { return cut_front != Expr(0) || cut_back != Expr(0); }
+};
+Widths widths_of(Expr before, Expr after) {
+  return {sym::max(-before, 0), sym::max(-after, 0), sym::max(before, 0), sym::max(after, 0)};
+}
+
+/// Gradients of what comes from its own place, as many as the operand has: a constant pad cuts the
+/// others and puts zeros where the operand was cut. Nobody may know the signs of the widths. Where
+/// all of the operand was cut, all comes from one edge.
+Tensor own_gradient(Tensor grad, int64_t dim, Expr before, Expr after, Expr size) {
+  if (sym::known_le(0, before) && sym::known_le(0, after)) return part(grad, dim, before, size);
+  const Expr length = grad.size(dim);
+  const Expr front = sym::min(sym::max(before, 0), length);
+  const Expr zeros = sym::max(-before, 0);
+  return placed(grad, dim, zeros - front, size - zeros - length + front);
+}
+
+Tensor replicate_gradient(Tensor grad, int64_t dim, Expr before, Expr after, Expr size) {
+  const Expr length = grad.size(dim);
+  const Expr front = sym::min(sym::max(before, 0), length);
+  const Expr back = sym::min(sym::max(after, 0), length);
+  Tensor total = own_gradient(grad, dim, before, after, size);
+  if (front != Expr(0))
+    total = total + returned(part(grad, dim, 0, front), dim, Edge::replicate, front, size, true);
+  if (back == Expr(0)) return total;
+  const Tensor behind = part(grad, dim, length - back, back);
+  return total + returned(behind, dim, Edge::replicate, back, size, false);
+}
+
+/// Of reflected elements and those from the other end: widths are not negative.
+Tensor uncut_gradient(Tensor grad, int64_t dim, Edge edge, Expr before, Expr after, Expr size) {
   Tensor total = part(grad, dim, before, size);
   if (before != Expr(0))
     total = total + returned(part(grad, dim, 0, before), dim, edge, before, size, true);
   if (after != Expr(0))
     total = total + returned(part(grad, dim, before + size, after), dim, edge, after, size, false);
   return total;
+}
+
+/// Of `size` elements; widths as they are given, of which negative ones cut.
+Tensor line_gradient(Tensor grad, int64_t dim, Edge edge, Expr before, Expr after, Expr size) {
+  if (edge == Edge::replicate) return replicate_gradient(grad, dim, before, after, size);
+  const Widths w = widths_of(before, after);
+  if (edge == Edge::reflect) {
+    if (w.cuts()) grad = placed(grad, dim, w.cut_front, w.cut_back);
+    return uncut_gradient(grad, dim, edge, w.before, w.after, size);
+  }
+  const Expr kept = size - w.cut_front - w.cut_back;
+  grad = uncut_gradient(grad, dim, edge, w.before, w.after, kept);
+  return w.cuts() ? placed(grad, dim, w.cut_front, w.cut_back) : grad;
 }
 
 /// A reflection does not read past the other edge, and each new element is one of the operand.
@@ -102,43 +155,33 @@ const OpDef kLine{
                line_gradient(g[0], dim, static_cast<Edge>(c.constant("edge")), c.integer("before"),
                              c.integer("after"), c.type("self").sizes[dim])}};
     },
-    .samples = {"$[2, 5], 1, 2, 3, 0", "$[2, 5, 3], 1, 7, 1, 1", "$[5], 0, 2, 5, 2"},
+    .samples = {"$[2, 5], 1, 2, 3, 0", "$[2, 5, 3], 1, 7, 1, 1", "$[5], 0, 2, 5, 2",
+                "$[2, 5], 1, -1, 3, 0", "$[2, 5], 1, 4, -6, 0", "$[2, 5], 1, -4, -1, 1",
+                "$[2, 4], 1, -4, 5, 1", "$[2, 4], 1, 6, -5, 1"},
     .complex = {complex_each}};
 
 // --- all dimensions
 // -------------------------------------------------------------------------------
 
-/// How one dimension of `size` is padded: first cut, then padded. Of a replicated one at least one
-/// element stays, as in eager: where all are cut, the last of them fills what is padded.
-struct Widths {
-  Expr cut_front, cut_back, before, after;
-  bool cuts() const { return cut_front != Expr(0) || cut_back != Expr(0); }
-};
-Widths widths_of(const ir::Ints& pad, size_t i, Edge edge, Expr size) {
-  Expr front = sym::max(-pad[2 * i], 0);
-  Expr back = sym::max(-pad[2 * i + 1], 0);
-  Widths widths{front, back, sym::max(pad[2 * i], 0), sym::max(pad[2 * i + 1], 0)};
-  if (edge != Edge::replicate) return widths;
-  if (front != Expr(0)) widths.cut_front = sym::min(front, size - 1);
-  if (back != Expr(0)) widths.cut_back = sym::min(back, size - 1);
-  widths.after = widths.after - (front - widths.cut_front);
-  widths.before = widths.before - (back - widths.cut_back);
-  return widths;
-}
-
+/// What of a circular one is cut is cut first: what is padded on comes from what stays.
 Tensor cut(Tensor x, int64_t dim, const Widths& w) {
-  return w.cuts() ? slice(x, dim, w.cut_front, x.size(dim) - w.cut_back) : x;
+  return w.cuts() ? part(x, dim, w.cut_front, x.size(dim) - w.cut_front - w.cut_back) : x;
 }
 /// `pad` lists pairs from the last dimension on. What is reflected is what was there before
 /// anything was cut, as in eager.
 Tensor padded(Tensor x, const ir::Ints& pad, Edge edge) {
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     int64_t dim = x.rank() - 1 - static_cast<int64_t>(i);
-    Widths w = widths_of(pad, i, edge, x.size(dim));
-    if (edge != Edge::reflect) x = cut(x, dim, w);
-    if (w.before != Expr(0) || w.after != Expr(0))
-      x = call(x.builder(), "tandem.edge_pad", {x, dim, w.before, w.after, static_cast<int>(edge)});
-    if (edge == Edge::reflect) x = cut(x, dim, w);
+    Expr before = pad[2 * i];
+    Expr after = pad[2 * i + 1];
+    if (edge == Edge::circular) {
+      const Widths w = widths_of(before, after);
+      x = cut(x, dim, w);
+      before = w.before;
+      after = w.after;
+    }
+    if (before != Expr(0) || after != Expr(0))
+      x = call(x.builder(), "tandem.edge_pad", {x, dim, before, after, static_cast<int>(edge)});
   }
   return x;
 }
@@ -146,12 +189,7 @@ Tensor padded(Tensor x, const ir::Ints& pad, Edge edge) {
 Tensor padded_gradient(Tensor grad, const ir::Ints& pad, Edge edge, const Sizes& sizes) {
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     int64_t dim = grad.rank() - 1 - static_cast<int64_t>(i);
-    Widths w = widths_of(pad, i, edge, sizes[dim]);
-    if (w.cuts() && edge == Edge::reflect) grad = placed(grad, dim, w.cut_front, w.cut_back);
-    Expr kept = sizes[dim];
-    if (edge != Edge::reflect) kept = kept - w.cut_front - w.cut_back;
-    grad = line_gradient(grad, dim, edge, w.before, w.after, kept);
-    if (w.cuts() && edge != Edge::reflect) grad = placed(grad, dim, w.cut_front, w.cut_back);
+    grad = line_gradient(grad, dim, edge, pad[2 * i], pad[2 * i + 1], sizes[dim]);
   }
   return grad;
 }

@@ -44,9 +44,11 @@ def autocast_dtype(device_type, dtype=None, enabled=True, cache_enabled=None):
 OVER_OTHERS = tuple(
     getattr(torch.ops.aten, name).default
     for name in ("einsum", "tensordot", "linalg_multi_dot", "chain_matmul", "inner",
-                 "linalg_matmul", "matrix_power", "linalg_matrix_power", "nll_loss_nd", "pad",
-                 "_pad_enum")
+                 "linalg_matmul", "matrix_power", "linalg_matrix_power", "nll_loss_nd")
 )  # fmt: skip
+# And these, of the modes that read the operand's edge: by a trace, widths that only data tell have
+# no number.
+PADS = (torch.ops.aten.pad.default, torch.ops.aten._pad_enum.default)
 
 
 def open_composites(graph, ambient):
@@ -60,6 +62,20 @@ def open_composites(graph, ambient):
             dtypes.pop()
         elif node.target in OVER_OTHERS and dtypes[-1] is not None:
             _open(graph, node, dtypes[-1])
+        elif node.target in PADS and dtypes[-1] is not None:
+            _pad_in_full(graph, node)
+
+
+def _pad_in_full(graph, node):
+    padded, operand = node.meta["val"], node.args[0]
+    if padded.dtype == operand.meta["val"].dtype:
+        return  # of another mode, or f32
+    with graph.inserting_before(node):
+        full = graph.call_function(torch.ops.aten._to_copy.default, (operand,),
+                                   {"dtype": padded.dtype})  # fmt: skip
+    full.meta["val"] = operand.meta["val"].to(padded.dtype)
+    full.meta["stack_trace"] = node.meta.get("stack_trace")
+    node.replace_input_with(operand, full)
 
 
 def _open(graph, node, dtype):

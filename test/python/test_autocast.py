@@ -227,7 +227,7 @@ def test_what_autocast_reaches():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             if outside is not None and dtypes_of(call) not in (None, outside):
                 found.add(name)
-    opened = {str(op).removesuffix(".default") for op in autocast.OVER_OTHERS}
+    opened = {str(op).removesuffix(".default") for op in (*autocast.OVER_OTHERS, *autocast.PADS)}
     whole = {f"aten.{name}" for name in autocast.CAST_WHOLE}
     is_layer = {"aten.lstm", "aten.affine_grid"}  # not an operator, or one with a line of ours
     backward = {"aten.affine_grid_generator_backward"}  # which is not called in a region

@@ -452,6 +452,28 @@ def test_view_of_what_numbers_of_buffers_pad():
         torch.testing.assert_close(compiled(x, 0), module(x, 0))
 
 
+@pytest.mark.parametrize("mode", ["constant", "replicate", "reflect", "circular"])
+def test_gradients_of_what_numbers_of_buffers_pad(mode):
+    """Of which nobody knows the sign."""
+    module = Padded()
+
+    def padded(x):
+        return F.pad(x.sin(), (module.left, module.right), mode=mode)
+
+    compiled = compile_with(padded, dynamic=True, fullgraph=True)
+    for left, right, length in ((3, 2, 9), (1, 4, 13), (-2, 3, 11), (-1, -2, 20)):
+        module.left.fill_(left)
+        module.right.fill_(right)
+        x = torch.randn(2, 3, length, requires_grad=True)
+        weight = torch.randn(length + left + right)
+        values, gradients = [], []
+        for call in (padded, compiled):
+            values.append(call(x))
+            gradients.append(torch.autograd.grad((values[-1] * weight).sum(), x)[0])
+        torch.testing.assert_close(*values)
+        torch.testing.assert_close(*gradients)
+
+
 class Trimmed(torch.nn.Module):
     """As Encodec's decoder trims: where is rounded from an attribute that is no integer."""
 
