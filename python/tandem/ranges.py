@@ -59,11 +59,13 @@ def _guarded(environment, origins):
             relation = part.xreplace(symbols)
             if isinstance(relation, sympy.core.relational.Relational):
                 found.append(_solved(relation))
-    return [each for each in found if each is not None]
+    return [each for each in found if each is not None and each.lhs in origins]
 
 
 def _solved(relation):
     """For the one symbol that it is of, where it is that symbol or its negative plus a number."""
+    if not all(isinstance(side, sympy.Expr) for side in relation.args):
+        return None  # of truth values
     difference = sympy.expand(relation.lhs - relation.rhs)
     symbol = next(iter(difference.free_symbols), None)
     factor = difference.coeff(symbol) if symbol is not None else 0
