@@ -1,5 +1,5 @@
-"""Views at places, and of sizes, that only data tell, in what the caller gets: the program gives the
-numbers, and torch makes the views, of the caller's tensor where eager does."""
+"""Views at places, and of sizes, that only data tell, in what the caller gets: the program gives
+the numbers, and torch makes the views, of the caller's tensor where eager does."""
 
 import pytest
 import torch
