@@ -66,6 +66,7 @@ Tensor returned(Tensor x, int64_t dim, Edge edge, Expr n, Expr size, bool front)
   Expr rest = size - n - distance;
   return front ? placed(x, dim, distance, rest) : placed(x, dim, rest, distance);
 }
+
 /// How one dimension is padded: by what, and by what it is cut.
 struct Widths {
   Expr cut_front, cut_back, before, after;
@@ -86,6 +87,8 @@ Tensor own_gradient(Tensor grad, int64_t dim, Expr before, Expr after, Expr size
   return placed(grad, dim, zeros - front, size - zeros - length + front);
 }
 
+/// y[i] = x[clamp(i - before, 0, size - 1)]: dx[j] = dy[before + j], and to the first and the last
+/// comes what was read beyond them.
 Tensor replicate_gradient(Tensor grad, int64_t dim, Expr before, Expr after, Expr size) {
   const Expr length = grad.size(dim);
   const Expr front = sym::min(sym::max(before, 0), length);
@@ -134,7 +137,14 @@ Types line_types(const Call& c) {
   if (sym::known_lt(size, least))
     c.fail(fmt::format("dimension {} of {} has {} elements, {} are read", pad_dim(c),
                        c.describe("self"), sym::to_string(size), sym::to_string(least)));
-  size = size + c.integer("before") + c.integer("after");
+  for (const char* width : {"before", "after"})
+    if (edge == static_cast<int64_t>(Edge::circular) && sym::known_lt(c.integer(width), 0))
+      c.fail(c.describe(width) + " must not be negative: what is cut of a circle is cut first");
+  const Expr padded = size + c.integer("before") + c.integer("after");
+  if (sym::known_lt(padded, 0))
+    c.fail(fmt::format("more than the {} elements of dimension {} of {} are cut",
+                       sym::to_string(size), pad_dim(c), c.describe("self")));
+  size = padded;
   return {ir::Type::tensor(c.type("self").dtype, sizes)};
 }
 

@@ -121,8 +121,8 @@ class _Interpreter(fx.Interpreter):
             return autograd_grad(*args, **kwargs)
         if is_dropout_of_nothing(target, args, kwargs):
             return args[0] if args else kwargs["input"]
-        is_cast_whole = getattr(target, "__name__", "") in CAST_WHOLE
-        if is_cast_whole and ambient_autocast() is not None:
+        name = getattr(target, "__name__", "").partition(".")[0]  # with or without an overload's
+        if name in CAST_WHOLE and ambient_autocast() is not None:
             args, kwargs = lowered((args, kwargs))
         if getattr(target, "__name__", "") == "_get_data_attr":
             return args[0].detach()

@@ -2,8 +2,6 @@
 that they are, what is asserted of these; and for effects, which wait for each other as for a size.
 """
 
-import re
-
 import sympy
 import torch
 
@@ -104,7 +102,8 @@ class DataSizeLines:
             waiting += sources
             for number in filter(is_number, view.all_input_nodes):
                 if isinstance(number.meta["val"], torch.SymInt):
-                    yield from re.findall(r"[A-Za-z_]\w*", self._sizes.text(number.meta["val"]))
+                    expr = number.meta["val"].node.expr.xreplace(self._sizes.replacements)
+                    yield from map(symbol_name, expr.free_symbols)
 
     def _made_sizes(self):
         """Where results have the sizes that the program makes: at a dimension, or by themselves."""

@@ -75,6 +75,9 @@ OVER_OTHERS = {
     "replicate": lambda a, b: F.pad((a @ b)[None], (1, 2), mode="replicate"),
     "circular": lambda a, b: F.pad((a @ b)[None], (1, 2), mode="circular"),
     "nll_loss_nd": lambda a, b: torch.ops.aten.nll_loss_nd(a @ b, torch.arange(4)),
+    "affine_grid_generator": lambda a, b: torch.ops.aten.affine_grid_generator.default(
+        a[None, :2, :3], [1, 1, 4, 5], False
+    ),
     "affine_grid": lambda a, b: F.affine_grid(a[None, :2, :3], [1, 1, 4, 5], align_corners=False),
 }
 

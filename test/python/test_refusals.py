@@ -182,3 +182,17 @@ def test_dtypes_as_in_eager():
         if ours and not by_eager and name not in WE_LACK:
             wrong.append(f"{name}({text}) is refused: {ours}")
     assert not wrong, "\n".join(wrong[:40])
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("-1, 3, 2", "before -1 must not be negative: what is cut of a circle is cut first"),
+        ("3, -1, 2", "after -1 must not be negative"),
+        ("-4, -4, 0", "more than the 5 elements of dimension 0 of self f32.5. are cut"),
+    ],
+)
+def test_widths_of_a_pad(arguments, message):
+    text = f"graph @f(%x: f32[5]) {{\n  %y = tandem.edge_pad(%x, 0, {arguments})\n  return %y\n}}"
+    with pytest.raises(tandem.UserError, match=message):
+        tandem.compile_text(text)
